@@ -1,0 +1,106 @@
+//! `adaptive`: the feedback law of "Graceful, Adaptive Throttling with HAProxy" (C. Dufour, 2019).
+//!
+//! ```text
+//! throttled = http_req_cnt - burst + slo > 0          slo: the rate, requests per second
+//! delay     = N / slo * min(1, rate / slo) * jitter   N: clients = gpt0 / 1000, rate: gpc0_rate(1s)
+//! N'        = max(1, N + (rate - slo) / slo)
+//! deny      if floor(gpc1_rate(1s) / over) > slo      over: 2
+//! ```
+//! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. The counters are read before
+//! this request is counted; `gpc0_rate` counts what is throttled, `gpc1_rate` what of it is let through.
+//!
+//! Two things the article leaves open are decided here. Its feedback runs after the delay, on what it read
+//! before; an agent decides on arrival, so both happen then. And its jitter has no number: it is 0.1 here.
+//!
+//! The law is kept as published, with its errors: past some 20 clients it overshoots, because one request
+//! adds one client at most and because the rate lags by a second.
+
+use std::time::Duration;
+
+use crate::draw::Draw;
+use crate::law::{Objective, OptionError, Options};
+use crate::table::Entry;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+const JITTER_DEFAULT: f64 = 0.1;
+
+/// The accepted rate may pass the objective by this factor before requests are denied.
+const OVER_DEFAULT: f64 = 2.0;
+
+/// Rates are sliding seconds: two seconds after the last request they have faded out.
+const FADED_S: u32 = 2;
+
+/// The law `adaptive` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adaptive {
+    burst: f64,
+    slo: f64,
+    jitter: f64,
+    over: f64,
+    max_delay: Duration,
+}
+
+impl Adaptive {
+    /// Never delays longer than `max_delay`: what would have to wait longer is denied.
+    pub fn new(objective: Objective, jitter: f64, over: f64, max_delay: Duration) -> Adaptive {
+        let burst = f64::from(objective.burst);
+        Adaptive { burst, slo: objective.rate.per_second(), jitter, over, max_delay }
+    }
+
+    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Adaptive, OptionError> {
+        let jitter = options.number("jitter", 0.0, 1.0)?.unwrap_or(JITTER_DEFAULT);
+        let over = options.number("over", 1.0, 1_000.0)?.unwrap_or(OVER_DEFAULT);
+        let max_delay = options.duration("max_delay")?.unwrap_or(Duration::MAX);
+        Ok(Adaptive::new(objective, jitter, over, max_delay))
+    }
+
+    pub fn judge(&self, entry: &mut Entry, now: Timestamp, draw: Draw) -> Verdict {
+        let now_ms = now.ticks_ms();
+        entry.http_req_cnt = entry.http_req_cnt.wrapping_add(1);
+        let throttled = f64::from(entry.http_req_cnt) - self.burst + self.slo > 0.0;
+        let rate = f64::from(entry.gpc0_rate.read(now_ms));
+        let clients = clients(entry);
+        let over = self.is_over(entry, now_ms);
+
+        entry.gpt0 = milli_clients(clients + (rate - self.slo) / self.slo);
+        if throttled {
+            entry.gpc0_rate.add(1, now_ms);
+        }
+        if over {
+            return Verdict::Deny { retry_after_s: self.retry_after_s(entry, now_ms) };
+        }
+        let delay = if throttled { self.delay(clients, rate, draw) } else { Duration::ZERO };
+        if delay > self.max_delay {
+            return Verdict::Deny { retry_after_s: 1 };
+        }
+        if throttled {
+            entry.gpc1_rate.add(1, now_ms);
+        }
+        Verdict::after(delay)
+    }
+
+    fn delay(&self, clients: f64, rate: f64, draw: Draw) -> Duration {
+        let seconds = clients / self.slo * (rate / self.slo).min(1.0) * draw.factor(self.jitter);
+        Duration::from_millis((seconds * 1_000.0).round() as u64)
+    }
+
+    fn is_over(&self, entry: &Entry, now_ms: u32) -> bool {
+        (f64::from(entry.gpc1_rate.read(now_ms)) / self.over).floor() > self.slo
+    }
+
+    /// The first whole second in which the accepted rate has fallen far enough.
+    fn retry_after_s(&self, entry: &Entry, now_ms: u32) -> u32 {
+        let is_over_after = |seconds: u32| self.is_over(entry, now_ms.wrapping_add(seconds * 1_000));
+        (1..FADED_S).find(|&seconds| !is_over_after(seconds)).unwrap_or(FADED_S)
+    }
+}
+
+/// The estimate so far; an entry that has none yet is one client.
+fn clients(entry: &Entry) -> f64 {
+    f64::from(entry.gpt0.max(1_000)) / 1_000.0
+}
+
+fn milli_clients(clients: f64) -> u32 {
+    (clients.max(1.0) * 1_000.0).round() as u32
+}

@@ -1,0 +1,83 @@
+//! The options of a law as an SLO line writes them: `max_delay=5s`.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::law::Law;
+use crate::units::{self, UnitError};
+
+/// An option that cannot be taken, and what may stand there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OptionError {
+    #[error("{name} {value:?}: {reason}")]
+    Unit { name: String, value: String, reason: UnitError },
+    #[error("{name} {value:?}: expected a number from {min} to {max}")]
+    Number { name: String, value: String, min: String, max: String },
+    #[error("law {name:?}: expected one of {}", Law::NAMES.join(", "))]
+    Law { name: String },
+    #[error("{name:?} is no option of this law{}", takes(.known))]
+    Unknown { name: String, known: Vec<&'static str> },
+}
+
+impl OptionError {
+    pub(super) fn law(name: &str) -> OptionError {
+        OptionError::Law { name: name.to_owned() }
+    }
+}
+
+fn takes(names: &[&str]) -> String {
+    if names.is_empty() { ", which takes none".into() } else { format!(": it takes {}", names.join(", ")) }
+}
+
+/// Options by name, taken one by one by the law that they are for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    given: Vec<(String, String)>,
+    taken: Vec<&'static str>,
+}
+
+impl Options {
+    pub fn new<'a>(given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Options {
+        let given = given.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Options { given, taken: Vec::new() }
+    }
+
+    pub(super) fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, OptionError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match units::duration(&value) {
+            Ok(duration) => Ok(Some(duration)),
+            Err(reason) => Err(OptionError::Unit { name: name.to_owned(), value, reason }),
+        }
+    }
+
+    pub(super) fn number(
+        &mut self,
+        name: &'static str,
+        min: f64,
+        max: f64,
+    ) -> Result<Option<f64>, OptionError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match value.parse::<f64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
+            _ => {
+                let (min, max) = (min.to_string(), max.to_string());
+                Err(OptionError::Number { name: name.to_owned(), value, min, max })
+            }
+        }
+    }
+
+    /// Every option has been taken, or the first that has not is an error.
+    pub(super) fn finish(self) -> Result<(), OptionError> {
+        match self.given.into_iter().next() {
+            None => Ok(()),
+            Some((name, _)) => Err(OptionError::Unknown { name, known: self.taken }),
+        }
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<String> {
+        self.taken.push(name);
+        let at = self.given.iter().position(|(given, _)| given == name)?;
+        Some(self.given.remove(at).1)
+    }
+}

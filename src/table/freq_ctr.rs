@@ -1,0 +1,62 @@
+//! A rate over the last second, counted exactly as HAProxy counts it.
+
+/// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
+pub const PERIOD_MS: u32 = 1_000;
+
+/// HAProxy's frequency counter (`freq_ctr.c`): two windows of one second, the older one fading out.
+///
+/// `now` is in wrapping milliseconds. The first event after two idle periods opens a window; windows then
+/// follow each other without a gap. All three numbers wrap at 32 bits, as they do there.
+///
+/// ```
+/// use slowlane::table::FreqCtr;
+/// let mut requests = FreqCtr::default();
+/// for _ in 0..10 {
+///     requests.add(1, 60_000);
+/// }
+/// assert_eq!(requests.read(60_000), 10);
+/// assert_eq!(requests.read(61_500), 5); // half of the next window has passed
+/// assert_eq!(requests.read(62_000), 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreqCtr {
+    /// When the current window began; bit 0 is always clear (HAProxy keeps a lock there).
+    pub curr_tick: u32,
+    pub curr_ctr: u32,
+    pub prev_ctr: u32,
+}
+
+impl FreqCtr {
+    /// Counts `events` at `now_ms`.
+    pub fn add(&mut self, events: u32, now_ms: u32) {
+        if now_ms.wrapping_sub(self.curr_tick) < PERIOD_MS {
+            self.curr_ctr = self.curr_ctr.wrapping_add(events);
+            return;
+        }
+        self.prev_ctr = self.curr_ctr;
+        self.curr_ctr = events;
+        self.curr_tick = self.curr_tick.wrapping_add(PERIOD_MS);
+        if now_ms.wrapping_sub(self.curr_tick) >= PERIOD_MS {
+            self.prev_ctr = 0;
+            self.curr_tick = now_ms;
+        }
+        self.curr_tick &= !1;
+    }
+
+    /// Events per second at `now_ms`: all of the current window, and of the one before the share that still
+    /// lies within a second, rounded down. A lone event reads 1 until its window has faded out.
+    pub fn read(&self, now_ms: u32) -> u32 {
+        let (mut past, mut curr) = (u64::from(self.prev_ctr), u64::from(self.curr_ctr));
+        let mut remain = self.curr_tick.wrapping_add(PERIOD_MS).wrapping_sub(now_ms) as i32;
+        if remain < 0 {
+            remain += PERIOD_MS as i32;
+            past = if remain >= 0 { curr } else { 0 };
+            curr = 0;
+        }
+        if curr == 0 && past <= 1 {
+            return past as u32;
+        }
+        let (remain, period) = (remain as u64, u64::from(PERIOD_MS));
+        ((past.wrapping_mul(remain)).wrapping_add(curr * period) / period) as u32
+    }
+}

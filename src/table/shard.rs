@@ -1,0 +1,275 @@
+//! One shard: rows in place, found by key, threaded in the order of their expiry.
+
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::key::Key;
+use crate::table::{Entry, Usage};
+use crate::time::Timestamp;
+
+/// How many expired rows a write clears away. Two for each one added empties any backlog.
+const EXPIRED_PER_WRITE: usize = 2;
+
+/// Lifetimes are rounded up to `expire` times 1, 4, 16, … so that rows of one class expire in the order of
+/// their writes, and a plain list is all the order they need. Twelve classes reach from 30 s to four years.
+const CLASSES: usize = 12;
+
+/// An entry with its place: 64 bytes, one line of the cache.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    key: u64,
+    expires: Timestamp,
+    entry: Entry,
+    older: u32,
+    newer: u32,
+}
+
+const _: () = assert!(size_of::<Row>() == 64);
+
+/// ```text
+///  index: key ─▶ row number            one ring per class, opened by a mark that stands in its first row:
+///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
+/// ```
+/// Rows given up wait in a chain of their own, through `newer`, until they are used again.
+#[derive(Debug)]
+pub(super) struct Shard {
+    index: HashTable<u32>,
+    rows: Vec<Row>,
+    unused: Option<u32>,
+    entries_max: u32,
+    expire: Duration,
+    evictions: u64,
+}
+
+impl Shard {
+    pub(super) fn new(entries_max: u32, expire: Duration) -> Shard {
+        let mut rows = Vec::with_capacity(CLASSES + entries_max as usize);
+        for mark in 0..CLASSES as u32 {
+            rows.push(Row { older: mark, newer: mark, ..Row::default() });
+        }
+        let index = HashTable::with_capacity(entries_max as usize);
+        Shard { index, rows, unused: None, entries_max, expire, evictions: 0 }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        Usage { entries: self.index.len() as u64, evictions: self.evictions }
+    }
+
+    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<Entry> {
+        let row = &self.rows[self.find(key)? as usize];
+        (row.expires > now).then_some(row.entry)
+    }
+
+    /// The entry of `key`, fresh if it is new or has expired, re-armed.
+    pub(super) fn entry(&mut self, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
+        self.clear_expired(now);
+        let number = match self.find(key) {
+            Some(number) => {
+                self.unlink(number);
+                number
+            }
+            None => self.add(key, now),
+        };
+        self.arm(number, now, keep);
+        &mut self.rows[number as usize].entry
+    }
+
+    fn find(&self, key: Key) -> Option<u32> {
+        let same = |&number: &u32| self.rows[number as usize].key == key.bits();
+        self.index.find(key.bits(), same).copied()
+    }
+
+    /// A row for a key that has none, in no ring yet.
+    fn add(&mut self, key: Key, now: Timestamp) -> u32 {
+        if self.index.len() >= self.entries_max as usize {
+            self.evict(now);
+        }
+        let row = Row { key: key.bits(), ..Row::default() };
+        let number = match self.unused {
+            Some(number) => {
+                let next = self.rows[number as usize].newer;
+                self.unused = (next != number).then_some(next);
+                self.rows[number as usize] = row;
+                number
+            }
+            None => {
+                self.rows.push(row);
+                self.rows.len() as u32 - 1
+            }
+        };
+        self.index.insert_unique(key.bits(), number, |&other| self.rows[other as usize].key);
+        number
+    }
+
+    /// Sets the row's expiry and makes it the newest of its class.
+    fn arm(&mut self, number: u32, now: Timestamp, keep: Duration) {
+        let (class, lifetime) = self.class(keep);
+        let (mark, row) = (class as u32, number as usize);
+        let newest = self.rows[class].older;
+        self.rows[row].older = newest;
+        self.rows[row].newer = mark;
+        self.rows[newest as usize].newer = number;
+        self.rows[class].older = number;
+        let expired = self.rows[row].expires <= now;
+        if expired {
+            self.rows[row].entry = Entry::default();
+        }
+        self.rows[row].expires = now + lifetime;
+    }
+
+    /// The first class that lives at least as long as `keep`.
+    fn class(&self, keep: Duration) -> (usize, Duration) {
+        let mut lifetime = self.expire;
+        let mut class = 0;
+        while lifetime < keep && class + 1 < CLASSES {
+            lifetime = lifetime.saturating_mul(4);
+            class += 1;
+        }
+        (class, lifetime)
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Row { older, newer, .. } = self.rows[number as usize];
+        self.rows[older as usize].newer = newer;
+        self.rows[newer as usize].older = older;
+    }
+
+    fn clear_expired(&mut self, now: Timestamp) {
+        for _ in 0..EXPIRED_PER_WRITE {
+            match self.next_to_expire() {
+                Some(number) if self.rows[number as usize].expires <= now => self.give_up(number),
+                _ => return,
+            }
+        }
+    }
+
+    fn evict(&mut self, now: Timestamp) {
+        let Some(number) = self.next_to_expire() else { return };
+        if self.rows[number as usize].expires > now {
+            self.evictions += 1;
+        }
+        self.give_up(number);
+    }
+
+    /// The oldest of each class is the first of its class to go; the earliest of these goes first of all.
+    fn next_to_expire(&self) -> Option<u32> {
+        (0..CLASSES)
+            .map(|mark| (mark as u32, self.rows[mark].newer))
+            .filter(|(mark, oldest)| oldest != mark)
+            .map(|(_, oldest)| oldest)
+            .min_by_key(|&oldest| self.rows[oldest as usize].expires)
+    }
+
+    fn give_up(&mut self, number: u32) {
+        self.unlink(number);
+        let key = self.rows[number as usize].key;
+        if let Ok(slot) = self.index.find_entry(key, |&other| other == number) {
+            slot.remove();
+        }
+        // The end of the chain points at itself.
+        self.rows[number as usize].newer = self.unused.unwrap_or(number);
+        self.unused = Some(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EXPIRE: Duration = Duration::from_secs(30);
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_millis(1_000 * (1_000 + second))
+    }
+
+    impl Shard {
+        fn count(&mut self, key: u64, second: u64) -> u32 {
+            let entry = self.entry(Key::from_bits(key), at(second), Duration::ZERO);
+            entry.http_req_cnt += 1;
+            entry.http_req_cnt
+        }
+
+        fn has(&self, key: u64, second: u64) -> bool {
+            self.get(Key::from_bits(key), at(second)).is_some()
+        }
+    }
+
+    #[test]
+    fn a_write_re_arms_the_expiry_and_a_read_does_not() {
+        let mut shard = Shard::new(8, EXPIRE);
+        shard.count(1, 0);
+        shard.count(1, 20);
+        assert!(shard.has(1, 49));
+        assert!(!shard.has(1, 50));
+        assert_eq!(shard.count(1, 50), 1, "what comes back after its expiry is new");
+    }
+
+    #[test]
+    fn a_full_shard_gives_up_the_nearest_expiry() {
+        let mut shard = Shard::new(2, EXPIRE);
+        shard.count(1, 0);
+        shard.count(2, 1);
+        shard.count(1, 2);
+        shard.count(3, 3);
+        assert!(shard.has(1, 3) && !shard.has(2, 3) && shard.has(3, 3));
+        assert_eq!(shard.usage(), Usage { entries: 2, evictions: 1 });
+    }
+
+    #[test]
+    fn what_must_be_kept_longer_outlives_what_was_written_later() {
+        let mut shard = Shard::new(2, EXPIRE);
+        shard.entry(Key::from_bits(1), at(0), Duration::from_secs(100));
+        shard.count(2, 5);
+        shard.count(3, 6);
+        assert!(shard.has(1, 6) && !shard.has(2, 6) && shard.has(3, 6));
+        assert!(shard.has(1, 99) && !shard.has(1, 120), "rounded up to 4 x 30 s");
+    }
+
+    #[test]
+    fn an_expired_row_is_used_again_and_counts_as_no_eviction() {
+        let mut shard = Shard::new(2, EXPIRE);
+        shard.count(1, 0);
+        shard.count(2, 0);
+        shard.count(3, 40);
+        assert_eq!(shard.usage(), Usage { entries: 1, evictions: 0 });
+        assert_eq!(shard.rows.len(), CLASSES + 2);
+    }
+
+    proptest! {
+        /// Against a plain list of (key, expiry): same rows, same counts, never more than the bound.
+        #[test]
+        fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..20, 0u64..3), 1..200)) {
+            let mut shard = Shard::new(5, EXPIRE);
+            let mut list: Vec<(u64, Timestamp, u32)> = Vec::new();
+            let mut second = 0;
+            for (write, (key, pause, keep)) in writes.into_iter().enumerate() {
+                second += pause;
+                // No two expiries are the same, so there is one nearest.
+                let now = at(second) + Duration::from_micros(write as u64);
+                let keep = Duration::from_secs(keep * 40);
+                let lifetime = if keep > EXPIRE { EXPIRE * 4 } else { EXPIRE };
+                list.retain(|&(_, expires, _)| expires > now);
+                let old = list.iter().position(|row| row.0 == key).map(|at| list.remove(at));
+                if old.is_none() && list.len() == 5 {
+                    let (nearest, _) = list.iter().enumerate().min_by_key(|(_, row)| row.1).unwrap();
+                    list.remove(nearest);
+                }
+                let count = old.map_or(0, |row| row.2) + 1;
+                list.push((key, now + lifetime, count));
+
+                let entry = shard.entry(Key::from_bits(key), now, keep);
+                entry.http_req_cnt += 1;
+                prop_assert_eq!(entry.http_req_cnt, count);
+                prop_assert!(shard.index.len() <= 5);
+                for key in 0..12 {
+                    let want = list.iter().find(|row| row.0 == key).map(|row| row.2);
+                    let have = shard.get(Key::from_bits(key), now).map(|entry| entry.http_req_cnt);
+                    prop_assert_eq!(have, want, "key {}", key);
+                }
+            }
+        }
+    }
+}
