@@ -1,1 +1,6 @@
 //! Every integration test, in one binary.
+
+mod haproxy;
+mod laws;
+mod support;
+mod tidy;

@@ -1,0 +1,13 @@
+//! `slowlane check`: every mistake, before it is served.
+
+use crate::config::Config;
+use crate::policy::Policy;
+
+pub(super) fn check(config: Config) -> anyhow::Result<()> {
+    let policy = match &config.policy {
+        Some(source) => source.read()?,
+        None => Policy::builtin(),
+    };
+    println!("ok: {}", policy.summary());
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The command line: what may be typed, and what it means.
+
+mod check;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, Flags};
+use crate::server::socket::Address;
+
+/// Throttles HAProxy's and nginx's greedy clients gently: pass, wait N ms, or 429.
+///
+/// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its Service Level Objective
+/// is delayed just enough that its rate settles there; only what cannot be delayed is refused.
+#[derive(Debug, Parser)]
+#[command(name = "slowlane", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  slowlane run
+      serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
+      admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
+  slowlane run --policy /etc/slowlane/policy
+      serve the objectives of slo.map, read again at every edit
+  slowlane check --policy /etc/slowlane/policy
+      find every mistake before it is served";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again.
+    ///
+    /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Place),
+    /// Read the config and the policy, print every mistake with its file and line, and exit.
+    ///
+    /// Exit code 0: slowlane would serve this. 1: it would not.
+    Check(Files),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  slowlane run --spop 127.0.0.1:9000 --spop unix:/run/slowlane/spop.sock
+  slowlane run --config /etc/slowlane/slowlane.toml --admin 127.0.0.1:9102
+
+The policy directory holds slo.map and the lookup maps, all in HAProxy map syntax:
+  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d> [law=pace|adaptive] [max_delay=<time>]
+  source+website.map       <address or network>+<website> <id>
+  source+owner.map         <address or network>+<owner> <id>
+  source.map               <address or network> <id>
+  website.map, owner.map   <name> <id>
+The first map that answers decides; what none names has SLO 0.";
+
+#[derive(Debug, Args)]
+struct Files {
+    /// The config file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The policy directory
+    #[arg(long, value_name = "DIR")]
+    policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    #[command(flatten)]
+    files: Files,
+    /// Where HAProxy connects; may be given more than once [default: 127.0.0.1:9000]
+    #[arg(long, value_name = "ADDR")]
+    spop: Vec<Address>,
+    /// Where nginx asks for /check; may be given more than once [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "ADDR")]
+    http: Vec<Address>,
+    /// Where operators and Prometheus look [default: 127.0.0.1:9002]
+    #[arg(long, value_name = "ADDR")]
+    admin: Vec<Address>,
+}
+
+/// Runs the command that was typed. What goes wrong is told on standard error.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(place) => config(place).and_then(run::run),
+        Command::Check(files) => config(files.into()).and_then(check::check),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in error.to_string().lines() {
+                eprintln!("slowlane: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn config(place: Place) -> anyhow::Result<Config> {
+    let Place { files: Files { config, policy }, spop, http, admin } = place;
+    Ok(Config::load(config.as_deref(), Flags { policy, spop, http, admin })?)
+}
+
+impl From<Files> for Place {
+    fn from(files: Files) -> Place {
+        Place { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
+    }
+}

@@ -1,0 +1,10 @@
+//! `slowlane run`: serve until told to end.
+
+use crate::config::Config;
+use crate::daemon;
+use crate::telemetry::log;
+
+pub(super) fn run(config: Config) -> anyhow::Result<()> {
+    log::start(config.log);
+    daemon::run(config)
+}

@@ -1,0 +1,205 @@
+//! The config file as it is written: TOML, every key with its default, unknown keys refused.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::policy::{Layout, LayoutError, Lookup, Method};
+use crate::server::holds::WhenFull;
+use crate::server::socket::Address;
+use crate::telemetry::log::Level;
+use crate::units;
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct File {
+    pub(super) spop: Spop,
+    pub(super) http: Http,
+    pub(super) admin: Admin,
+    pub(super) hold: Hold,
+    pub(super) table: Table,
+    pub(super) policy: Policy,
+    pub(super) log: Log,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Spop {
+    pub(super) listen: Vec<Address>,
+    #[serde(deserialize_with = "connections_max")]
+    pub(super) connections_max: usize,
+    #[serde(deserialize_with = "frame_bytes_max")]
+    pub(super) frame_bytes_max: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for Spop {
+    fn default() -> Spop {
+        Spop {
+            listen: vec![tcp("127.0.0.1:9000")],
+            connections_max: 20_000,
+            frame_bytes_max: 65_536,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Http {
+    pub(super) listen: Vec<Address>,
+    #[serde(deserialize_with = "connections_max")]
+    pub(super) connections_max: usize,
+    #[serde(deserialize_with = "duration")]
+    pub(super) idle_timeout: Duration,
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http {
+            listen: vec![tcp("127.0.0.1:9001")],
+            connections_max: 20_000,
+            idle_timeout: Duration::from_secs(75),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Admin {
+    pub(super) listen: Vec<Address>,
+}
+
+impl Default for Admin {
+    fn default() -> Admin {
+        Admin { listen: vec![tcp("127.0.0.1:9002")] }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Hold {
+    pub(super) max: usize,
+    #[serde(deserialize_with = "duration")]
+    pub(super) longest: Duration,
+    pub(super) when_full: WhenFull,
+}
+
+impl Default for Hold {
+    fn default() -> Hold {
+        Hold { max: 100_000, longest: Duration::from_secs(60), when_full: WhenFull::Pass }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Table {
+    #[serde(deserialize_with = "size")]
+    pub(super) size: u32,
+    #[serde(deserialize_with = "duration")]
+    pub(super) expire: Duration,
+}
+
+impl Default for Table {
+    fn default() -> Table {
+        Table { size: 1_000_000, expire: Duration::from_secs(30) }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "WrittenPolicy")]
+pub(super) struct Policy {
+    pub(super) dir: Option<PathBuf>,
+    pub(super) layout: Layout,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WrittenPolicy {
+    dir: Option<PathBuf>,
+    ipv4_prefix: Option<u8>,
+    ipv6_prefix: Option<u8>,
+    types: BTreeMap<String, Vec<String>>,
+    lookups: Option<Vec<WrittenLookup>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLookup {
+    fields: Vec<String>,
+    map: PathBuf,
+    #[serde(rename = "match", deserialize_with = "method")]
+    method: Method,
+}
+
+impl TryFrom<WrittenPolicy> for Policy {
+    type Error = LayoutError;
+
+    fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
+        let WrittenPolicy { dir, ipv4_prefix, ipv6_prefix, types, lookups } = written;
+        let mut layout = Layout::default();
+        let ipv4_prefix = ipv4_prefix.unwrap_or(layout.ipv4_prefix());
+        let ipv6_prefix = ipv6_prefix.unwrap_or(layout.ipv6_prefix());
+        layout = layout.with_prefixes(ipv4_prefix, ipv6_prefix)?;
+        for (kind, fields) in types {
+            // What is no digit is refused like a type that cannot be.
+            layout = layout.with_type(kind.parse().unwrap_or(u8::MAX), fields)?;
+        }
+        if let Some(lookups) = lookups {
+            let lookup = |WrittenLookup { fields, map, method }| Lookup { fields, file: map, method };
+            layout = layout.with_lookups(lookups.into_iter().map(lookup).collect())?;
+        }
+        Ok(Policy { dir, layout })
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Log {
+    pub(super) level: Level,
+}
+
+fn tcp(address: &str) -> Address {
+    Address::Tcp(address.to_owned())
+}
+
+/// A duration of some length: each of them bounds something.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match units::duration(&text) {
+        Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than nothing, like 5s"))),
+        Ok(duration) => Ok(duration),
+        Err(error) => Err(D::Error::custom(format!("{text:?}: {error}"))),
+    }
+}
+
+fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let names = Method::ALL.map(Method::name).join(", ");
+    Method::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?}: expected one of {names}")))
+}
+
+fn connections_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(within(deserializer, 1, 1_000_000)? as usize)
+}
+
+/// SPOP has no frames smaller than 256 bytes; HAProxy offers 16380 unless its buffers are larger.
+fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(within(deserializer, 256, 16 << 20)? as u32)
+}
+
+/// Row numbers are 32 bits; 64 bytes each, a hundred million are 6.4 GB.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(within(deserializer, 1, 100_000_000)? as u32)
+}
+
+fn within<'de, D: Deserializer<'de>>(deserializer: D, min: i64, max: i64) -> Result<i64, D::Error> {
+    let number = i64::deserialize(deserializer)?;
+    let expected = || D::Error::custom(format!("{number}: expected {min} to {max}"));
+    if (min..=max).contains(&number) { Ok(number) } else { Err(expected()) }
+}

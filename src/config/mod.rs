@@ -1,0 +1,127 @@
+//! The configuration in force: the defaults, then the file, then the flags.
+
+mod file;
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::reload::Source;
+use crate::server::holds::HoldLimits;
+use crate::server::socket::Address;
+use crate::table::Sizing;
+use crate::telemetry::log::Level;
+
+/// All that needs a restart to change. The policy does not: only where it is read from stands here.
+#[derive(Debug)]
+pub struct Config {
+    pub spop: SpopConfig,
+    pub http: HttpConfig,
+    pub admin: Listen,
+    pub hold: HoldLimits,
+    pub table: Sizing,
+    /// None: the built-in policy.
+    pub policy: Option<Source>,
+    pub log: Level,
+}
+
+/// The listeners of one protocol.
+#[derive(Debug)]
+pub struct Listen {
+    pub name: &'static str,
+    pub addresses: Vec<Address>,
+    pub connections_max: usize,
+}
+
+#[derive(Debug)]
+pub struct SpopConfig {
+    pub listen: Listen,
+    pub frame_bytes_max: u32,
+    pub timeout: Duration,
+}
+
+#[derive(Debug)]
+pub struct HttpConfig {
+    pub listen: Listen,
+    pub idle_timeout: Duration,
+}
+
+/// What was typed; an empty list and a missing directory leave it to the file.
+#[derive(Debug, Default)]
+pub struct Flags {
+    pub policy: Option<PathBuf>,
+    pub spop: Vec<Address>,
+    pub http: Vec<Address>,
+    pub admin: Vec<Address>,
+}
+
+/// A config file that cannot be used, in one line.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("{}: {source}: name a file that can be read with --config", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}:{line}: {message}", .path.display())]
+    Invalid { path: PathBuf, line: usize, message: String },
+}
+
+/// Operators and their scrapers; one that asks without end must not crowd out the others.
+const ADMIN_CONNECTIONS_MAX: usize = 1_000;
+
+impl Config {
+    pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
+        let file = match path {
+            Some(path) => read(path)?,
+            None => file::File::default(),
+        };
+        let base = path.and_then(Path::parent).unwrap_or(Path::new(""));
+        Ok(Config::new(file, base, flags))
+    }
+
+    /// `base` is the folder of the config file: a relative policy directory stands there.
+    fn new(file: file::File, base: &Path, flags: Flags) -> Config {
+        let file::File { spop, http, admin, hold, table, policy, log } = file;
+        let listen = |name, typed: Vec<Address>, written, connections_max| Listen {
+            name,
+            addresses: if typed.is_empty() { written } else { typed },
+            connections_max,
+        };
+        let file::Policy { dir, layout } = policy;
+        let dir = flags.policy.or_else(|| dir.map(|dir| base.join(dir)));
+        Config {
+            spop: SpopConfig {
+                listen: listen("SPOP", flags.spop, spop.listen, spop.connections_max),
+                frame_bytes_max: spop.frame_bytes_max,
+                timeout: spop.timeout,
+            },
+            http: HttpConfig {
+                listen: listen("HTTP check", flags.http, http.listen, http.connections_max),
+                idle_timeout: http.idle_timeout,
+            },
+            admin: listen("admin", flags.admin, admin.listen, ADMIN_CONNECTIONS_MAX),
+            hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
+            table: Sizing { entries_max: table.size, expire: table.expire },
+            policy: dir.map(|dir| Source::new(dir, layout)),
+            log: log.level,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<file::File, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let text = fs::read_to_string(path).map_err(unreadable)?;
+    toml::from_str(&text).map_err(|error| ConfigError::Invalid {
+        path: path.to_owned(),
+        line: line(&text, error.span()),
+        message: error.message().replace('\n', ", "),
+    })
+}
+
+/// The number of the line that a span begins in, from 1.
+fn line(text: &str, span: Option<Range<usize>>) -> usize {
+    let start = span.map_or(0, |span| span.start);
+    text.bytes().take(start).filter(|&byte| byte == b'\n').count() + 1
+}

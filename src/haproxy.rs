@@ -1,0 +1,213 @@
+//! SPOE in HAProxy's words: messages to a question, a decision to variables.
+//!
+//! The names are those of the configuration in `haproxy/`: messages `request` and `hold`, and the variables
+//! `txn.slowlane.verdict`, `delay`, `retry_after`, `slo` and `key`.
+
+use std::time::Duration;
+
+use crate::request::{Request, Value};
+use crate::spop::{Ack, Data, Error, Notify, Scope};
+use crate::verdict::{Decision, Verdict};
+
+/// What a NOTIFY asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// `request`: what is to be done with it? Its arguments are the fields.
+    Verdict(Request<'a>),
+    /// `hold`: answer after this delay.
+    Hold(Duration),
+    /// Nothing that slowlane knows; it is answered all the same, or HAProxy would wait.
+    Nothing,
+}
+
+/// Which NOTIFY is answered: its two ids, unique on its connection while it is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id {
+    stream_id: u64,
+    frame_id: u64,
+}
+
+impl Id {
+    pub fn of(notify: &Notify<'_>) -> Id {
+        Id { stream_id: notify.stream_id, frame_id: notify.frame_id }
+    }
+}
+
+/// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
+///
+/// Of several questions the first counts; messages and arguments of other names mean nothing here.
+pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
+    let mut question = Question::Nothing;
+    let mut messages = notify.messages();
+    while let Some(message) = messages.next_message()? {
+        if question != Question::Nothing {
+            continue;
+        }
+        match message.name {
+            b"request" => {
+                let mut request = Request::new();
+                for argument in message.arguments() {
+                    let (name, data) = argument?;
+                    if let Some(value) = value(data) {
+                        request.push(name, value);
+                    }
+                }
+                question = Question::Verdict(request);
+            }
+            b"hold" => {
+                let mut delay = Duration::ZERO;
+                for argument in message.arguments() {
+                    if let (b"delay", data) = argument? {
+                        delay = milliseconds(data);
+                    }
+                }
+                question = Question::Hold(delay);
+            }
+            _ => {}
+        }
+    }
+    Ok(question)
+}
+
+/// A sample that HAProxy did not find is NULL: a field without a value.
+fn value(data: Data<'_>) -> Option<Value<'_>> {
+    match data {
+        Data::Null => None,
+        Data::Bool(truth) => Some(Value::Number(truth.into())),
+        Data::Int32(_) | Data::Uint32(_) | Data::Int64(_) | Data::Uint64(_) => {
+            data.to_i64().map(Value::Number)
+        }
+        Data::Ipv4(address) => Some(Value::address(address.into())),
+        Data::Ipv6(address) => Some(Value::address(address.into())),
+        Data::Str(bytes) | Data::Bin(bytes) => Some(Value::Text(bytes)),
+    }
+}
+
+/// What is no number, or a negative one, is no delay.
+fn milliseconds(data: Data<'_>) -> Duration {
+    let delay_ms = data.to_i64().and_then(|delay_ms| u64::try_from(delay_ms).ok());
+    Duration::from_millis(delay_ms.unwrap_or(0))
+}
+
+/// Appends the answer to a `request`.
+pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
+    let ack = Ack::begin(out, id.stream_id, id.frame_id)
+        .set_var(Scope::Txn, b"verdict", Data::Str(decision.verdict.name().as_bytes()))
+        .set_var(Scope::Txn, b"delay", Data::Int64(decision.verdict.delay_ms() as i64))
+        .set_var(Scope::Txn, b"slo", Data::Int64(decision.slo.number().into()))
+        .set_var(Scope::Txn, b"key", Data::Int64(decision.key.bits() as i64));
+    match decision.verdict {
+        Verdict::Deny { retry_after_s } => {
+            ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+        }
+        Verdict::Pass | Verdict::Delay(_) => ack.finish(),
+    }
+}
+
+/// Appends the answer to a `hold` that is over: `pass`, or what is done where holding is impossible.
+///
+/// The group of the hold has a prefix of its own, so these are not the variables of the verdict.
+pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
+    let name = Data::Str(verdict.name().as_bytes());
+    let ack = Ack::begin(out, id.stream_id, id.frame_id).set_var(Scope::Txn, b"verdict", name);
+    match verdict {
+        Verdict::Deny { retry_after_s } => {
+            ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+        }
+        Verdict::Pass | Verdict::Delay(_) => ack.finish(),
+    }
+}
+
+/// Appends an answer that changes nothing: an ACK must do something, and a variable that nobody sets can be
+/// unset.
+pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
+    Ack::begin(out, id.stream_id, id.frame_id).unset_var(Scope::Txn, b"unknown").finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::slo_id::SloId;
+    use crate::spop::{Action, Frame};
+
+    type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
+
+    /// A NOTIFY with these messages, on its way through the wire.
+    fn notify(messages: &[Spoken<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let writer = Notify::begin(&mut bytes, 7, 1);
+        messages.iter().fold(writer, |writer, (name, arguments)| writer.message(name, arguments)).finish();
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Notify<'_> {
+        Notify::decode(Frame::cut(bytes, 16_380).unwrap().unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_fields_and_null_is_none() {
+        let arguments: [(&[u8], Data); 5] = [
+            (b"source", Data::Ipv6("::ffff:192.0.2.1".parse().unwrap())),
+            (b"website", Data::Str(b"\xff.example")),
+            (b"owner", Data::Null),
+            (b"secure", Data::Bool(true)),
+            (b"", Data::Int64(-5)),
+        ];
+        let bytes = notify(&[(b"request", &arguments)]);
+        let Ok(Question::Verdict(request)) = question(&read(&bytes)) else {
+            panic!("not asked for a verdict")
+        };
+        assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
+        assert_eq!(request.get(b"owner"), None);
+        assert_eq!(request.get(b"secure"), Some(Value::Number(1)));
+        assert_eq!(request.get(b""), Some(Value::Number(-5)));
+    }
+
+    #[test]
+    fn the_first_question_counts_and_others_are_walked_over() {
+        let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
+        let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);
+        assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::from_millis(250))));
+        assert_eq!(question(&read(&notify(&[(b"other", &delay)]))), Ok(Question::Nothing));
+        assert_eq!(question(&read(&notify(&[]))), Ok(Question::Nothing));
+    }
+
+    #[test]
+    fn what_is_no_delay_is_not_held() {
+        for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
+            let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
+            assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn a_notify_that_is_broken_at_its_end_asks_nothing() {
+        let mut bytes = notify(&[(b"request", &[])]);
+        bytes.push(9);
+        bytes[3] += 1;
+        assert!(question(&read(&bytes)).is_err());
+    }
+
+    #[test]
+    fn a_denial_tells_all_it_knows() {
+        let slo = SloId::new(3001).unwrap();
+        let verdict = Verdict::Deny { retry_after_s: 3 };
+        let mut out = Vec::new();
+        let id = Id { stream_id: 0, frame_id: 9 };
+        answer_verdict(id, &Decision { verdict, slo, key: Key::from_bits(u64::MAX) }, &mut out);
+        let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
+        assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
+        let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });
+        let actions: Vec<_> = ack.actions().collect();
+        let want = [
+            set(b"verdict", Data::Str(b"deny")),
+            set(b"delay", Data::Int64(0)),
+            set(b"slo", Data::Int64(3001)),
+            set(b"key", Data::Int64(-1)),
+            set(b"retry_after", Data::Int64(3)),
+        ];
+        assert_eq!(actions, want);
+    }
+}

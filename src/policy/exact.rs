@@ -1,0 +1,26 @@
+//! `str`: keys that are the whole value.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::policy::pattern::Pattern;
+
+/// Patterns by key; the first of a key wins.
+#[derive(Debug, Default)]
+pub(super) struct Exact {
+    patterns: HashTable<Pattern>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Exact {
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) {
+        let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
+        let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
+        self.patterns.entry(hash(&pattern), is_same, hash).or_insert(pattern);
+    }
+
+    pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+        self.patterns.find(self.hasher.hash_one(value), |pattern| pattern.key(text) == value).copied()
+    }
+}

@@ -1,0 +1,161 @@
+//! The fields that a layout names, and their values in one request.
+
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use arrayvec::ArrayVec;
+
+use crate::key::KeyHasher;
+use crate::policy::layout::Layout;
+use crate::request::{FIELDS_MAX, Request, Value};
+
+/// A field's place among the [`Fields`].
+pub(super) type Place = usize;
+
+#[derive(Debug)]
+struct Field {
+    name: String,
+    is_address: bool,
+}
+
+/// The fields of a layout, each once: a request is searched for each once.
+#[derive(Debug)]
+pub(super) struct Fields {
+    fields: Vec<Field>,
+    ipv4_mask: Ipv4Addr,
+    ipv6_mask: Ipv6Addr,
+}
+
+impl Fields {
+    pub(super) fn new(layout: &Layout) -> Fields {
+        let field = |name: &str| Field { name: name.to_owned(), is_address: layout.is_address(name) };
+        Fields {
+            fields: layout.field_names().into_iter().map(field).collect(),
+            ipv4_mask: Ipv4Addr::from_bits(!u32::MAX.checked_shr(layout.ipv4_prefix().into()).unwrap_or(0)),
+            ipv6_mask: Ipv6Addr::from_bits(!u128::MAX.checked_shr(layout.ipv6_prefix().into()).unwrap_or(0)),
+        }
+    }
+
+    pub(super) fn places(&self, names: &[String]) -> Box<[Place]> {
+        let place = |name: &String| self.fields.iter().position(|field| field.name == *name);
+        names.iter().map(|name| place(name).expect("a layout's own field")).collect()
+    }
+
+    pub(super) fn values<'a>(&self, request: &Request<'a>) -> Values<'a> {
+        let value = |field: &Field| {
+            let value = request.get(field.name.as_bytes())?;
+            Some(if field.is_address { address(value) } else { value })
+        };
+        Values(self.fields.iter().map(value).collect())
+    }
+
+    /// Adds a value to a key: of an address field the network that one customer is given, of any other
+    /// what a map would have for it. A value that is missing is as good as an empty one.
+    pub(super) fn hash(&self, hasher: KeyHasher, place: Place, values: &Values<'_>) -> KeyHasher {
+        match values.0[place] {
+            Some(Value::Address(address)) if self.fields[place].is_address => {
+                hasher.address(self.customer(address))
+            }
+            Some(value) => hasher.part(Text::default().of(value)),
+            None => hasher.part(b""),
+        }
+    }
+
+    fn customer(&self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4_mask),
+            IpAddr::V6(v6) => IpAddr::V6(v6 & self.ipv6_mask),
+        }
+    }
+}
+
+/// Text that is an address becomes one: nginx has text for what HAProxy sends as four or sixteen bytes.
+fn address(value: Value<'_>) -> Value<'_> {
+    match value {
+        Value::Text(text) => match std::str::from_utf8(text).map(str::parse) {
+            Ok(Ok(address)) => Value::address(address),
+            _ => value,
+        },
+        Value::Address(address) => Value::address(address),
+        Value::Number(_) => value,
+    }
+}
+
+/// What a request has for each of the [`Fields`].
+pub(super) struct Values<'a>(ArrayVec<Option<Value<'a>>, FIELDS_MAX>);
+
+impl<'a> Values<'a> {
+    pub(super) fn address(&self, place: Place) -> Option<IpAddr> {
+        match self.0[place] {
+            Some(Value::Address(address)) => Some(address),
+            _ => None,
+        }
+    }
+
+    /// The values joined by `+`, or nothing where one is missing. Most often this is one text, as it came.
+    pub(super) fn joined<'t>(&'t self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]> {
+        match *places {
+            [] => Some(b""),
+            [place] => Some(text.of(self.0[place]?)),
+            [first, ref others @ ..] => {
+                text.push(self.0[first]?);
+                for &place in others {
+                    text.push_bytes(b"+");
+                    text.push(self.0[place]?);
+                }
+                Some(text.bytes())
+            }
+        }
+    }
+}
+
+/// What is joined on the stack; only longer text is worth an allocation.
+const STACK_BYTES: usize = 256;
+
+/// Values as a map writes them: addresses in their canonical form, numbers in decimal.
+#[derive(Default)]
+pub(super) struct Text {
+    stack: ArrayVec<u8, STACK_BYTES>,
+    heap: Vec<u8>,
+}
+
+impl Text {
+    /// One value; text is not copied.
+    fn of<'t>(&'t mut self, value: Value<'t>) -> &'t [u8] {
+        if let Value::Text(text) = value {
+            return text;
+        }
+        self.push(value);
+        self.bytes()
+    }
+
+    fn push(&mut self, value: Value<'_>) {
+        let written = match value {
+            Value::Text(text) => return self.push_bytes(text),
+            Value::Address(address) => write!(self, "{address}"),
+            Value::Number(number) => write!(self, "{number}"),
+        };
+        written.expect("memory takes all that is written");
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        if self.heap.is_empty() {
+            if self.stack.try_extend_from_slice(bytes).is_ok() {
+                return;
+            }
+            self.heap.extend_from_slice(&self.stack);
+        }
+        self.heap.extend_from_slice(bytes);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.heap.is_empty() { &self.stack } else { &self.heap }
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push_bytes(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! A lookup whose map has been read: the text of the file, and its keys indexed by how they are matched.
+
+use std::path::PathBuf;
+
+use crate::policy::exact::Exact;
+use crate::policy::fields::{Place, Text, Values};
+use crate::policy::layout::{Lookup, Method};
+use crate::policy::list::{List, is_end, is_words, words};
+use crate::policy::map;
+use crate::policy::networks::Networks;
+use crate::policy::pattern::{Answer, Pattern};
+use crate::policy::prefixes::Prefixes;
+use crate::policy::problem::{Fault, Problems, quoted};
+use crate::policy::regexes::Regexes;
+use crate::policy::slo::Slos;
+use crate::slo_id::SloId;
+
+/// The map of a lookup.
+#[derive(Debug)]
+pub(super) struct LookupMap {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    places: Box<[Place]>,
+    text: Vec<u8>,
+    keys: Keys,
+}
+
+impl LookupMap {
+    /// Nothing where the file holds no keys: such a map never answers.
+    pub(super) fn read(
+        lookup: &Lookup,
+        places: Box<[Place]>,
+        (path, text): (PathBuf, Vec<u8>),
+        slos: &Slos,
+        problems: &mut Problems,
+    ) -> Option<LookupMap> {
+        let mut keys = Keys::new(lookup);
+        let mut is_empty = true;
+        for line in map::lines(&text) {
+            is_empty = false;
+            let line = match line {
+                Ok(line) => line,
+                Err((number, fault)) => {
+                    problems.add(&path, Some(number), fault);
+                    continue;
+                }
+            };
+            let mut report = |fault| problems.add(&path, Some(line.number), fault);
+            let answer = answer(line.value, slos).unwrap_or_else(|fault| {
+                report(fault);
+                Answer::NEXT
+            });
+            keys.insert(Pattern::new(line.at, line.key, answer), &text).unwrap_or_else(report);
+        }
+        keys.finish(&text);
+        (!is_empty).then(|| LookupMap { name: lookup.name(), path, places, text, keys })
+    }
+
+    /// The line that answers for these values.
+    pub(super) fn find(&self, values: &Values<'_>) -> Option<Pattern> {
+        let mut joined = Text::default();
+        match &self.keys {
+            Keys::Texts(texts) => texts.find(values.joined(&self.places, &mut joined)?, &self.text),
+            Keys::Networks(networks) => {
+                let (&first, others) = self.places.split_first()?;
+                let address = values.address(first)?;
+                networks.find(address, values.joined(others, &mut joined)?, &self.text)
+            }
+        }
+    }
+
+    /// The number of the line that a pattern stands in. No line keeps its number; they are counted.
+    pub(super) fn line_number(&self, pattern: Pattern) -> usize {
+        map::line_number(&self.text, pattern.at())
+    }
+}
+
+#[derive(Debug)]
+enum Keys {
+    Networks(Networks),
+    Texts(Texts),
+}
+
+impl Keys {
+    fn new(lookup: &Lookup) -> Keys {
+        match lookup.method {
+            Method::Ip => Keys::Networks(Networks::new(lookup.fields.len() > 1)),
+            Method::Str => Keys::Texts(Texts::Str(Exact::default())),
+            Method::Beg => Keys::Texts(Texts::Beg(Prefixes::default())),
+            Method::End => Keys::Texts(Texts::End(List::new(is_end))),
+            Method::Dom => Keys::Texts(Texts::Dom(List::new(is_words))),
+            Method::Reg => Keys::Texts(Texts::Reg(Regexes::default())),
+        }
+    }
+
+    fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+        match self {
+            Keys::Networks(networks) => networks.insert(pattern, text)?,
+            Keys::Texts(Texts::Str(exact)) => exact.insert(pattern, text),
+            Keys::Texts(Texts::Beg(prefixes)) => prefixes.insert(pattern),
+            Keys::Texts(Texts::End(list)) => list.insert(pattern),
+            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?),
+            Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text)?,
+        }
+        Ok(())
+    }
+
+    /// Once all are inserted.
+    fn finish(&mut self, text: &[u8]) {
+        if let Keys::Texts(Texts::Beg(prefixes)) = self {
+            prefixes.sort(text);
+        }
+    }
+}
+
+/// Keys that are matched with a text.
+#[derive(Debug)]
+enum Texts {
+    Str(Exact),
+    Beg(Prefixes),
+    End(List),
+    Dom(List),
+    Reg(Regexes),
+}
+
+impl Texts {
+    fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+        match self {
+            Texts::Str(exact) => exact.find(value, text),
+            Texts::Beg(prefixes) => prefixes.find(value, text),
+            Texts::End(list) | Texts::Dom(list) => list.find(value, text),
+            Texts::Reg(regexes) => regexes.find(value),
+        }
+    }
+}
+
+/// An empty value is 0, as `map_str_int` reads it.
+fn answer(value: &[u8], slos: &Slos) -> Result<Answer, Fault> {
+    let number = match std::str::from_utf8(value).map(str::parse) {
+        Ok(Ok(number)) => number,
+        _ if value.is_empty() => 0,
+        _ => return Err(Fault::Answer(quoted(value))),
+    };
+    match u16::try_from(number).ok().and_then(SloId::new) {
+        _ if number == -1 => Ok(Answer::NEXT),
+        Some(id) => slos.answer(id),
+        None => Err(Fault::NoSuchSlo(number)),
+    }
+}

@@ -1,0 +1,297 @@
+//! `ip`: keys that are networks, each with the rest of its key beside it.
+
+use std::cmp::Reverse;
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::policy::pattern::Pattern;
+use crate::policy::problem::{Fault, quoted};
+
+/// Networks of both families; the longest prefix wins, and the first of two that are the same.
+#[derive(Debug)]
+pub(super) struct Networks {
+    has_rest: bool,
+    ipv4: Family,
+    ipv6: Family,
+    hasher: DefaultHashBuilder,
+}
+
+impl Networks {
+    /// Of keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
+    pub(super) fn new(has_rest: bool) -> Networks {
+        let (ipv4, ipv6) = (Family::default(), Family::default());
+        Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
+    }
+
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+        let key = pattern.key(text);
+        let network_length = if self.has_rest {
+            key.iter().position(|&byte| byte == b'+').ok_or_else(|| Fault::NoRest(quoted(key)))?
+        } else {
+            key.len()
+        };
+        let (address, prefix) = network(&key[..network_length]).ok_or_else(|| Fault::Network(quoted(key)))?;
+        let skipped = network_length + usize::from(self.has_rest);
+        let rest = pattern.part(skipped, key.len() - skipped);
+        match address {
+            IpAddr::V4(v4) => self.ipv4.insert(ipv4_bits(v4), prefix, rest, text, &self.hasher),
+            IpAddr::V6(v6) => self.ipv6.insert(v6.to_bits(), prefix, rest, text, &self.hasher),
+        }
+        Ok(())
+    }
+
+    /// Either family also looks into the other's networks, after its own, as HAProxy does.
+    pub(super) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
+        let rest = Rest { bytes: rest, hash: self.hasher.hash_one(rest) };
+        let in_ipv4 = |v4: Ipv4Addr| self.ipv4.find(ipv4_bits(v4), rest, text, &self.hasher);
+        let in_ipv6 = |v6: Ipv6Addr| self.ipv6.find(v6.to_bits(), rest, text, &self.hasher);
+        match address {
+            IpAddr::V4(v4) => in_ipv4(v4).or_else(|| in_ipv6(v4.to_ipv6_mapped())),
+            IpAddr::V6(v6) => in_ipv6(v6).or_else(|| in_ipv4(embedded(v6)?)),
+        }
+    }
+}
+
+/// Reads an address, `address/length`, and for IPv4 `address/mask`.
+fn network(key: &[u8]) -> Option<(IpAddr, u8)> {
+    let key = std::str::from_utf8(key).ok()?;
+    let (address, length) = match key.rsplit_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (key, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let (whole, is_ipv4) = if address.is_ipv4() { (32, true) } else { (128, false) };
+    let prefix = match length {
+        None => whole,
+        Some(mask) if is_ipv4 && mask.contains('.') => mask_length(mask.parse().ok()?)?,
+        Some(length) => length.parse().ok()?,
+    };
+    (prefix <= whole).then_some((address, prefix))
+}
+
+fn mask_length(mask: Ipv4Addr) -> Option<u8> {
+    let ones = mask.to_bits().leading_ones();
+    (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
+}
+
+/// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A mapped
+/// one, `::ffff:a.b.c.d`, is IPv4 long before it comes here.
+fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = v6.to_bits();
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0, ..] => Some(Ipv4Addr::from_bits(bits as u32)),
+        [0x2002, ..] => Some(Ipv4Addr::from_bits((bits >> 80) as u32)),
+        _ => None,
+    }
+}
+
+/// Both families begin at the top bit.
+fn ipv4_bits(v4: Ipv4Addr) -> u128 {
+    u128::from(v4.to_bits()) << 96
+}
+
+/// The rest of a key, hashed once for all lengths.
+#[derive(Clone, Copy)]
+struct Rest<'a> {
+    bytes: &'a [u8],
+    hash: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    bits: u128,
+    rest: Pattern,
+}
+
+/// The networks of one prefix length.
+#[derive(Debug)]
+struct Length {
+    mask: u128,
+    networks: HashTable<Network>,
+}
+
+/// The networks of one family. A map has few lengths, so a table for each beats a tree.
+#[derive(Debug, Default)]
+struct Family {
+    /// The longest first.
+    lengths: Vec<Length>,
+}
+
+impl Family {
+    fn insert(&mut self, bits: u128, prefix: u8, rest: Pattern, text: &[u8], hasher: &DefaultHashBuilder) {
+        let length = self.length(prefix);
+        let network = Network { bits: bits & length.mask, rest };
+        let hash =
+            |network: &Network| hasher.hash_one((network.bits, hasher.hash_one(network.rest.key(text))));
+        let is_same = |other: &Network| other.bits == network.bits && other.rest.key(text) == rest.key(text);
+        length.networks.entry(hash(&network), is_same, hash).or_insert(network);
+    }
+
+    fn length(&mut self, prefix: u8) -> &mut Length {
+        let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+        let place = self.lengths.binary_search_by_key(&Reverse(mask), |length| Reverse(length.mask));
+        let place = place.unwrap_or_else(|place| {
+            self.lengths.insert(place, Length { mask, networks: HashTable::new() });
+            place
+        });
+        &mut self.lengths[place]
+    }
+
+    fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
+        self.lengths.iter().find_map(|length| {
+            let bits = bits & length.mask;
+            let is_same = |network: &Network| network.bits == bits && network.rest.key(text) == rest.bytes;
+            Some(length.networks.find(hasher.hash_one((bits, rest.hash)), is_same)?.rest)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::map;
+    use crate::policy::pattern::Answer;
+
+    /// The networks of a map, each of which answers with the number of its line.
+    fn networks(text: &str, has_rest: bool) -> Networks {
+        let mut networks = Networks::new(has_rest);
+        for line in map::lines(text.as_bytes()).map(Result::unwrap) {
+            let pattern = Pattern::new(line.at, line.key, Answer::slo(line.number));
+            networks.insert(pattern, text.as_bytes()).unwrap();
+        }
+        networks
+    }
+
+    /// The line that answers for an address.
+    fn find(text: &str, address: &str) -> Option<usize> {
+        let address: IpAddr = address.parse().unwrap();
+        let found = networks(text, false).find(address.to_canonical(), b"", text.as_bytes());
+        found.map(|pattern| pattern.answer.place().unwrap())
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_wherever_it_stands() {
+        let map = "10.1.0.0/16\n10.0.0.0/8\n10.1.2.3\n0.0.0.0/0\n";
+        assert_eq!(find(map, "10.1.2.3"), Some(3));
+        assert_eq!(find(map, "10.1.2.4"), Some(1));
+        assert_eq!(find(map, "10.2.0.0"), Some(2));
+        assert_eq!(find(map, "192.0.2.1"), Some(4));
+        assert_eq!(find(map, "2001:db8::1"), None);
+    }
+
+    #[test]
+    fn host_bits_mean_nothing_and_the_first_of_two_wins() {
+        assert_eq!(find("10.1.2.3/8\n10.9.9.9/8\n", "10.0.0.1"), Some(1));
+        assert_eq!(find("2001:db8::1/32\n2001:db8::/32\n", "2001:db8:1::"), Some(1));
+    }
+
+    #[test]
+    fn a_mask_may_be_dotted_if_its_ones_come_first() {
+        assert_eq!(network(b"10.0.0.0/255.255.0.0"), network(b"10.0.0.0/16"));
+        assert_eq!(network(b"10.0.0.0/0.0.0.0"), network(b"10.0.0.0/0"));
+        assert_eq!(network(b"10.0.0.0/255.255.255.255"), network(b"10.0.0.0"));
+        assert_eq!(network(b"10.0.0.0/255.0.255.0"), None);
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for key in ["", "/", "10", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.256"] {
+            assert_eq!(network(key.as_bytes()), None, "{key}");
+        }
+        for key in ["::/129", "::1/ffff::", "::/255.0.0.0", "fe80::1%eth0", "[::1]", "localhost", "010.0.0.1"]
+        {
+            assert_eq!(network(key.as_bytes()), None, "{key}");
+        }
+        assert_eq!(network(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_family_looks_into_the_other_after_its_own() {
+        let map = "::ffff:10.1.0.0/112\n10.0.0.0/8\n::ffff:192.0.2.0/120\n::/0\n";
+        assert_eq!(find(map, "10.1.0.1"), Some(2));
+        assert_eq!(find(map, "192.0.2.1"), Some(3));
+        assert_eq!(find(map, "::ffff:192.0.2.1"), Some(3));
+        assert_eq!(find(map, "203.0.113.1"), Some(4));
+
+        let map = "192.0.2.0/24\n2002:c000:202::/48\n";
+        assert_eq!(find(map, "2002:c000:201::1"), Some(1));
+        assert_eq!(find(map, "2002:c000:202::1"), Some(2));
+        assert_eq!(find(map, "::192.0.2.1"), Some(1));
+    }
+
+    #[test]
+    fn the_rest_is_part_of_the_key() {
+        let map = "10.0.0.0/8+shop.example\n10.1.0.0/16+blog.example\n10.0.0.0/8+a+b\n10.0.0.0/8+\n";
+        let networks = networks(map, true);
+        let find = |rest: &[u8]| {
+            let found = networks.find("10.1.2.3".parse().unwrap(), rest, map.as_bytes());
+            found.map(|pattern| pattern.answer.place().unwrap())
+        };
+        assert_eq!(find(b"shop.example"), Some(1));
+        assert_eq!(find(b"blog.example"), Some(2));
+        assert_eq!(find(b"a+b"), Some(3));
+        assert_eq!(find(b""), Some(4));
+        assert_eq!(find(b"a"), None);
+
+        let mut networks = Networks::new(true);
+        let alone = Pattern::new(0, b"10.0.0.0/8", Answer::NEXT);
+        assert_eq!(networks.insert(alone, b"10.0.0.0/8"), Err(Fault::NoRest("10.0.0.0/8".into())));
+    }
+
+    /// HAProxy's order, by trying every line.
+    fn brute_force(map: &[(IpAddr, u8)], address: IpAddr) -> Option<usize> {
+        let longest = |address: IpAddr| {
+            let covers = |&(network, prefix): &(IpAddr, u8)| match (network, address) {
+                (IpAddr::V4(n), IpAddr::V4(a)) => {
+                    (n.to_bits() ^ a.to_bits()).leading_zeros() >= prefix.into()
+                }
+                (IpAddr::V6(n), IpAddr::V6(a)) => {
+                    (n.to_bits() ^ a.to_bits()).leading_zeros() >= prefix.into()
+                }
+                _ => false,
+            };
+            let lines = map.iter().enumerate().filter(|(_, network)| covers(network));
+            lines.max_by_key(|&(index, &(_, prefix))| (prefix, Reverse(index))).map(|(index, _)| index + 1)
+        };
+        longest(address).or_else(|| match address {
+            IpAddr::V4(v4) => longest(v4.to_ipv6_mapped().into()),
+            IpAddr::V6(v6) => longest(embedded(v6)?.into()),
+        })
+    }
+
+    /// Few enough bits that addresses and networks meet.
+    fn addresses() -> impl Strategy<Value = IpAddr> {
+        let few = || prop::collection::vec(prop::sample::select(vec![0u8, 1, 10, 255]), 4);
+        let v4 = few().prop_map(|bytes| Ipv4Addr::from_octets(bytes.try_into().unwrap()));
+        let v6 = (prop::sample::select(vec!["::", "2001:db8::", "2002::", "::ffff:0:0"]), few()).prop_map(
+            |(network, bytes)| {
+                let low = u128::from(u32::from_be_bytes(bytes.try_into().unwrap()));
+                let shift = if network == "2002::" { 80 } else { 0 };
+                Ipv6Addr::from_bits(network.parse::<Ipv6Addr>().unwrap().to_bits() | low << shift)
+            },
+        );
+        prop_oneof![v4.prop_map(IpAddr::V4), v6.prop_map(IpAddr::V6)]
+    }
+
+    proptest! {
+        #[test]
+        fn the_longest_prefix_is_what_trying_every_line_finds(
+            map in prop::collection::vec((addresses(), 0u8..=128), 0..20),
+            asked in prop::collection::vec(addresses(), 1..9),
+        ) {
+            let whole = |(address, prefix): (IpAddr, u8)| {
+                (address, if address.is_ipv4() { prefix % 33 } else { prefix })
+            };
+            let map: Vec<_> = map.into_iter().map(whole).collect();
+            let text: String = map.iter().map(|(address, prefix)| format!("{address}/{prefix}\n")).collect();
+            for address in asked {
+                let address = address.to_canonical();
+                prop_assert_eq!(find(&text, &address.to_string()), brute_force(&map, address), "{}", address);
+            }
+        }
+    }
+}

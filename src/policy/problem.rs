@@ -1,0 +1,180 @@
+//! What is wrong with the files of a policy: the place, what stood there, what may stand there.
+
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use thiserror::Error;
+
+use crate::law::OptionError;
+use crate::policy::map::LINE_BYTES_MAX;
+use crate::policy::slo::DEFAULT_LINE;
+use crate::slo_id::SloId;
+use crate::units::UnitError;
+
+/// The most problems that are kept; more are only counted. Who sees a hundred has one cause to look for.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// The largest file that is read: some thirty million lines, and offsets that fit 32 bits.
+pub const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// How much of what stood in a line is repeated.
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// One problem and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: PathBuf,
+    /// Counted from 1; none where the file as a whole is wrong.
+    pub line: Option<usize>,
+    pub fault: Fault,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match self.line {
+            Some(line) => write!(f, "{path}:{line}: {}", self.fault),
+            None => write!(f, "{path}: {}", self.fault),
+        }
+    }
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
+    #[error("no such file: it holds one SLO per line, at least `{DEFAULT_LINE}`")]
+    NoSloMap,
+    #[error("SLO 0, for requests that no map names, is missing: add the line `{DEFAULT_LINE}`")]
+    NoDefault,
+    #[error("a line of more than {LINE_BYTES_MAX} bytes, which HAProxy would read as two")]
+    LineTooLong,
+    #[error("a NUL byte, at which HAProxy would stop reading")]
+    Nul,
+
+    #[error("{0:?}: expected the id of an SLO, 0 to 9999, and its options, like `{DEFAULT_LINE}`")]
+    Id(String),
+    #[error("SLO {id}: type {} has no fields: use one of the types {types}, or give it fields in the config",
+            .id.kind())]
+    Type { id: SloId, types: String },
+    #[error("SLO {id} is already on line {first}: keep one of the two")]
+    SloTwice { id: SloId, first: usize },
+    #[error("{0:?}: expected an option, like burst=100")]
+    Word(String),
+    #[error("{0} is given twice: keep one")]
+    OptionTwice(String),
+    #[error("burst is missing: add it, like burst=100")]
+    NoBurst,
+    #[error("burst {0:?}: expected a number of requests, 0 to {max}", max = u32::MAX)]
+    Burst(String),
+    #[error("rate is missing: add it, like rate=50/s")]
+    NoRate,
+    #[error("rate {value:?}: {reason}")]
+    Rate { value: String, reason: UnitError },
+    #[error(transparent)]
+    Law(#[from] OptionError),
+
+    #[error("{0:?}: expected the id of an SLO, or -1 to leave the answer to the next lookup")]
+    Answer(String),
+    #[error("SLO {0} is not in slo.map")]
+    NoSuchSlo(i64),
+    #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]
+    Network(String),
+    #[error("{0:?}: expected a network, + and the rest, like 192.0.2.0/24+shop.example")]
+    NoRest(String),
+    #[error("{0:?}: expected more than the delimiters / ? . :")]
+    Delimiters(String),
+    #[error("{key:?}: {reason}")]
+    Regex { key: String, reason: String },
+    #[error("more than {0} regular expressions, which one request may all be held against")]
+    TooManyRegexes(usize),
+}
+
+impl Fault {
+    /// That `slo.map` cannot be read.
+    pub(super) fn of_slo_map(error: &io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::NotFound => Fault::NoSloMap,
+            _ => Fault::Unreadable(error.to_string()),
+        }
+    }
+}
+
+/// What stood in a file, for a [`Fault`] to repeat.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    if let Some((end, _)) = text.char_indices().nth(QUOTED_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// All that is wrong with a policy, one problem per line; never empty where it is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
+pub struct Problems {
+    listed: Vec<Problem>,
+    count: usize,
+}
+
+impl Problems {
+    /// The first [`PROBLEMS_MAX`] of them.
+    pub fn listed(&self) -> &[Problem] {
+        &self.listed
+    }
+
+    /// How many there are, listed or not.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn add(&mut self, path: &Path, line: Option<usize>, fault: Fault) {
+        self.count += 1;
+        if self.listed.len() < PROBLEMS_MAX {
+            self.listed.push(Problem { path: path.to_owned(), line, fault });
+        }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.listed.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{problem}")?;
+        }
+        match self.count - self.listed.len() {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stood_there_is_cut_and_kept_on_one_line() {
+        let long = "é".repeat(QUOTED_CHARS_MAX + 1);
+        assert_eq!(quoted(long.as_bytes()).chars().count(), QUOTED_CHARS_MAX + 1);
+        let fault = Fault::Word(quoted(b"a\x1b[2J\nb"));
+        assert_eq!(fault.to_string(), "\"a\\u{1b}[2J\\nb\": expected an option, like burst=100");
+    }
+
+    #[test]
+    fn the_hundred_and_first_problem_is_only_counted() {
+        let mut problems = Problems::default();
+        for line in 1..=PROBLEMS_MAX + 2 {
+            problems.add(Path::new("slo.map"), Some(line), Fault::Nul);
+        }
+        assert_eq!(problems.count(), PROBLEMS_MAX + 2);
+        let shown = problems.to_string();
+        assert_eq!(shown.lines().count(), PROBLEMS_MAX + 1);
+        assert!(shown.ends_with("\nand 2 more"));
+    }
+}

@@ -1,0 +1,90 @@
+//! `reg`: keys that are regular expressions, tried one after the other.
+//!
+//! They are searched for anywhere in the value, in time linear in its length, on bytes: `.` is any byte but
+//! LF, `\w` and `(?i)` know ASCII. Of PCRE, HAProxy's usual library, these are missing and refused:
+//! look-around, back-references, atomic groups and possessive quantifiers, recursion, conditions, callouts,
+//! `\K`, `\G`, `\R`, `\h`, `\Q…\E`. And `$` does not match before a last LF.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use crate::policy::pattern::Pattern;
+use crate::policy::problem::{Fault, quoted};
+
+/// The most that one request may be held against: at some 50 ns each, half a millisecond.
+const REGEXES_MAX: usize = 10_000;
+
+/// The memory for one expression; a dozen alternatives take some kilobytes.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// Regular expressions in the order of their lines; the first that matches wins.
+#[derive(Debug, Default)]
+pub(super) struct Regexes {
+    regexes: Vec<(Regex, Pattern)>,
+}
+
+impl Regexes {
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+        let key = pattern.key(text);
+        if self.regexes.len() == REGEXES_MAX {
+            return Err(Fault::TooManyRegexes(REGEXES_MAX));
+        }
+        let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
+        let regex =
+            std::str::from_utf8(key).map_err(|_| fault("bytes beyond UTF-8 are written \\xNN".into()))?;
+        let regex = RegexBuilder::new(regex).unicode(false).size_limit(REGEX_BYTES_MAX).build();
+        self.regexes.push((regex.map_err(|error| fault(reason(&error)))?, pattern));
+        Ok(())
+    }
+
+    pub(super) fn find(&self, value: &[u8]) -> Option<Pattern> {
+        self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|&(_, pattern)| pattern)
+    }
+}
+
+/// The last line of the error; those before it draw the expression.
+fn reason(error: &regex::Error) -> String {
+    let error = error.to_string();
+    error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::pattern::Answer;
+
+    fn insert(regexes: &mut Regexes, key: &[u8], line: usize) -> Result<(), String> {
+        let pattern = Pattern::new(0, key, Answer::slo(line));
+        regexes.insert(pattern, key).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn the_first_that_matches_anywhere_wins() {
+        let mut regexes = Regexes::default();
+        insert(&mut regexes, br"^/api/v\d+/", 1).unwrap();
+        insert(&mut regexes, b"api", 2).unwrap();
+        let find = |value: &[u8]| regexes.find(value).and_then(|pattern| pattern.answer.place());
+        assert_eq!(find(b"/api/v12/items"), Some(1));
+        assert_eq!(find(b"/api/items"), Some(2));
+        assert_eq!(find(b"/API/"), None);
+    }
+
+    #[test]
+    fn bytes_are_bytes() {
+        let mut regexes = Regexes::default();
+        insert(&mut regexes, br"^.\xff$", 1).unwrap();
+        assert!(regexes.find(b"\x80\xff").is_some());
+        assert!(regexes.find("é".as_bytes()).is_none());
+    }
+
+    #[test]
+    fn what_pcre_has_and_we_have_not_is_refused_in_one_line() {
+        for key in
+            [&b"(?=a)"[..], br"(a)\1", b"a++b(?>c)", br"\K", b"(", b"[\xc3\xa9]", b"a{9999999}", b"\xff"]
+        {
+            let refused = insert(&mut Regexes::default(), key, 1).unwrap_err();
+            assert_eq!(refused.lines().count(), 1, "{refused}");
+        }
+        let refused = insert(&mut Regexes::default(), b"(?=a)", 1).unwrap_err();
+        assert_eq!(refused, "\"(?=a)\": look-around, including look-ahead and look-behind, is not supported");
+    }
+}

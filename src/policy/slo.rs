@@ -1,0 +1,162 @@
+//! `slo.map`: the SLOs, one per line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::law::{Law, Objective, Options};
+use crate::policy::layout::Layout;
+use crate::policy::map::{self, Line};
+use crate::policy::pattern::Answer;
+use crate::policy::problem::{Fault, Problems, quoted};
+use crate::slo_id::SloId;
+use crate::units::{Period, Rate};
+
+/// The one line that a policy needs: the article's global SLO, and the whole of the built-in policy.
+pub const DEFAULT_LINE: &str = "0 burst=10000 rate=5000/s";
+
+/// A Service Level Objective: what is promised, and the law that holds it.
+///
+/// ```
+/// use slowlane::{policy::Slo, slo_id::SloId};
+/// let slo = Slo::parse(SloId::DEFAULT, "burst=100 rate=50/s law=pace max_delay=2s").unwrap();
+/// assert_eq!((slo.objective.burst, slo.law.name()), (100, "pace"));
+/// assert!(Slo::parse(SloId::DEFAULT, "burst=100").is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slo {
+    pub id: SloId,
+    pub objective: Objective,
+    pub law: Law,
+}
+
+impl Slo {
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [option=value …]`, in any order.
+    ///
+    /// # Errors
+    /// All that is wrong, of the law's options only the first.
+    pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut options = options(text, &mut faults);
+        let burst = keep(take(&mut options, "burst").ok_or(Fault::NoBurst).and_then(burst), &mut faults);
+        let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
+        let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
+
+        // With a stand-in for what is missing, so that the law's own options are read all the same.
+        let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(STAND_IN) };
+        let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
+        match keep(law, &mut faults) {
+            Some(law) if faults.is_empty() => Ok(Slo { id, objective, law }),
+            _ => Err(faults),
+        }
+    }
+}
+
+const STAND_IN: Rate = match Rate::new(1, Period::Second) {
+    Ok(rate) => rate,
+    Err(_) => unreachable!(),
+};
+
+fn options<'a>(text: &'a str, faults: &mut Vec<Fault>) -> Vec<(&'a str, &'a str)> {
+    let mut options: Vec<(&str, &str)> = Vec::new();
+    for word in text.split_ascii_whitespace() {
+        match word.split_once('=') {
+            None | Some(("", _)) => faults.push(Fault::Word(quoted(word.as_bytes()))),
+            Some((name, _)) if options.iter().any(|&(given, _)| given == name) => {
+                faults.push(Fault::OptionTwice(quoted(name.as_bytes())));
+            }
+            Some(option) => options.push(option),
+        }
+    }
+    options
+}
+
+fn take<'a>(options: &mut Vec<(&'a str, &'a str)>, name: &str) -> Option<&'a str> {
+    let at = options.iter().position(|&(given, _)| given == name)?;
+    Some(options.remove(at).1)
+}
+
+fn keep<T>(read: Result<T, Fault>, faults: &mut Vec<Fault>) -> Option<T> {
+    read.map_err(|fault| faults.push(fault)).ok()
+}
+
+fn burst(value: &str) -> Result<u32, Fault> {
+    number(value.as_bytes()).ok_or_else(|| Fault::Burst(quoted(value.as_bytes())))
+}
+
+fn rate(value: &str) -> Result<Rate, Fault> {
+    value.parse().map_err(|reason| Fault::Rate { value: quoted(value.as_bytes()), reason })
+}
+
+/// Decimal digits and nothing else; leading zeros mean nothing, as in HAProxy's numbers.
+fn number(text: &[u8]) -> Option<u32> {
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+/// The SLOs of a policy in the order of their ids.
+#[derive(Debug, Default)]
+pub(super) struct Slos {
+    sorted: Vec<Slo>,
+    /// The line of each id, whether or not an SLO could be made of it.
+    lines: BTreeMap<SloId, usize>,
+    is_unread: bool,
+}
+
+impl Slos {
+    pub(super) fn read(path: &Path, text: &[u8], layout: &Layout, problems: &mut Problems) -> Slos {
+        let mut slos = Slos::default();
+        for line in map::lines(text) {
+            match line {
+                Ok(line) => {
+                    slos.read_line(line, layout, |fault| problems.add(path, Some(line.number), fault))
+                }
+                Err((number, fault)) => problems.add(path, Some(number), fault),
+            }
+        }
+        if !slos.lines.contains_key(&SloId::DEFAULT) {
+            problems.add(path, None, Fault::NoDefault);
+        }
+        slos.sorted.sort_by_key(|slo| slo.id);
+        slos
+    }
+
+    fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(Fault)) {
+        let id = match id(line.key, layout) {
+            Ok(id) => id,
+            Err(fault) => return report(fault),
+        };
+        // HAProxy would let the first of them win without a word.
+        if let Some(&first) = self.lines.get(&id) {
+            return report(Fault::SloTwice { id, first });
+        }
+        self.lines.insert(id, line.number);
+        match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
+            Ok(slo) => self.sorted.push(slo),
+            Err(faults) => faults.into_iter().for_each(report),
+        }
+    }
+
+    /// Where there is no `slo.map`, every id is taken for one of it: its absence is the problem.
+    pub(super) fn unread() -> Slos {
+        Slos { is_unread: true, ..Slos::default() }
+    }
+
+    /// A line that is itself a problem makes no problems of the lines that name its SLO.
+    pub(super) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
+        match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
+            Ok(place) => Ok(Answer::slo(place)),
+            Err(_) if self.is_unread || self.lines.contains_key(&id) => Ok(Answer::NEXT),
+            Err(_) => Err(Fault::NoSuchSlo(id.number().into())),
+        }
+    }
+
+    pub(super) fn into_sorted(self) -> Vec<Slo> {
+        self.sorted
+    }
+}
+
+fn id(key: &[u8], layout: &Layout) -> Result<SloId, Fault> {
+    let number = number(key).and_then(|number| u16::try_from(number).ok());
+    let id = number.and_then(SloId::new).ok_or_else(|| Fault::Id(quoted(key)))?;
+    if layout.has_type(id.kind()) { Ok(id) } else { Err(Fault::Type { id, types: layout.type_list() }) }
+}

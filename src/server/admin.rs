@@ -1,0 +1,76 @@
+//! The admin listener: is it alive, is it ready, what has it done.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+
+use crate::server::Agent;
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const OPENMETRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+
+type Answer = Response<Full<Bytes>>;
+
+pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+    let ending = shutdown.clone();
+    let answer = service_fn(|request| {
+        let answer = answer(&request, &agent, &ending);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = shutdown.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!("admin connection closed: {error}");
+    }
+}
+
+fn answer(request: &Request<Incoming>, agent: &Agent, shutdown: &Shutdown) -> Answer {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    }
+    match request.uri().path() {
+        "/healthz" => plain(StatusCode::OK, "alive\n"),
+        "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
+        "/readyz" => plain(StatusCode::OK, "ready\n"),
+        "/metrics" => metrics(agent),
+        _ => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+    }
+}
+
+/// The table's numbers are read when they are asked for, and not kept up to date on a request's path.
+fn metrics(agent: &Agent) -> Answer {
+    let usage = agent.throttle.usage();
+    agent.metrics.table_entries.set(usage.entries as i64);
+    agent.metrics.table_evictions.set(usage.evictions);
+    let mut answer = plain(StatusCode::OK, agent.metrics.text());
+    answer.headers_mut().insert(CONTENT_TYPE, OPENMETRICS);
+    answer
+}
+
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(text.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
+    answer
+}

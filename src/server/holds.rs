@@ -1,0 +1,107 @@
+//! Held answers: how many there may be, how long, and what happens to one too many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use serde::Deserialize;
+
+use crate::verdict::Verdict;
+
+/// What is done with a request whose delay cannot be held because too many already are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenFull {
+    #[default]
+    Pass,
+    Deny,
+}
+
+/// A refusal in place of a hold asks to come back soon.
+const WHEN_FULL_RETRY_S: u32 = 1;
+
+impl WhenFull {
+    pub fn verdict(self) -> Verdict {
+        match self {
+            WhenFull::Pass => Verdict::Pass,
+            WhenFull::Deny => Verdict::Deny { retry_after_s: WHEN_FULL_RETRY_S },
+        }
+    }
+}
+
+/// The bounds of holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLimits {
+    pub holds_max: usize,
+    /// Longer holds are cut to this.
+    pub hold_max: Duration,
+    pub when_full: WhenFull,
+}
+
+/// Counts the answers held by all connections together.
+#[derive(Debug)]
+pub struct Holds {
+    limits: HoldLimits,
+    held: AtomicUsize,
+    gauge: Gauge,
+    refused: Counter,
+}
+
+impl Holds {
+    pub fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
+        Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused })
+    }
+
+    pub fn when_full(&self) -> WhenFull {
+        self.limits.when_full
+    }
+
+    /// The time that an answer is really held for when `delay` is asked.
+    pub fn bounded(&self, delay: Duration) -> Duration {
+        delay.min(self.limits.hold_max)
+    }
+
+    /// A place for one held answer, until it is dropped; none when all are taken.
+    pub fn place(self: &Arc<Holds>) -> Option<Place> {
+        if self.held.fetch_add(1, Relaxed) >= self.limits.holds_max {
+            self.held.fetch_sub(1, Relaxed);
+            self.refused.inc();
+            return None;
+        }
+        self.gauge.inc();
+        Some(Place { holds: self.clone() })
+    }
+}
+
+/// The place of one held answer.
+#[derive(Debug)]
+pub struct Place {
+    holds: Arc<Holds>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.holds.held.fetch_sub(1, Relaxed);
+        self.holds.gauge.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_third_of_two_finds_no_place_until_one_is_left() {
+        let limits =
+            HoldLimits { holds_max: 2, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
+        let (gauge, refused) = (Gauge::default(), Counter::default());
+        let holds = Holds::new(limits, gauge.clone(), refused.clone());
+        let (first, _second) = (holds.place().unwrap(), holds.place().unwrap());
+        assert!(holds.place().is_none());
+        drop(first);
+        let _third = holds.place().unwrap();
+        assert_eq!((gauge.get(), refused.get()), (2, 1));
+    }
+}

@@ -1,0 +1,81 @@
+//! The bytes that have been read and not yet been used.
+
+/// As much as is read at once, to begin with.
+const READ_BYTES: usize = 16 * 1024;
+
+/// A buffer that is filled at one end and used from the other, and is never larger than one frame needs.
+///
+/// ```text
+///  │ used │ bytes() ······ │ space() ······ │
+///         ▲ consume        ▲ filled
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    bytes_max: usize,
+}
+
+impl Inbox {
+    pub(super) fn new(frame_bytes_max: u32) -> Inbox {
+        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES);
+        Inbox { buffer: vec![0; READ_BYTES], start: 0, end: 0, bytes_max }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Where to read to; empty only when a whole frame of the greatest size is there.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.buffer.len() {
+            let doubled = (self.buffer.len() * 2).min(self.bytes_max);
+            self.buffer.resize(doubled, 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    pub(super) fn filled(&mut self, bytes: usize) {
+        self.end += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_whatever_the_steps() {
+        let mut inbox = Inbox::new(20_000);
+        let (mut written, mut read) = (0u32, 0u32);
+        for step in 1..2_000usize {
+            let space = inbox.space();
+            let bytes = space.len().min(step * 7 % 5_000);
+            for byte in &mut space[..bytes] {
+                *byte = written as u8;
+                written += 1;
+            }
+            inbox.filled(bytes);
+            let used = inbox.bytes().len().min(step * 11 % 5_000);
+            for &byte in &inbox.bytes()[..used] {
+                assert_eq!(byte, read as u8);
+                read += 1;
+            }
+            inbox.consume(used);
+        }
+        assert!(read > 1_000_000);
+        assert!(inbox.buffer.len() <= 20_004);
+    }
+}

@@ -1,0 +1,133 @@
+//! Requests asked about more than once: nginx's internal redirects ask again under the same id.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use xxhash_rust::xxh64::xxh64;
+
+use crate::time::Timestamp;
+use crate::verdict::{Decision, Verdict};
+
+/// How long an answered request is remembered.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// The most ids remembered by one shard, 24 MiB in all. Past it an id is forgotten at once, and a request
+/// that is redirected counts twice.
+const IDS_MAX: usize = 16_384;
+
+const SHARDS: usize = 16;
+
+/// An answer, and when its delay is over.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    decision: Decision,
+    due: Timestamp,
+}
+
+impl Answer {
+    fn forgotten_at(&self) -> Timestamp {
+        self.due + MEMORY
+    }
+}
+
+/// The answers of the last second, by request id.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    answers: HashMap<u64, Answer>,
+    swept_at: Timestamp,
+}
+
+impl Repeats {
+    /// The answer to a request that was decided before: what is left of its delay, or the same refusal.
+    pub(super) fn recall(&self, id: &[u8], now: Timestamp) -> Option<Decision> {
+        let hash = xxh64(id, 0);
+        let answer = *self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner).answers.get(&hash)?;
+        if answer.forgotten_at() <= now {
+            return None;
+        }
+        let verdict = match answer.decision.verdict {
+            Verdict::Pass | Verdict::Delay(_) => Verdict::after(answer.due.since(now)),
+            deny @ Verdict::Deny { .. } => deny,
+        };
+        Some(Decision { verdict, ..answer.decision })
+    }
+
+    /// Remembers what was decided. False: there was no room.
+    pub(super) fn remember(&self, id: &[u8], decision: Decision, now: Timestamp) -> bool {
+        let wait = match decision.verdict {
+            Verdict::Delay(wait) => wait,
+            Verdict::Pass | Verdict::Deny { .. } => Duration::ZERO,
+        };
+        let hash = xxh64(id, 0);
+        let mut shard = self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner);
+        shard.sweep(now);
+        let room = shard.answers.len() < IDS_MAX;
+        if room {
+            shard.answers.insert(hash, Answer { decision, due: now + wait });
+        }
+        room
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<Shard> {
+        &self.shards[(hash >> 60) as usize]
+    }
+}
+
+impl Shard {
+    /// Once a second everything forgotten goes.
+    fn sweep(&mut self, now: Timestamp) {
+        if now.since(self.swept_at) >= MEMORY {
+            self.answers.retain(|_, answer| answer.forgotten_at() > now);
+            self.swept_at = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::slo_id::SloId;
+
+    fn decision(verdict: Verdict) -> Decision {
+        Decision { verdict, slo: SloId::DEFAULT, key: Key::from_bits(1) }
+    }
+
+    #[test]
+    fn a_redirect_waits_only_for_what_is_left() {
+        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
+        let ms = Duration::from_millis;
+        assert_eq!(repeats.recall(b"id", start), None);
+        assert!(repeats.remember(b"id", decision(Verdict::Delay(ms(300))), start));
+        let recall = |after| repeats.recall(b"id", start + ms(after)).map(|decision| decision.verdict);
+        assert_eq!(recall(100), Some(Verdict::Delay(ms(200))));
+        assert_eq!(recall(300), Some(Verdict::Pass));
+        assert_eq!(recall(1_299), Some(Verdict::Pass));
+        assert_eq!(recall(1_300), None, "a second after its answer it is a new request");
+    }
+
+    #[test]
+    fn a_refusal_is_repeated() {
+        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
+        let deny = decision(Verdict::Deny { retry_after_s: 3 });
+        assert!(repeats.remember(b"id", deny, start));
+        assert_eq!(repeats.recall(b"id", start), Some(deny));
+        assert_eq!(repeats.recall(b"other", start), None);
+    }
+
+    #[test]
+    fn a_flood_of_ids_is_bounded() {
+        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
+        let kept =
+            (0u32..400_000).filter(|id| repeats.remember(&id.to_le_bytes(), decision(Verdict::Pass), start));
+        assert_eq!(kept.count(), SHARDS * IDS_MAX);
+        let later = start + Duration::from_secs(2);
+        assert!(repeats.remember(b"later", decision(Verdict::Pass), later));
+    }
+}

@@ -1,0 +1,237 @@
+//! Listeners and streams, TCP or Unix, bound here or handed over by systemd.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::task::{Context, Poll};
+
+use listenfd::ListenFd;
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Who may connect to a Unix socket: its owner and its group.
+const UNIX_MODE: u32 = 0o660;
+
+/// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Address {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+/// What was written is no address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?}: expected host:port, like 127.0.0.1:9000, or unix:/path")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let error = || AddressError(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Address::Tcp(text.to_owned()))
+            }
+            _ => Err(error()),
+        }
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Address, AddressError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => f.write_str(address),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A listener that cannot be had, and what would help.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}; {}", remedy(.source))]
+pub struct BindError {
+    address: String,
+    source: io::Error,
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
+        io::ErrorKind::PermissionDenied => "choose a place that this user may use",
+        io::ErrorKind::NotFound => "make its directory first, or choose another address",
+        io::ErrorKind::AddrNotAvailable => "choose an address that this machine has",
+        _ => "choose another address",
+    }
+}
+
+/// A bound socket.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+    /// The path is removed when the listener goes; a socket from systemd has none to remove.
+    Unix(UnixListener, Option<PathGuard>),
+}
+
+impl Listener {
+    pub async fn bind(address: &Address) -> Result<Listener, BindError> {
+        let listener = match address {
+            Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Address::Unix(path) => bind_unix(path),
+        };
+        listener.map_err(|source| BindError { address: address.to_string(), source })
+    }
+
+    pub async fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // Each answer is one write already; waiting for a second would only add latency.
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Listener::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("tcp"),
+            },
+            Listener::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                match address.as_ref().and_then(|address| address.as_pathname()) {
+                    Some(path) => write!(f, "unix:{}", path.display()),
+                    None => f.write_str("unix"),
+                }
+            }
+        }
+    }
+}
+
+/// The sockets that systemd has opened, by the names that their units give them.
+#[derive(Debug, Default)]
+pub struct Handed(Vec<(String, Listener)>);
+
+impl Handed {
+    /// Takes what `LISTEN_FDS` offers. A socket that is no listener is left alone.
+    pub fn from_systemd() -> Handed {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':').map(str::to_owned);
+        let mut offered = ListenFd::from_env();
+        let mut handed = Vec::new();
+        for number in 0..offered.len() {
+            let name = names.next().unwrap_or_default();
+            match take(&mut offered, number) {
+                Ok(listener) => handed.push((name, listener)),
+                Err(error) => tracing::warn!("socket {name:?} from systemd is of no use: {error}"),
+            }
+        }
+        Handed(handed)
+    }
+
+    /// The sockets of this name. One without a name of ours is taken for SPOP.
+    pub fn take(&mut self, name: &str) -> Vec<Listener> {
+        let is_ours = |given: &str| given == name || (name == "spop" && !["http", "admin"].contains(&given));
+        let (ours, others) = std::mem::take(&mut self.0).into_iter().partition(|(given, _)| is_ours(given));
+        self.0 = others;
+        let ours: Vec<(String, Listener)> = ours;
+        ours.into_iter().map(|(_, listener)| listener).collect()
+    }
+}
+
+fn take(offered: &mut ListenFd, number: usize) -> io::Result<Listener> {
+    if let Ok(Some(listener)) = offered.take_tcp_listener(number) {
+        listener.set_nonblocking(true)?;
+        return TcpListener::from_std(listener).map(Listener::Tcp);
+    }
+    match offered.take_unix_listener(number)? {
+        Some(listener) => {
+            listener.set_nonblocking(true)?;
+            UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
+        }
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// Takes the place of a socket file that nobody listens on any more, and of nothing else.
+fn bind_unix(path: &Path) -> io::Result<Listener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        if StdUnixStream::connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;
+    Ok(Listener::Unix(listener, Some(PathGuard(path.to_owned()))))
+}
+
+/// Removes a socket file with its listener.
+#[derive(Debug)]
+pub struct PathGuard(PathBuf);
+
+impl Drop for PathGuard {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A connection of either kind.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! One SPOP connection: bytes in, verdicts decided, ACKs out, held answers when they are due.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::draw::Draw;
+use crate::haproxy::{self, Question};
+use crate::server::Agent;
+use crate::server::holds::Place;
+use crate::server::inbox::Inbox;
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+use crate::spop::{Close, Connection, Error, Frame, Notify, Status, Step};
+use crate::telemetry::log::OncePerSecond;
+use crate::telemetry::metrics;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+/// HAProxy up to 3.0 repeats a refused handshake at once, thousands of times a second.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long HAProxy may take to close a connection that was told to.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// No more than this is written before HAProxy has taken it.
+const OUT_BYTES_MAX: usize = 256 * 1024;
+
+/// SPOP, as served on all its connections.
+#[derive(Debug)]
+pub struct Spoe {
+    frame_bytes_max: u32,
+    timeout: Duration,
+    error_line: OncePerSecond,
+}
+
+impl Spoe {
+    /// `timeout` bounds the wait for HAProxy: to say hello, to finish a frame that has begun, to take an
+    /// answer.
+    pub fn new(frame_bytes_max: u32, timeout: Duration) -> Spoe {
+        Spoe { frame_bytes_max, timeout, error_line: OncePerSecond::default() }
+    }
+
+    pub async fn serve(self: Arc<Spoe>, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+        let protocol = Connection::new(self.frame_bytes_max);
+        let started = agent.clock.now();
+        let line = Line {
+            stream,
+            protocol,
+            inbox: Inbox::new(self.frame_bytes_max),
+            out: Vec::new(),
+            held: Held::new(),
+            holds: 0,
+            dice: fastrand::Rng::new(),
+            unfinished_since: Some(started),
+            spoe: self,
+            agent,
+            shutdown,
+        };
+        if let Err(error) = line.run().await {
+            tracing::debug!("spop connection lost: {error}");
+        }
+    }
+}
+
+/// Answers that wait for their time, by that time; a number keeps those of the same time apart.
+type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
+
+/// Why a wait is over.
+enum Wake {
+    Bytes,
+    Closed,
+    Due,
+    OutOfPatience,
+    End,
+}
+
+/// The state of one connection.
+struct Line {
+    stream: Stream,
+    protocol: Connection,
+    inbox: Inbox,
+    out: Vec<u8>,
+    held: Held,
+    /// How many answers have been held so far.
+    holds: u64,
+    dice: fastrand::Rng,
+    /// Since when the other side owes us the rest of a frame, or its HELLO.
+    unfinished_since: Option<Timestamp>,
+    spoe: Arc<Spoe>,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+}
+
+impl Line {
+    async fn run(mut self) -> io::Result<()> {
+        loop {
+            if let Some(close) = self.answer_frames() {
+                return self.close(close).await;
+            }
+            self.answer_held(self.agent.clock.now());
+            self.flush().await?;
+            match self.wait().await? {
+                Wake::Bytes | Wake::Due => {}
+                Wake::Closed => return Ok(()),
+                Wake::OutOfPatience => {
+                    let close = self.refuse(Error::TimedOut);
+                    return self.close(close).await;
+                }
+                Wake::End => return self.leave().await,
+            }
+        }
+    }
+
+    /// Answers every frame that is there. Some: the connection is to be closed.
+    fn answer_frames(&mut self) -> Option<Close> {
+        let now = self.agent.clock.now();
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let mut finished = 0;
+        let close = loop {
+            let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
+                Ok(Some(cut)) => cut,
+                Ok(None) => break None,
+                Err(error) => break Some(self.refuse(error)),
+            };
+            let answered = self.out.len();
+            match self.protocol.receive(frame, &mut self.out) {
+                Step::Continue => {}
+                Step::Notify(notify) => {
+                    if let Err(error) = self.answer(&notify, now) {
+                        break Some(self.refuse(error));
+                    }
+                    finished += 1;
+                }
+                Step::Close(close) => {
+                    self.answer_held_before(answered);
+                    break Some(close);
+                }
+            }
+            inbox.consume(bytes);
+        };
+        self.agent.metrics.frames.notify.inc_by(finished);
+        self.agent.metrics.frames.ack.inc_by(finished);
+        self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
+            true => None,
+            false if finished > 0 => Some(now),
+            false => self.unfinished_since.or(Some(now)),
+        };
+        self.inbox = inbox;
+        close
+    }
+
+    /// Answers one NOTIFY, now or when its hold is over.
+    fn answer(&mut self, notify: &Notify<'_>, now: Timestamp) -> Result<(), Error> {
+        match haproxy::question(notify)? {
+            Question::Verdict(request) => {
+                let draw = Draw::from_bits(self.dice.u64(..));
+                let decision = self.agent.throttle.decide(&request, now, draw);
+                self.agent.metrics.verdicts.count(&decision);
+                haproxy::answer_verdict(haproxy::Id::of(notify), &decision, &mut self.out);
+            }
+            Question::Hold(delay) => self.hold(haproxy::Id::of(notify), delay, now),
+            Question::Nothing => haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out),
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {
+        let delay = self.agent.holds.bounded(delay);
+        if delay.is_zero() {
+            return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+        match self.agent.holds.place() {
+            Some(place) => {
+                self.holds += 1;
+                self.held.insert((now + delay, self.holds), (id, place));
+            }
+            None => haproxy::answer_hold(id, self.agent.holds.when_full().verdict(), &mut self.out),
+        }
+    }
+
+    /// Answers what is due, as far as there is room to write it.
+    fn answer_held(&mut self, now: Timestamp) {
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
+                return;
+            }
+            let (id, _) = first.remove();
+            self.agent.metrics.frames.ack.inc();
+            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+    }
+
+    /// Answers all that is held, ahead of what stands in `out` from `at` on: HAProxy takes no more answers
+    /// after a goodbye.
+    fn answer_held_before(&mut self, at: usize) {
+        let goodbye = self.out.split_off(at);
+        for (id, _) in std::mem::take(&mut self.held).into_values() {
+            self.agent.metrics.frames.ack.inc();
+            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+        self.out.extend(goodbye);
+    }
+
+    fn refuse(&mut self, error: Error) -> Close {
+        let at = self.out.len();
+        let close = self.protocol.refuse(error, &mut self.out);
+        self.answer_held_before(at);
+        close
+    }
+
+    /// Writes what there is to say, in one piece.
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        timeout(self.spoe.timeout, self.stream.write_all(&self.out)).await??;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Waits for bytes, for the next held answer, for the end of patience, or for the end of it all.
+    async fn wait(&mut self) -> io::Result<Wake> {
+        let due = self.held.first_key_value().map(|(&(due, _), _)| due);
+        let patience = self.unfinished_since.map(|since| since + self.spoe.timeout);
+        let alarm = match (due, patience) {
+            (Some(due), Some(patience)) => Some(due.min(patience)),
+            (due, patience) => due.or(patience),
+        };
+        let clock = self.agent.clock;
+        let alarm = async {
+            match alarm {
+                Some(alarm) => sleep_until(clock.instant(alarm).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            bytes = self.stream.read(self.inbox.space()) => match bytes? {
+                0 => Ok(Wake::Closed),
+                bytes => {
+                    self.inbox.filled(bytes);
+                    Ok(Wake::Bytes)
+                }
+            },
+            () = alarm => {
+                let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
+                Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
+            }
+            () = self.shutdown.begun() => Ok(Wake::End),
+        }
+    }
+
+    /// Ends it from our side: everything in flight is answered, then HAProxy is told to close.
+    async fn leave(mut self) -> io::Result<()> {
+        let at = self.out.len();
+        self.protocol.leave(&mut self.out);
+        self.answer_held_before(at);
+        self.flush().await?;
+        self.linger().await
+    }
+
+    /// Says what the protocol left to be said, and closes.
+    async fn close(mut self, close: Close) -> io::Result<()> {
+        if close.status != Status::NORMAL {
+            self.report(&close);
+        }
+        if close.late {
+            tokio::select! {
+                () = sleep(REFUSAL_PAUSE) => {}
+                () = self.shutdown.begun() => {}
+            }
+        }
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        self.linger().await
+    }
+
+    fn report(&self, close: &Close) {
+        let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
+        let error = metrics::SpopError { status: close.status.code(), by };
+        self.agent.metrics.spop_errors.get_or_create(&error).inc();
+        // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
+        if close.status == Status::TIMEOUT && close.error.is_none() {
+            return;
+        }
+        if let Some(unsaid) = self.spoe.error_line.allow(self.agent.clock.now()) {
+            let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
+            tracing::warn!(unsaid, "spop connection ended by {by}: {}: {reason}", close.status);
+        }
+    }
+
+    /// Reads what HAProxy may still send until it closes: closing on unread bytes would reset the
+    /// connection, and the last answers with it.
+    async fn linger(mut self) -> io::Result<()> {
+        let mut unread = [0; 4096];
+        let closed = async {
+            while self.stream.read(&mut unread).await? > 0 {}
+            io::Result::Ok(())
+        };
+        timeout(GOODBYE, closed).await.unwrap_or(Ok(()))
+    }
+}

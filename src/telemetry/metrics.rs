@@ -1,0 +1,229 @@
+//! Every metric: its name, its help text and the handle that counts it.
+//!
+//! No label takes its value from a client: SLO numbers come from the policy, all others from this file.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+
+use crate::slo_id::SloId;
+use crate::verdict::{Decision, Verdict};
+
+/// The handles. Everything on a request's path is an atomic that is already at hand.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    pub verdicts: Arc<Verdicts>,
+    pub table_entries: Gauge,
+    pub table_evictions: Arc<Total>,
+    pub holds: Gauge,
+    pub holds_refused: Counter,
+    pub holds_abandoned: Counter,
+    pub request_ids_forgotten: Counter,
+    pub spop: ConnectionMetrics,
+    pub http: ConnectionMetrics,
+    pub admin: ConnectionMetrics,
+    pub frames: FrameMetrics,
+    pub spop_errors: Family<SpopError, Counter>,
+    pub reloads_done: Counter,
+    pub reloads_refused: Counter,
+}
+
+/// One listener's connections.
+#[derive(Clone, Debug)]
+pub struct ConnectionMetrics {
+    pub open: Gauge,
+    pub accepted: Counter,
+    pub accept_errors: Counter,
+}
+
+/// SPOP frames by type.
+#[derive(Clone, Debug)]
+pub struct FrameMetrics {
+    pub hello: Counter,
+    pub notify: Counter,
+    pub ack: Counter,
+    pub disconnect: Counter,
+}
+
+/// The SPOP status code that ended a connection, and who gave it: `slowlane` or `haproxy`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SpopError {
+    pub status: u32,
+    pub by: &'static str,
+}
+
+type Labels = [(&'static str, &'static str); 1];
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("slowlane");
+        let verdicts = Arc::new(Verdicts::default());
+        registry.register_collector(Box::new(verdicts.clone()));
+        let table_evictions = Arc::new(Total {
+            name: "table_evictions",
+            help: "Live entries given up because the table was full",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(table_evictions.clone()));
+
+        let connections = Family::<Labels, Gauge>::default();
+        registry.register("connections", "Connections open, by listener", connections.clone());
+        let accepted = Family::<Labels, Counter>::default();
+        registry.register("connections_accepted", "Connections accepted, by listener", accepted.clone());
+        let accept_errors = Family::<Labels, Counter>::default();
+        registry.register("accept_errors", "Connections that could not be accepted", accept_errors.clone());
+        let listener = |name| {
+            let label = [("listener", name)];
+            ConnectionMetrics {
+                open: connections.get_or_create_owned(&label),
+                accepted: accepted.get_or_create_owned(&label),
+                accept_errors: accept_errors.get_or_create_owned(&label),
+            }
+        };
+        let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
+
+        let frames = Family::<Labels, Counter>::default();
+        registry.register("spop_frames", "SPOP frames, by type", frames.clone());
+        let frame = |name| frames.get_or_create_owned(&[("type", name)]);
+        let frames = FrameMetrics {
+            hello: frame("hello"),
+            notify: frame("notify"),
+            ack: frame("ack"),
+            disconnect: frame("disconnect"),
+        };
+        let spop_errors = Family::<SpopError, Counter>::default();
+        let help = "SPOP connections ended for a reason, by status code and who gave it";
+        registry.register("spop_errors", help, spop_errors.clone());
+
+        let reloads = Family::<Labels, Counter>::default();
+        registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
+        let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
+
+        let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
+        let holds = gauge(&mut registry, "holds", "Answers held at this moment");
+        Metrics {
+            verdicts,
+            table_entries,
+            table_evictions,
+            holds,
+            holds_refused: counter(&mut registry, "holds_refused", "Answers not held: too many were already"),
+            holds_abandoned: counter(
+                &mut registry,
+                "holds_abandoned",
+                "Answers whose client left while held",
+            ),
+            request_ids_forgotten: counter(
+                &mut registry,
+                "request_ids_forgotten",
+                "Request ids not remembered: too many within a second",
+            ),
+            spop,
+            http,
+            admin,
+            frames,
+            spop_errors,
+            reloads_done: reload("done"),
+            reloads_refused: reload("refused"),
+            registry,
+        }
+    }
+
+    /// All of them in the OpenMetrics text format, which Prometheus scrapes.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("a string can always be written to");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+/// Verdicts by SLO and verdict: an array by number, so that counting is one atomic and needs no policy.
+#[derive(Debug)]
+pub struct Verdicts {
+    by_slo: Box<[[AtomicU64; 3]]>,
+}
+
+const VERDICTS: [&str; 3] = ["pass", "delay", "deny"];
+
+impl Default for Verdicts {
+    fn default() -> Verdicts {
+        let none = || [const { AtomicU64::new(0) }; 3];
+        Verdicts { by_slo: (0..SloId::END).map(|_| none()).collect() }
+    }
+}
+
+impl Verdicts {
+    pub fn count(&self, decision: &Decision) {
+        let verdict = match decision.verdict {
+            Verdict::Pass => 0,
+            Verdict::Delay(_) => 1,
+            Verdict::Deny { .. } => 2,
+        };
+        self.by_slo[decision.slo.index()][verdict].fetch_add(1, Relaxed);
+    }
+}
+
+impl Collector for Verdicts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("verdicts", "Verdicts, by SLO and verdict", None, kind)?;
+        for (slo, counts) in self.by_slo.iter().enumerate() {
+            for (verdict, count) in VERDICTS.into_iter().zip(counts) {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let labels = [("slo", slo.to_string()), ("verdict", verdict.to_owned())];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A total that is counted elsewhere and read when it is scraped.
+#[derive(Debug)]
+pub struct Total {
+    name: &'static str,
+    help: &'static str,
+    value: AtomicU64,
+}
+
+impl Total {
+    pub fn set(&self, value: u64) {
+        self.value.store(value, Relaxed);
+    }
+}
+
+impl Collector for Total {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counter = ConstCounter::new(self.value.load(Relaxed));
+        let metric = encoder.encode_descriptor(self.name, self.help, None, ConstCounter::<u64>::TYPE)?;
+        counter.encode(metric)
+    }
+}

@@ -1,0 +1,4 @@
+//! What the daemon tells of itself: log lines and metrics.
+
+pub mod log;
+pub mod metrics;

@@ -1,0 +1,127 @@
+//! An HTTP client that keeps its connection, measures its waits and believes nothing.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+
+/// An answer, and how long it took.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+    pub took: Duration,
+}
+
+impl Response {
+    /// The value of a header, by its lower-case name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One keep-alive connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream: BufReader::new(stream) }
+    }
+
+    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+        self.try_request(method, path, headers, body).unwrap()
+    }
+
+    pub fn try_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> std::io::Result<Response> {
+        let started = Instant::now();
+        self.send(method, path, headers, body)?;
+        let mut response = self.receive(method)?;
+        response.took = started.elapsed();
+        Ok(response)
+    }
+
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> std::io::Result<()> {
+        let mut text = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            text += "Host: test.example\r\n";
+        }
+        for (name, value) in headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        if !body.is_empty() {
+            text += &format!("Content-Length: {}\r\n", body.len());
+        }
+        text += "\r\n";
+        text += body;
+        self.stream.get_mut().write_all(text.as_bytes())
+    }
+
+    fn receive(&mut self, method: &str) -> std::io::Result<Response> {
+        let status_line = self.line()?;
+        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no status in {status_line:?}")))?;
+        let mut response =
+            Response { status, headers: Vec::new(), body: String::new(), took: Duration::ZERO };
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            response.headers.push((name.to_lowercase(), value.trim().to_owned()));
+        }
+        if method != "HEAD" && status != 204 {
+            response.body = self.body(&response)?;
+        }
+        Ok(response)
+    }
+
+    fn body(&mut self, response: &Response) -> std::io::Result<String> {
+        let mut body = Vec::new();
+        if response.header("transfer-encoding") == Some("chunked") {
+            loop {
+                let length = usize::from_str_radix(&self.line()?, 16).map_err(std::io::Error::other)?;
+                self.stream.by_ref().take(length as u64).read_to_end(&mut body)?;
+                self.line()?;
+                if length == 0 {
+                    break;
+                }
+            }
+        } else if let Some(length) = response.header("content-length") {
+            let length = length.parse().map_err(std::io::Error::other)?;
+            self.stream.by_ref().take(length).read_to_end(&mut body)?;
+        } else {
+            self.stream.read_to_end(&mut body)?;
+        }
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// One GET on a connection of its own.
+pub fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
+    Client::connect(address).request("GET", path, headers, "")
+}

@@ -1,0 +1,165 @@
+//! A real HAProxy, in each version that can be had, with the configuration files that slowlane ships.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::process::Process;
+use super::{eventually, free_port, project};
+
+/// The versions, and the shipped file that each way of delivery has for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V2_6,
+    V3_0,
+    V3_2,
+}
+
+impl Version {
+    /// The binary. None: this version cannot be had here, which only the distribution's own must never be.
+    pub fn binary(self) -> Option<PathBuf> {
+        let unpacked = |version: &str| {
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+            let binary = target.join("haproxy").join(version).join("haproxy");
+            let runs = Command::new(&binary).arg("-v").output().is_ok_and(|output| output.status.success());
+            runs.then_some(binary)
+        };
+        static UNPACKED: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
+        match self {
+            Version::V2_6 => Some("haproxy".into()),
+            Version::V3_0 => UNPACKED[0].get_or_init(|| unpacked("3.0")).clone(),
+            Version::V3_2 => UNPACKED[1].get_or_init(|| unpacked("3.2")).clone(),
+        }
+    }
+}
+
+/// How a delay is delivered: the shipped configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    Hold,
+    Lua,
+    Pause,
+}
+
+impl Delivery {
+    pub fn file(self) -> &'static str {
+        match self {
+            Delivery::Hold => "haproxy-2.6-hold.cfg",
+            Delivery::Lua => "haproxy-2.6-lua.cfg",
+            Delivery::Pause => "haproxy-3.2-pause.cfg",
+        }
+    }
+}
+
+/// A running HAProxy.
+pub struct Haproxy {
+    pub process: Process,
+    pub address: SocketAddr,
+    binary: PathBuf,
+    folder: TempDir,
+}
+
+impl Haproxy {
+    /// With a shipped configuration file between these two. None: the version cannot be had.
+    pub fn shipped(version: Version, delivery: Delivery, agent: &str, app: SocketAddr) -> Option<Haproxy> {
+        Haproxy::with(version, delivery, agent, app, |config| config)
+    }
+
+    /// The same, after a last edit.
+    pub fn with(
+        version: Version,
+        delivery: Delivery,
+        agent: &str,
+        app: SocketAddr,
+        edit: impl Fn(String) -> String,
+    ) -> Option<Haproxy> {
+        let binary = version.binary()?;
+        let folder = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(project("haproxy")).unwrap().map(Result::unwrap) {
+            if file.file_type().unwrap().is_file() {
+                let text = fs::read_to_string(file.path()).unwrap();
+                let text = text.replace("/etc/haproxy/", &format!("{}/", folder.path().display()));
+                fs::write(folder.path().join(file.file_name()), text).unwrap();
+            }
+        }
+        let port = free_port();
+        let stats = folder.path().join("stats.sock");
+        let shipped = fs::read_to_string(folder.path().join(delivery.file())).unwrap();
+        let config = replace(&shipped, "bind :8080", &format!("bind 127.0.0.1:{port}"));
+        let config = replace(&config, "server app1 127.0.0.1:8000", &format!("server app1 {app}"));
+        let config = replace(&config, "server agent1 127.0.0.1:9000", &format!("server agent1 {agent}"));
+        let stats_line =
+            format!("global\n    stats socket {} mode 600 level admin expose-fd listeners", stats.display());
+        let config = edit(replace(&config, "global\n", &format!("{stats_line}\n")));
+        fs::write(folder.path().join("haproxy.cfg"), config).unwrap();
+        let process = Process::start(&mut command(&binary, folder.path()));
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut haproxy = Haproxy { process, address, binary, folder };
+        haproxy.wait_until_it_listens();
+        Some(haproxy)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Waits until HAProxy's own check has found the agent in this state, `UP` or `DOWN`.
+    pub fn wait_for_agent(&mut self, state: &str) {
+        let what = format!("the agent is {state}");
+        eventually(&what, || {
+            let stats = self.runtime("show stat\n")?;
+            let agent = stats.lines().find(|line| line.starts_with("slowlane-agents,agent1,"))?;
+            agent.split(',').nth(17)?.starts_with(state).then_some(())
+        });
+    }
+
+    /// One word with the Runtime API.
+    pub fn runtime(&self, command: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.folder.path().join("stats.sock")).ok()?;
+        stream.write_all(command.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    /// Starts a new process that takes over the listeners, as a reload does; the old one ends when it is done.
+    pub fn reload(&mut self) -> Process {
+        let stats = self.folder.path().join("stats.sock");
+        let mut command = command(&self.binary, self.folder.path());
+        command.arg("-x").arg(stats).arg("-sf").arg(self.process.id().to_string());
+        let old = std::mem::replace(&mut self.process, Process::start(&mut command));
+        let new = self.process.id().to_string();
+        eventually("the new HAProxy answers", || {
+            let info = self.runtime("show info\n")?;
+            info.lines().any(|line| line == format!("Pid: {new}")).then_some(())
+        });
+        old
+    }
+
+    fn wait_until_it_listens(&mut self) {
+        eventually("HAProxy answers its Runtime API", || {
+            assert!(self.process.is_running(), "HAProxy ended:\n{}", self.process.log().join("\n"));
+            self.runtime("show info\n").filter(|info| !info.is_empty())
+        });
+    }
+}
+
+/// In the foreground, so that the process is the one that is started.
+fn command(binary: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.current_dir(folder).arg("-db").arg("-f").arg(folder.join("haproxy.cfg"));
+    command
+}
+
+/// Replaces what a shipped file must contain.
+pub fn replace(text: &str, what: &str, with: &str) -> String {
+    assert!(text.contains(what), "no {what:?} in the shipped file");
+    text.replacen(what, with, 1)
+}

@@ -1,0 +1,78 @@
+//! A real nginx, with the configuration files that slowlane ships.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::haproxy::replace;
+use super::process::Process;
+use super::{eventually, free_port, project};
+
+/// A running nginx.
+pub struct Nginx {
+    pub process: Process,
+    pub address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Nginx {
+    pub fn shipped(agent: &str, app: SocketAddr) -> Nginx {
+        Nginx::with(agent, app, |config| config)
+    }
+
+    /// After a last edit of `nginx.conf`.
+    pub fn with(agent: &str, app: SocketAddr, edit: impl Fn(String) -> String) -> Nginx {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let own = folder.path().display().to_string();
+        for file in fs::read_dir(project("nginx")).unwrap().map(Result::unwrap) {
+            let text = fs::read_to_string(file.path()).unwrap();
+            let text = match file.file_name().to_str().unwrap() {
+                "nginx.conf" => {
+                    let text = replace(&text, "listen 8080", &format!("listen 127.0.0.1:{port}"));
+                    let text = replace(&text, "server 127.0.0.1:8000", &format!("server {app}"));
+                    let folders = ["/run/nginx", "/var/log/nginx", "/var/lib/nginx"];
+                    edit(folders.iter().fold(text, |text, folder| text.replace(folder, &own)))
+                }
+                "slowlane-upstream.conf" => {
+                    replace(&text, "server 127.0.0.1:9001", &format!("server {agent}"))
+                }
+                _ => text,
+            };
+            fs::write(folder.path().join(file.file_name()), text).unwrap();
+        }
+        // Workers run as another user where the tests run as root, and the folder is only its owner's.
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder.path(), permissions).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf"));
+        command.arg("-e").arg("stderr").arg("-g").arg("daemon off;");
+        let mut nginx = Nginx {
+            process: Process::start(&mut command),
+            address: ([127, 0, 0, 1], port).into(),
+            _folder: folder,
+        };
+        eventually("nginx listens", || {
+            assert!(nginx.process.is_running(), "nginx ended:\n{}", nginx.process.log().join("\n"));
+            TcpStream::connect(nginx.address).ok()
+        });
+        nginx
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+}
+
+/// The master is asked to end, so that its workers do: a killed one would leave them behind.
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        if self.process.is_running() {
+            self.process.signal("TERM");
+            self.process.wait();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A child process with its log, killed when it is dropped.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::eventually;
+
+/// A running program. Everything it writes is kept.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Process {
+    pub fn start(command: &mut Command) -> Process {
+        let name = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        let log = Arc::default();
+        keep(child.stdout.take().unwrap(), &log);
+        keep(child.stderr.take().unwrap(), &log);
+        Process { name, child, log }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// What stands behind `marker` in the first line that has it, once there is one.
+    pub fn logged(&mut self, marker: &str) -> String {
+        let what = format!("{} logs {marker:?}", self.name);
+        eventually(&what, || {
+            let log = self.log();
+            let found = log.iter().find_map(|line| line.split_once(marker));
+            if found.is_none() {
+                self.assert_running(&log);
+            }
+            found.map(|(_, rest)| rest.to_owned())
+        })
+    }
+
+    fn assert_running(&mut self, log: &[String]) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "{} ended ({}):\n{}", self.name, ended.unwrap(), log.join("\n"));
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends a signal by its name, like `TERM`.
+    pub fn signal(&self, signal: &str) {
+        let sent =
+            Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status().unwrap();
+        assert!(sent.success(), "{} takes no {signal}", self.name);
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let what = format!("{} ends", self.name);
+        eventually(&what, || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- log of {}:\n{}", self.name, self.log().join("\n"));
+        }
+    }
+}
+
+fn keep(output: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) {
+    let log = log.clone();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            let Ok(line) = line else { return };
+            log.lock().unwrap().push(String::from_utf8_lossy(&line).into_owned());
+        }
+    });
+}

@@ -1,0 +1,169 @@
+//! HAProxy's side of SPOP, played by hand: for what a real HAProxy would never send.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use slowlane::spop::{Ack, Action, Data, Disconnect, Frame, HaproxyHello, Kind, Notify};
+
+use super::PATIENCE;
+
+/// A frame that came back, taken apart.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    Hello,
+    Ack {
+        stream_id: u64,
+        frame_id: u64,
+        variables: Vec<(String, String)>,
+    },
+    Disconnect {
+        status: u32,
+        message: String,
+    },
+    /// The agent has closed the connection.
+    Closed,
+}
+
+impl Heard {
+    /// The value of a variable, as text.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let Heard::Ack { variables, .. } = self else { panic!("no ACK but {self:?}") };
+        variables.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One connection.
+pub struct Line {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Line {
+    /// A connection on which nothing was said.
+    pub fn silent(agent: SocketAddr) -> Line {
+        let stream = TcpStream::connect(agent).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Line { stream, unread: Vec::new() }
+    }
+
+    /// A connection that has greeted and was greeted.
+    pub fn greeted(agent: SocketAddr) -> Line {
+        let mut line = Line::silent(agent);
+        line.say(&hello());
+        assert_eq!(line.hear(), Heard::Hello);
+        line
+    }
+
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The same, where the agent may have closed already.
+    pub fn try_say(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Asks for a verdict by source and website, and waits for it.
+    pub fn ask(&mut self, stream_id: u64, source: &str, website: &str) -> Heard {
+        self.say(&request(stream_id, source, website));
+        self.hear()
+    }
+
+    pub fn hear(&mut self) -> Heard {
+        loop {
+            if let Some((frame, bytes)) = Frame::cut(&self.unread, u32::MAX).unwrap() {
+                let heard = taken_apart(frame);
+                self.unread.drain(..bytes);
+                return heard;
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Heard::Closed,
+                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Heard::Closed,
+                Err(error) => panic!("waited in vain for a frame: {error}"),
+            }
+        }
+    }
+
+    /// Nothing is to be heard for this long.
+    pub fn hear_nothing(&mut self, wait: Duration) {
+        self.stream.set_read_timeout(Some(wait)).unwrap();
+        let mut bytes = [0; 1];
+        let heard = self.stream.read(&mut bytes);
+        assert!(heard.is_err(), "something was said: {heard:?}");
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+}
+
+pub fn hello() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let hello = HaproxyHello {
+        supported_versions: b"2.0",
+        frame_bytes_max: 16_380,
+        capabilities: b"pipelining",
+        engine_id: None,
+        healthcheck: false,
+    };
+    hello.encode(&mut bytes);
+    bytes
+}
+
+pub fn goodbye() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Disconnect::NORMAL.encode_as_haproxy(&mut bytes);
+    bytes
+}
+
+/// A NOTIFY with the message `request`.
+pub fn request(stream_id: u64, source: &str, website: &str) -> Vec<u8> {
+    let source = match source.parse().unwrap() {
+        std::net::IpAddr::V4(v4) => Data::Ipv4(v4),
+        std::net::IpAddr::V6(v6) => Data::Ipv6(v6),
+    };
+    message(stream_id, b"request", &[(b"source", source), (b"website", Data::Str(website.as_bytes()))])
+}
+
+/// A NOTIFY with the message `hold`.
+pub fn hold(stream_id: u64, delay_ms: i64) -> Vec<u8> {
+    message(stream_id, b"hold", &[(b"delay", Data::Int64(delay_ms))])
+}
+
+pub fn message(stream_id: u64, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Notify::begin(&mut bytes, stream_id, 1).message(name, arguments).finish();
+    bytes
+}
+
+fn taken_apart(frame: Frame<'_>) -> Heard {
+    match frame.head.kind {
+        Kind::AgentHello => Heard::Hello,
+        Kind::AgentDisconnect => {
+            let Disconnect { status, message } = Disconnect::decode(frame).unwrap();
+            Heard::Disconnect { status: status.code(), message: String::from_utf8_lossy(message).into() }
+        }
+        Kind::Ack => {
+            let ack = Ack::decode(frame).unwrap();
+            let variables = ack.actions().map(|action| match action.unwrap() {
+                Action::SetVar { name, value, .. } => (text(name), shown(value)),
+                Action::UnsetVar { name, .. } => (text(name), String::new()),
+            });
+            Heard::Ack { stream_id: ack.stream_id, frame_id: ack.frame_id, variables: variables.collect() }
+        }
+        kind => panic!("an agent never sends {kind:?}"),
+    }
+}
+
+fn shown(value: Data<'_>) -> String {
+    match value {
+        Data::Str(bytes) => text(bytes),
+        Data::Int64(number) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
