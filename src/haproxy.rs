@@ -11,6 +11,10 @@ use crate::verdict::{Decision, Verdict};
 
 /// What a NOTIFY asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is nearly every one, and a box is an allocation"
+)]
 pub enum Question<'a> {
     /// `request`: what is to be done with it? Its arguments are the fields.
     Verdict(Request<'a>),

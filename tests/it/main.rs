@@ -1,5 +1,7 @@
 //! Every integration test, in one binary.
 
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
 mod haproxy;
 mod laws;
 mod support;

@@ -34,7 +34,8 @@ impl Nginx {
                 "nginx.conf" => {
                     let text = replace(&text, "listen 8080", &format!("listen 127.0.0.1:{port}"));
                     let text = replace(&text, "server 127.0.0.1:8000", &format!("server {app}"));
-                    let folders = ["/run/nginx", "/var/log/nginx", "/var/lib/nginx"];
+                    let text = replace(&text, "/run/nginx.pid", &format!("{own}/nginx.pid"));
+                    let folders = ["/var/log/nginx", "/var/lib/nginx"];
                     edit(folders.iter().fold(text, |text, folder| text.replace(folder, &own)))
                 }
                 "slowlane-upstream.conf" => {
