@@ -4,5 +4,6 @@
 
 mod haproxy;
 mod laws;
+mod nginx;
 mod support;
 mod tidy;
