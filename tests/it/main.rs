@@ -5,5 +5,6 @@
 mod haproxy;
 mod laws;
 mod nginx;
+mod shipped;
 mod support;
 mod tidy;
