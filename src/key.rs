@@ -17,6 +17,19 @@ impl Key {
     pub const fn bits(self) -> u64 {
         self.0
     }
+
+    /// Reads what `Display` writes: sixteen hex digits, in upper or lower case.
+    ///
+    /// ```
+    /// use slowlane::key::Key;
+    /// let key = Key::from_bits(0x26C7_827D_889F_6DA3);
+    /// assert_eq!(Key::from_hex("26C7827D889F6DA3"), Some(key));
+    /// assert_eq!(Key::from_hex("26C7"), None);
+    /// ```
+    pub fn from_hex(text: &str) -> Option<Key> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u64::from_str_radix(text, 16).ok().map(Key))?
+    }
 }
 
 /// Upper-case hex, as `show table` prints a binary key.

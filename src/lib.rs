@@ -14,6 +14,7 @@ pub mod request;
 pub mod server;
 pub mod slo_id;
 pub mod spop;
+pub mod status;
 pub mod table;
 pub mod telemetry;
 pub mod throttle;
