@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn address(value: &str) -> Value<'_> {
-        Value::Address(value.parse::<IpAddr>().unwrap())
+        Value::address(value.parse::<IpAddr>().unwrap())
     }
 
     fn request<'a>(fields: &[(&'a str, Value<'a>)]) -> Request<'a> {
