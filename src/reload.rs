@@ -26,7 +26,7 @@ const SETTLES_MAX: u32 = 20;
 const LINKS_MAX: usize = 8;
 
 /// A policy directory and what its files are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     dir: PathBuf,
     layout: Layout,
