@@ -128,17 +128,23 @@ impl Reloader {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
             if wake == Wake::Ask || found != seen {
+                let read = self.source.read();
+                if self.source.fingerprint() != found {
+                    // Edited while it was read: half of it may be the old one.
+                    wake = settle(wake, wakes);
+                    continue;
+                }
                 seen = found;
-                self.reload();
+                self.put_in_force(read);
             }
             let Ok(next) = wakes.recv() else { return };
             wake = settle(next, wakes);
         }
     }
 
-    fn reload(&self) {
+    fn put_in_force(&self, read: Result<Policy, Problems>) {
         let dir = self.source.dir.display();
-        match self.source.read() {
+        match read {
             Ok(policy) => {
                 tracing::info!("policy reloaded from {dir}: {}", policy.summary());
                 let old = self.throttle.replace(policy);

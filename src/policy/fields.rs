@@ -66,14 +66,14 @@ impl Fields {
 
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
-    pub(super) fn hash(&self, hasher: KeyHasher, place: Place, values: &Values<'_>) -> KeyHasher {
+    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: &Values<'_>) {
         match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address => {
                 hasher.address(self.customer(*address))
             }
             Some(value) => hasher.part(Text::default().of(value)),
             None => hasher.part(b""),
-        }
+        };
     }
 
     fn customer(&self, address: IpAddr) -> IpAddr {

@@ -4,5 +4,6 @@
 
 mod haproxy;
 mod laws;
+mod maps;
 mod support;
 mod tidy;

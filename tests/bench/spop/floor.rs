@@ -33,9 +33,10 @@ pub fn run() {
                     poll.registry().register(&mut stream, token, Interest::READABLE).unwrap();
                     lines.push(Some(Line { stream, protocol: Connection::new(65_536), unread: Vec::new() }));
                 }
-            } else if let Some(line) = &mut lines[event.token().0] {
-                if !line.serve(&mut out) {
-                    lines[event.token().0] = None;
+            } else {
+                let line = &mut lines[event.token().0];
+                if line.as_mut().is_some_and(|line: &mut Line| !line.serve(&mut out)) {
+                    *line = None;
                 }
             }
         }
