@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::policy::problem::FILE_BYTES_MAX;
+use crate::policy::bounds::FILE_BYTES_MAX;
 
 /// Where it was looked for, and what was there.
 pub(super) struct MapFile {

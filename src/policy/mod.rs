@@ -12,6 +12,7 @@
 //! A policy never changes. It is read whole, or not at all: any problem in any file is an error that tells
 //! all of them.
 
+mod bounds;
 mod exact;
 mod fields;
 mod file;
@@ -29,14 +30,15 @@ mod slo;
 use std::io;
 use std::path::Path;
 
+pub use bounds::{DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX};
 use fields::{Fields, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
 use lookup::LookupMap;
 use pattern::Pattern;
-pub use problem::{FILE_BYTES_MAX, Fault, PROBLEMS_MAX, Problem, Problems};
+pub use problem::{Fault, PROBLEMS_MAX, Problem, Problems};
+pub use slo::Slo;
 use slo::Slos;
-pub use slo::{DEFAULT_LINE, Slo};
 
 use crate::key::{Key, KeyHasher};
 use crate::request::Request;

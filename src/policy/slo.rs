@@ -12,9 +12,6 @@ use crate::policy::problem::{Fault, Problems, quoted};
 use crate::slo_id::SloId;
 use crate::units::{Period, Rate};
 
-/// The one line that a policy needs: the article's global SLO, and the whole of the built-in policy.
-pub const DEFAULT_LINE: &str = "0 burst=10000 rate=5000/s";
-
 /// A Service Level Objective: what is promised, and the law that holds it.
 ///
 /// ```
