@@ -45,7 +45,7 @@ pub struct ConnectionMetrics {
     pub accept_errors: Counter,
 }
 
-/// SPOP frames by type.
+/// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
 #[derive(Clone, Debug)]
 pub struct FrameMetrics {
     pub hello: Counter,
@@ -92,7 +92,7 @@ impl Metrics {
         let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
 
         let frames = Family::<Labels, Counter>::default();
-        registry.register("spop_frames", "SPOP frames, by type", frames.clone());
+        registry.register("spop_frames", "SPOP frames taken, and ACKs given, by type", frames.clone());
         let frame = |name| frames.get_or_create_owned(&[("type", name)]);
         let frames = FrameMetrics {
             hello: frame("hello"),
