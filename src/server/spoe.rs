@@ -292,7 +292,7 @@ impl Line {
 
     fn report(&self, close: &Close) {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
-        let error = metrics::SpopError { status: close.status.code(), by };
+        let error = metrics::SpopError { status: close.status.assigned().code(), by };
         self.agent.metrics.spop_errors.get_or_create(&error).inc();
         // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
         if close.status == Status::TIMEOUT && close.error.is_none() {

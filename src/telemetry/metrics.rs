@@ -54,7 +54,7 @@ pub struct FrameMetrics {
     pub disconnect: Counter,
 }
 
-/// The SPOP status code that ended a connection, and who gave it: `slowlane` or `haproxy`.
+/// The SPOP status code that ended a connection, one of SPOE.txt 3.5, and who gave it: `slowlane` or `haproxy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SpopError {
     pub status: u32,
