@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod bad_http;
 mod bad_spop;
 mod haproxy;
 mod laws;
