@@ -1,7 +1,5 @@
 //! The HTTP check in nginx's words: headers to a request, a decision to a status and headers.
 
-use std::net::IpAddr;
-
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
@@ -48,7 +46,8 @@ impl Manner {
 
 /// The request that the headers describe: `X-Slowlane-Api-Key: k` is the field `api_key`.
 ///
-/// An empty header is a field that the proxy knew nothing of. Of two headers of one name the first counts.
+/// An empty header is a field that the proxy knew nothing of. Of two headers of one name the first counts. All
+/// values are text; the policy knows which of them are addresses.
 pub fn request(headers: &HeaderMap) -> Request<'_> {
     let mut request = Request::new();
     for (name, value) in headers {
@@ -56,17 +55,9 @@ pub fn request(headers: &HeaderMap) -> Request<'_> {
         if ANSWERS.contains(&field) || value.is_empty() {
             continue;
         }
-        request.push(field.as_bytes(), self::value(value.as_bytes()));
+        request.push(field.as_bytes(), Value::Text(value.as_bytes()));
     }
     request
-}
-
-/// An address where it reads as one, so that it is the same key as HAProxy's binary address.
-fn value(bytes: &[u8]) -> Value<'_> {
-    match std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<IpAddr>().ok()) {
-        Some(address) => Value::address(address),
-        None => Value::Text(bytes),
-    }
 }
 
 /// The id under which nginx asks about one request, however often it asks.
