@@ -4,6 +4,7 @@
 
 mod bad_http;
 mod bad_spop;
+mod fields;
 mod haproxy;
 mod laws;
 mod support;
