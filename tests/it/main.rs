@@ -4,6 +4,8 @@
 
 mod bad_http;
 mod bad_spop;
+mod cli;
+mod config;
 mod fields;
 mod haproxy;
 mod laws;
