@@ -116,7 +116,7 @@ fn read(path: &Path) -> Result<file::File, ConfigError> {
     toml::from_str(&text).map_err(|error| ConfigError::Invalid {
         path: path.to_owned(),
         line: line(&text, error.span()),
-        message: error.message().replace('\n', ", "),
+        message: error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]"),
     })
 }
 

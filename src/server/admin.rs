@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::key::Key;
 use crate::server::Agent;
+use crate::server::http::HEAD_BYTES_MAX;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
 use crate::status::Row;
@@ -28,7 +29,7 @@ type Answer = Response<Full<Bytes>>;
 
 pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
     let ending = shutdown.clone();
     let answer = service_fn(|request| {
         let answer = answer(&request, &agent, &ending);

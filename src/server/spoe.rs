@@ -15,7 +15,7 @@ use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::spop::{Close, Connection, Error, Frame, Notify, Status, Step};
+use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
 use crate::time::Timestamp;
@@ -127,9 +127,9 @@ impl Line {
                 Ok(None) => break None,
                 Err(error) => break Some(self.refuse(error)),
             };
-            let answered = self.out.len();
+            let (kind, answered) = (frame.head.kind, self.out.len());
             match self.protocol.receive(frame, &mut self.out) {
-                Step::Continue => {}
+                Step::Continue => self.count(kind),
                 Step::Notify(notify) => {
                     if let Err(error) = self.answer(&notify, now) {
                         break Some(self.refuse(error));
@@ -137,6 +137,7 @@ impl Line {
                     finished += 1;
                 }
                 Step::Close(close) => {
+                    self.count(kind);
                     self.answer_held_before(answered);
                     break Some(close);
                 }
@@ -152,6 +153,15 @@ impl Line {
         };
         self.inbox = inbox;
         close
+    }
+
+    /// Counts a frame that is no NOTIFY.
+    fn count(&self, kind: Kind) {
+        match kind {
+            Kind::HaproxyHello => self.agent.metrics.frames.hello.inc(),
+            Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
+            _ => return,
+        };
     }
 
     /// Answers one NOTIFY, now or when its hold is over.
@@ -282,7 +292,7 @@ impl Line {
 
     fn report(&self, close: &Close) {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
-        let error = metrics::SpopError { status: close.status.code(), by };
+        let error = metrics::SpopError { status: close.status.assigned().code(), by };
         self.agent.metrics.spop_errors.get_or_create(&error).inc();
         // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
         if close.status == Status::TIMEOUT && close.error.is_none() {

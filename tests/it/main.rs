@@ -2,6 +2,11 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod bad_http;
+mod bad_spop;
+mod cli;
+mod config;
+mod fields;
 mod haproxy;
 mod laws;
 mod maps;
