@@ -167,7 +167,10 @@ mod tests {
         );
         let unit = "expected a number and a unit us, ms, s, m, h or d, like 5s";
         assert_eq!(error("\n[spop]\ntimeout = '5'"), format!("file:3: \"5\": {unit}"));
-        assert_eq!(error("[table]\nsize = 0"), "file:2: 0: expected 1 to 100000000");
+        assert_eq!(
+            error("[table]\nsize = 0"),
+            "file:2: invalid value: integer `0`, expected a number from 1 to 100000000"
+        );
         assert_eq!(
             error("[http]\nlisten = ['9001']"),
             "file:2: \"9001\": expected host:port, like 127.0.0.1:9000, or unix:/path"
@@ -176,7 +179,7 @@ mod tests {
             error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'sub'"),
             "file:4: \"sub\": expected one of str, ip, beg, end, dom, reg"
         );
-        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:1: type 0: expected 1 to 9"));
+        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
         assert!(error("[spop").starts_with("file:1: "));
     }

@@ -288,9 +288,8 @@ fn three_hundred_arguments_in_two_messages_ask_once() {
     let slowlane = slowlane(&[EVERY_SOURCE]);
     let arguments = vec![(&b"source"[..], address("192.0.2.1")); 255];
     let mut line = Line::greeted(slowlane.spop);
-    let asked: [(&[u8], &[(&[u8], Data<'_>)]); 2] =
-        [(b"request", &arguments), (b"request", &arguments[..45])];
-    line.say(&crate::support::spop::notify(1, &asked));
+    let two = [(&b"request"[..], &arguments[..]), (b"request", &arguments[..45])];
+    line.say(&crate::support::spop::notify(1, &two));
     assert_eq!(line.hear().variable("slo"), Some("3001"));
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 1.0);
 }
