@@ -48,7 +48,9 @@ impl Shard {
         for mark in 0..CLASSES as u32 {
             rows.push(Row { older: mark, newer: mark, ..Row::default() });
         }
-        let index = HashTable::with_capacity(entries_max as usize);
+        // Removed keys leave marks in the index. Less than half full it is cleared of them in place; else it would
+        // be made larger, under the lock, at some unlucky request.
+        let index = HashTable::with_capacity(2 * entries_max as usize);
         Shard { index, rows, unused: None, entries_max, expire, evictions: 0 }
     }
 

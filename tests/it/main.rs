@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod allocations;
 mod bad_http;
 mod bad_spop;
 mod cli;
@@ -10,5 +11,7 @@ mod fields;
 mod haproxy;
 mod laws;
 mod maps;
+mod reload;
 mod support;
+mod throttle;
 mod tidy;
