@@ -466,6 +466,8 @@ fn held_answers_come_when_they_are_due_and_hold_up_no_other() {
         assert_eq!(verdict(&heard), "pass");
         assert!(started.elapsed() >= Duration::from_millis(after_ms), "{id}: {:?}", started.elapsed());
     }
+    let frames = |kind| slowlane.metric("slowlane_spop_frames_total", &format!("type=\"{kind}\""));
+    assert_eq!((frames("notify"), frames("ack")), (4.0, 4.0), "each is answered once, and counted once");
 }
 
 #[test]
