@@ -120,7 +120,7 @@ impl Line {
     fn answer_frames(&mut self) -> Option<Close> {
         let now = self.agent.clock.now();
         let mut inbox = std::mem::take(&mut self.inbox);
-        let mut finished = 0;
+        let (mut finished, holds) = (0, self.holds);
         let close = loop {
             let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
                 Ok(Some(cut)) => cut,
@@ -145,7 +145,7 @@ impl Line {
             inbox.consume(bytes);
         };
         self.agent.metrics.frames.notify.inc_by(finished);
-        self.agent.metrics.frames.ack.inc_by(finished);
+        self.agent.metrics.frames.ack.inc_by(finished - (self.holds - holds));
         self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
             true => None,
             false if finished > 0 => Some(now),

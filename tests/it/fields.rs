@@ -7,7 +7,7 @@ use slowlane::spop::Data;
 
 use crate::support::PATIENCE;
 use crate::support::slowlane::Slowlane;
-use crate::support::spop::{Line, message};
+use crate::support::spop::{Line, message, notify};
 
 /// SLOs that pass once and then deny for a minute: a second `deny` means the same bucket.
 const SLO_MAP: &str = "0 burst=1000000 rate=5000/s\n\
@@ -288,8 +288,7 @@ fn three_hundred_arguments_in_two_messages_ask_once() {
     let slowlane = slowlane(&[EVERY_SOURCE]);
     let arguments = vec![(&b"source"[..], address("192.0.2.1")); 255];
     let mut line = Line::greeted(slowlane.spop);
-    let two = [(&b"request"[..], &arguments[..]), (b"request", &arguments[..45])];
-    line.say(&crate::support::spop::notify(1, &two));
+    line.say(&notify(1, &[(b"request", &arguments), (b"request", &arguments[..45])]));
     assert_eq!(line.hear().variable("slo"), Some("3001"));
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 1.0);
 }
