@@ -51,7 +51,8 @@ impl<'a> Request<'a> {
         let _ = self.fields.try_push(Field { name, value });
     }
 
-    /// The first value that goes by this name.
+    /// The first value that goes by this name; `-` and `_` are one letter in it, for headers have `-` where
+    /// variables have `_`.
     ///
     /// ```
     /// use slowlane::request::{Request, Value};
@@ -59,8 +60,15 @@ impl<'a> Request<'a> {
     /// request.push(b"website", Value::Text(b"shop.example"));
     /// assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
     /// assert_eq!(request.get(b"owner"), None);
+    /// request.push(b"api-key", Value::Number(7));
+    /// assert_eq!(request.get(b"api_key"), Some(Value::Number(7)));
     /// ```
     pub fn get(&self, name: &[u8]) -> Option<Value<'a>> {
-        self.fields.iter().find(|field| field.name == name).map(|field| field.value)
+        self.fields.iter().find(|field| is_same(field.name, name)).map(|field| field.value)
     }
+}
+
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let letter = |byte| if byte == b'-' { b'_' } else { byte };
+    one == other || one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| letter(a) == letter(b))
 }

@@ -1,10 +1,11 @@
 //! The config file as it is written: TOML, every key with its default, unknown keys refused.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::de::Error;
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::policy::{Layout, LayoutError, Lookup, Method};
@@ -84,6 +85,7 @@ impl Default for Admin {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Hold {
+    #[serde(deserialize_with = "holds_max")]
     pub(super) max: usize,
     #[serde(deserialize_with = "duration")]
     pub(super) longest: Duration,
@@ -122,16 +124,18 @@ pub(super) struct Policy {
 #[serde(deny_unknown_fields, default)]
 struct WrittenPolicy {
     dir: Option<PathBuf>,
+    #[serde(deserialize_with = "ipv4_prefix")]
     ipv4_prefix: Option<u8>,
+    #[serde(deserialize_with = "ipv6_prefix")]
     ipv6_prefix: Option<u8>,
-    types: BTreeMap<String, Vec<String>>,
+    types: BTreeMap<Kind, Names>,
     lookups: Option<Vec<WrittenLookup>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenLookup {
-    fields: Vec<String>,
+    fields: Names,
     map: PathBuf,
     #[serde(rename = "match", deserialize_with = "method")]
     method: Method,
@@ -146,15 +150,45 @@ impl TryFrom<WrittenPolicy> for Policy {
         let ipv4_prefix = ipv4_prefix.unwrap_or(layout.ipv4_prefix());
         let ipv6_prefix = ipv6_prefix.unwrap_or(layout.ipv6_prefix());
         layout = layout.with_prefixes(ipv4_prefix, ipv6_prefix)?;
-        for (kind, fields) in types {
-            // What is no digit is refused like a type that cannot be.
-            layout = layout.with_type(kind.parse().unwrap_or(u8::MAX), fields)?;
+        for (Kind(kind), Names(fields)) in types {
+            layout = layout.with_type(kind, fields)?;
         }
         if let Some(lookups) = lookups {
-            let lookup = |WrittenLookup { fields, map, method }| Lookup { fields, file: map, method };
+            let lookup =
+                |WrittenLookup { fields: Names(fields), map: file, method }| Lookup { fields, file, method };
             layout = layout.with_lookups(lookups.into_iter().map(lookup).collect())?;
         }
         Ok(Policy { dir, layout })
+    }
+}
+
+/// The digit of a type. Keys are text in TOML, so a mistake is told here, where it has a line.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+struct Kind(u8);
+
+impl TryFrom<String> for Kind {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Kind, String> {
+        let expected = "expected a type, 1 to 9; type 0 is one bucket for all and has no fields";
+        match text.parse() {
+            Ok(kind @ 1..=9) => Ok(Kind(kind)),
+            _ => Err(format!("{text:?}: {expected}")),
+        }
+    }
+}
+
+/// The names of fields, at least one.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+struct Names(Vec<String>);
+
+impl TryFrom<Vec<String>> for Names {
+    type Error = LayoutError;
+
+    fn try_from(names: Vec<String>) -> Result<Names, LayoutError> {
+        Layout::check_names(&names).map(|()| Names(names))
     }
 }
 
@@ -198,8 +232,38 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 100_000_000)? as u32)
 }
 
+/// None at all is a choice: then every delay is what `when_full` says.
+fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(within(deserializer, 0, 100_000_000)? as usize)
+}
+
+fn ipv4_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    Ok(Some(within(deserializer, 0, 32)? as u8))
+}
+
+fn ipv6_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    Ok(Some(within(deserializer, 0, 128)? as u8))
+}
+
 fn within<'de, D: Deserializer<'de>>(deserializer: D, min: i64, max: i64) -> Result<i64, D::Error> {
-    let number = i64::deserialize(deserializer)?;
-    let expected = || D::Error::custom(format!("{number}: expected {min} to {max}"));
-    if (min..=max).contains(&number) { Ok(number) } else { Err(expected()) }
+    deserializer.deserialize_i64(Within { min, max })
+}
+
+/// A whole number; whatever else is written is told what is expected.
+struct Within {
+    min: i64,
+    max: i64,
+}
+
+impl Visitor<'_> for Within {
+    type Value = i64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number from {} to {}", self.min, self.max)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
+        let is_within = (self.min..=self.max).contains(&number);
+        if is_within { Ok(number) } else { Err(E::invalid_value(Unexpected::Signed(number), &self)) }
+    }
 }

@@ -142,7 +142,7 @@ impl Layout {
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
         for lookup in &lookups {
-            check_names(&lookup.fields)?;
+            Layout::check_names(&lookup.fields)?;
             if !files.insert(&lookup.file) {
                 return Err(LayoutError::File(lookup.file.clone()));
             }
@@ -156,7 +156,7 @@ impl Layout {
         if !(1..=9).contains(&kind) {
             return Err(LayoutError::Type(kind));
         }
-        check_names(&fields)?;
+        Layout::check_names(&fields)?;
         self.types.insert(kind, fields);
         self.checked()
     }
@@ -170,6 +170,15 @@ impl Layout {
         }
         (self.ipv4_prefix, self.ipv6_prefix) = (ipv4, ipv6);
         Ok(self)
+    }
+
+    /// Whether these can be the fields of a lookup or of a type.
+    pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
+        match fields {
+            [] => Err(LayoutError::NoFields),
+            fields if fields.iter().any(String::is_empty) => Err(LayoutError::Unnamed),
+            _ => Ok(()),
+        }
     }
 
     pub fn lookups(&self) -> &[Lookup] {
@@ -218,14 +227,6 @@ impl Layout {
 
     fn checked(self) -> Result<Layout, LayoutError> {
         if self.field_names().len() > FIELDS_MAX { Err(LayoutError::TooManyFields) } else { Ok(self) }
-    }
-}
-
-fn check_names(fields: &[String]) -> Result<(), LayoutError> {
-    match fields {
-        [] => Err(LayoutError::NoFields),
-        fields if fields.iter().any(String::is_empty) => Err(LayoutError::Unnamed),
-        _ => Ok(()),
     }
 }
 

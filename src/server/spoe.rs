@@ -15,7 +15,7 @@ use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::spop::{Close, Connection, Error, Frame, Notify, Status, Step};
+use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
 use crate::time::Timestamp;
@@ -120,16 +120,16 @@ impl Line {
     fn answer_frames(&mut self) -> Option<Close> {
         let now = self.agent.clock.now();
         let mut inbox = std::mem::take(&mut self.inbox);
-        let mut finished = 0;
+        let (mut finished, holds) = (0, self.holds);
         let close = loop {
             let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break None,
                 Err(error) => break Some(self.refuse(error)),
             };
-            let answered = self.out.len();
+            let (kind, answered) = (frame.head.kind, self.out.len());
             match self.protocol.receive(frame, &mut self.out) {
-                Step::Continue => {}
+                Step::Continue => self.count(kind),
                 Step::Notify(notify) => {
                     if let Err(error) = self.answer(&notify, now) {
                         break Some(self.refuse(error));
@@ -137,6 +137,7 @@ impl Line {
                     finished += 1;
                 }
                 Step::Close(close) => {
+                    self.count(kind);
                     self.answer_held_before(answered);
                     break Some(close);
                 }
@@ -144,7 +145,7 @@ impl Line {
             inbox.consume(bytes);
         };
         self.agent.metrics.frames.notify.inc_by(finished);
-        self.agent.metrics.frames.ack.inc_by(finished);
+        self.agent.metrics.frames.ack.inc_by(finished - (self.holds - holds));
         self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
             true => None,
             false if finished > 0 => Some(now),
@@ -152,6 +153,15 @@ impl Line {
         };
         self.inbox = inbox;
         close
+    }
+
+    /// Counts a frame that is no NOTIFY.
+    fn count(&self, kind: Kind) {
+        match kind {
+            Kind::HaproxyHello => self.agent.metrics.frames.hello.inc(),
+            Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
+            _ => return,
+        };
     }
 
     /// Answers one NOTIFY, now or when its hold is over.
@@ -240,6 +250,8 @@ impl Line {
         };
         tokio::select! {
             biased;
+            // First, or a stream of questions without end would hold up the end.
+            () = self.shutdown.begun() => Ok(Wake::End),
             bytes = self.stream.read(self.inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {
@@ -251,7 +263,6 @@ impl Line {
                 let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
                 Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
             }
-            () = self.shutdown.begun() => Ok(Wake::End),
         }
     }
 
@@ -282,7 +293,7 @@ impl Line {
 
     fn report(&self, close: &Close) {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
-        let error = metrics::SpopError { status: close.status.code(), by };
+        let error = metrics::SpopError { status: close.status.assigned().code(), by };
         self.agent.metrics.spop_errors.get_or_create(&error).inc();
         // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
         if close.status == Status::TIMEOUT && close.error.is_none() {

@@ -38,6 +38,21 @@ impl Status {
         self.0
     }
 
+    /// Itself if SPOE.txt 3.5 has it, or else unknown (99): fit to be counted by, for whoever sends a status
+    /// may choose any number.
+    ///
+    /// ```
+    /// use slowlane::spop::Status;
+    /// assert_eq!(Status::INVALID.assigned(), Status::INVALID);
+    /// assert_eq!(Status::new(77).assigned(), Status::UNKNOWN);
+    /// ```
+    pub const fn assigned(self) -> Status {
+        match self.0 {
+            0..=13 => self,
+            _ => Status::UNKNOWN,
+        }
+    }
+
     /// What the code stands for, in the words of SPOE.txt 3.5.
     pub const fn description(self) -> &'static str {
         match self.0 {

@@ -48,7 +48,9 @@ impl Shard {
         for mark in 0..CLASSES as u32 {
             rows.push(Row { older: mark, newer: mark, ..Row::default() });
         }
-        let index = HashTable::with_capacity(entries_max as usize);
+        // Removed keys leave marks in the index. Less than half full it is cleared of them in place; else it would
+        // be made larger, under the lock, at some unlucky request.
+        let index = HashTable::with_capacity(2 * entries_max as usize);
         Shard { index, rows, unused: None, entries_max, expire, evictions: 0 }
     }
 
@@ -56,9 +58,9 @@ impl Shard {
         Usage { entries: self.index.len() as u64, evictions: self.evictions }
     }
 
-    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<Entry> {
+    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         let row = &self.rows[self.find(key)? as usize];
-        (row.expires > now).then_some(row.entry)
+        (row.expires > now).then(|| (row.entry, row.expires.since(now)))
     }
 
     /// The entry of `key`, fresh if it is new or has expired, re-armed.
@@ -266,7 +268,7 @@ mod tests {
                 prop_assert!(shard.index.len() <= 5);
                 for key in 0..12 {
                     let want = list.iter().find(|row| row.0 == key).map(|row| row.2);
-                    let have = shard.get(Key::from_bits(key), now).map(|entry| entry.http_req_cnt);
+                    let have = shard.get(Key::from_bits(key), now).map(|(entry, _)| entry.http_req_cnt);
                     prop_assert_eq!(have, want, "key {}", key);
                 }
             }

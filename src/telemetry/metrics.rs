@@ -45,7 +45,7 @@ pub struct ConnectionMetrics {
     pub accept_errors: Counter,
 }
 
-/// SPOP frames by type.
+/// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
 #[derive(Clone, Debug)]
 pub struct FrameMetrics {
     pub hello: Counter,
@@ -54,7 +54,7 @@ pub struct FrameMetrics {
     pub disconnect: Counter,
 }
 
-/// The SPOP status code that ended a connection, and who gave it: `slowlane` or `haproxy`.
+/// The SPOP status code that ended a connection, one of SPOE.txt 3.5, and who gave it: `slowlane` or `haproxy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SpopError {
     pub status: u32,
@@ -92,7 +92,7 @@ impl Metrics {
         let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
 
         let frames = Family::<Labels, Counter>::default();
-        registry.register("spop_frames", "SPOP frames, by type", frames.clone());
+        registry.register("spop_frames", "SPOP frames taken, and ACKs given, by type", frames.clone());
         let frame = |name| frames.get_or_create_owned(&[("type", name)]);
         let frames = FrameMetrics {
             hello: frame("hello"),

@@ -2,9 +2,18 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod allocations;
+mod bad_http;
+mod bad_spop;
+mod cli;
+mod config;
+mod fields;
 mod haproxy;
 mod laws;
+mod maps;
 mod nginx;
+mod reload;
 mod shipped;
 mod support;
+mod throttle;
 mod tidy;

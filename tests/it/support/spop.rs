@@ -4,7 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use slowlane::spop::{Ack, Action, Data, Disconnect, Frame, HaproxyHello, Kind, Notify};
+use slowlane::spop::{
+    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify, varint,
+};
 
 use super::PATIENCE;
 
@@ -45,6 +47,7 @@ impl Line {
         let stream = TcpStream::connect(agent).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Line { stream, unread: Vec::new() }
     }
 
@@ -54,6 +57,11 @@ impl Line {
         line.say(&hello());
         assert_eq!(line.hear(), Heard::Hello);
         line
+    }
+
+    /// The same connection for another thread: one says, the other hears.
+    pub fn again(&self) -> Line {
+        Line { stream: self.stream.try_clone().unwrap(), unread: self.unread.clone() }
     }
 
     pub fn say(&mut self, bytes: &[u8]) {
@@ -72,17 +80,35 @@ impl Line {
     }
 
     pub fn hear(&mut self) -> Heard {
+        self.frame().map_or(Heard::Closed, |bytes| taken_apart(cut(&bytes)))
+    }
+
+    /// The frame size and the capabilities that the agent greets with.
+    pub fn hear_hello(&mut self) -> (u32, String) {
+        let bytes = self.frame().expect("the agent greets");
+        let hello = AgentHello::decode(cut(&bytes)).unwrap();
+        (hello.frame_bytes_max, text(hello.capabilities))
+    }
+
+    /// The agent ends the connection: its reason, once it has closed too.
+    pub fn hear_goodbye(&mut self) -> u32 {
+        let Heard::Disconnect { status, message } = self.hear() else { panic!("no DISCONNECT") };
+        assert!(!message.is_empty());
+        assert_eq!(self.hear(), Heard::Closed);
+        status
+    }
+
+    /// The next frame as it came; none when the agent has closed.
+    fn frame(&mut self) -> Option<Vec<u8>> {
         loop {
-            if let Some((frame, bytes)) = Frame::cut(&self.unread, u32::MAX).unwrap() {
-                let heard = taken_apart(frame);
-                self.unread.drain(..bytes);
-                return heard;
+            if let Some((_, bytes)) = Frame::cut(&self.unread, u32::MAX).unwrap() {
+                return Some(self.unread.drain(..bytes).collect());
             }
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
-                Ok(0) => return Heard::Closed,
+                Ok(0) => return None,
                 Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Heard::Closed,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("waited in vain for a frame: {error}"),
             }
         }
@@ -111,6 +137,24 @@ pub fn hello() -> Vec<u8> {
     bytes
 }
 
+/// A HELLO of these items and no others.
+pub fn hello_of(items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (name, value) in items {
+        varint::encode(name.len() as u64, &mut payload);
+        payload.extend_from_slice(name);
+        value.encode(&mut payload);
+    }
+    frame(Head::of_connection(Kind::HaproxyHello), &payload)
+}
+
+/// Any frame at all.
+pub fn frame(head: Head, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Frame { head, payload }.encode(&mut bytes);
+    bytes
+}
+
 pub fn goodbye() -> Vec<u8> {
     let mut bytes = Vec::new();
     Disconnect::NORMAL.encode_as_haproxy(&mut bytes);
@@ -132,9 +176,22 @@ pub fn hold(stream_id: u64, delay_ms: i64) -> Vec<u8> {
 }
 
 pub fn message(stream_id: u64, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Vec<u8> {
+    notify(stream_id, &[(name, arguments)])
+}
+
+/// A message: its name and its arguments.
+type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
+
+/// A NOTIFY with any number of messages.
+pub fn notify(stream_id: u64, messages: &[Spoken<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Notify::begin(&mut bytes, stream_id, 1).message(name, arguments).finish();
+    let notify = Notify::begin(&mut bytes, stream_id, 1);
+    messages.iter().fold(notify, |notify, (name, arguments)| notify.message(name, arguments)).finish();
     bytes
+}
+
+fn cut(bytes: &[u8]) -> Frame<'_> {
+    Frame::cut(bytes, u32::MAX).unwrap().expect("a whole frame").0
 }
 
 fn taken_apart(frame: Frame<'_>) -> Heard {

@@ -1,0 +1,178 @@
+//! The way of a NOTIFY, from bytes to bytes, takes no memory once it is warm.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use allocation_counter::{AllocationInfo, measure};
+use slowlane::draw::Draw;
+use slowlane::haproxy::{self, Id, Question};
+use slowlane::policy::{Layout, Policy};
+use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
+use slowlane::table::Sizing;
+use slowlane::telemetry::metrics::Verdicts;
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+
+const NOTIFIES: usize = 10_000;
+
+/// As many as a connection may find in its buffer at once.
+const BATCH: usize = 100;
+
+/// All five maps filled, and under each both laws.
+fn policy() -> Policy {
+    let read = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap();
+        let lines = |line: fn(usize) -> String| (0..1_000).map(line).collect::<String>();
+        // Of two neighbours one has `pace` (…1) and one `adaptive` (…2).
+        let text = match name {
+            "slo.map" => {
+                (0..6_000)
+                    .step_by(1_000)
+                    .map(|kind| {
+                        format!("{} burst=2 rate=1/s\n{} burst=2 rate=1/s law=adaptive\n", kind + 1, kind + 2)
+                    })
+                    .collect::<String>()
+                    + "0 burst=10000 rate=5000/s\n"
+            }
+            "source+website.map" => {
+                lines(|i| format!("10.{}.0.0/16+w{i}.example 500{}\n", i % 256, 1 + i % 2))
+            }
+            "source+owner.map" => lines(|i| format!("10.{}.0.0/16+o{i} 400{}\n", i % 256, 1 + i % 2)),
+            "source.map" => lines(|i| format!("2001:db8:{i:x}::/48 300{}\n", 1 + i % 2)),
+            "website.map" => lines(|i| format!("w{i}.example 200{}\n", 1 + i % 2)),
+            _ => lines(|i| format!("o{i} 100{}\n", 1 + i % 2)),
+        };
+        Ok(text.into_bytes())
+    };
+    Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
+}
+
+/// A batch of questions, each of another source; every website and owner is known to some lookup or to none.
+fn batch(number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for index in number * BATCH..(number + 1) * BATCH {
+        let (website, owner) = (index % 1_500, index % 1_200);
+        let has_owner = index % 4 < 2;
+        let network = if has_owner { owner } else { website } as u8;
+        let source = match index % 3 {
+            0 => Data::Ipv4(Ipv4Addr::new(10, network, (index >> 8) as u8, index as u8)),
+            1 => Data::Ipv6(Ipv6Addr::new(0x2001, 0x0db8, website as u16, index as u16, 0, 0, 0, 1)),
+            _ => Data::Ipv6(Ipv4Addr::from_bits(index as u32).to_ipv6_mapped()),
+        };
+        let (website, owner) = (format!("w{website}.example"), format!("o{owner}"));
+        let arguments: [(&[u8], Data<'_>); 5] = [
+            (b"source", source),
+            (b"website", Data::Str(website.as_bytes())),
+            (b"owner", if has_owner { Data::Str(owner.as_bytes()) } else { Data::Null }),
+            (b"method", Data::Str(b"GET")),
+            (b"secure", Data::Bool(true)),
+        ];
+        Notify::begin(&mut bytes, index as u64, 1).message(b"request", &arguments).finish();
+    }
+    bytes
+}
+
+/// A daemon without its sockets.
+struct Agent {
+    throttle: Throttle,
+    verdicts: Verdicts,
+    connection: Connection,
+    out: Vec<u8>,
+    now: Timestamp,
+}
+
+impl Agent {
+    fn new(sizing: Sizing) -> Agent {
+        let mut hello = Vec::new();
+        let offered = HaproxyHello {
+            supported_versions: b"2.0",
+            frame_bytes_max: 16_380,
+            capabilities: b"pipelining",
+            engine_id: None,
+            healthcheck: false,
+        };
+        offered.encode(&mut hello);
+        let mut agent = Agent {
+            throttle: Throttle::new(policy(), sizing),
+            verdicts: Verdicts::default(),
+            connection: Connection::new(16_380),
+            out: Vec::with_capacity(64 * 1024),
+            now: Timestamp::from_millis(1_000_000),
+        };
+        agent.take(&hello);
+        agent
+    }
+
+    /// Everything from the bytes that were read to the bytes that are written.
+    fn take(&mut self, mut bytes: &[u8]) {
+        self.out.clear();
+        self.now = self.now + Duration::from_millis(1);
+        while let Some((frame, length)) = Frame::cut(bytes, self.connection.frame_bytes_max()).unwrap() {
+            if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
+                let Ok(Question::Verdict(request)) = haproxy::question(&notify) else { panic!() };
+                let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
+                self.verdicts.count(&decision);
+                haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
+            }
+            bytes = &bytes[length..];
+        }
+    }
+}
+
+fn measured(agent: &mut Agent, batches: &[Vec<u8>]) -> AllocationInfo {
+    measure(|| batches.iter().for_each(|batch| agent.take(batch)))
+}
+
+#[track_caller]
+fn assert_none(taken: AllocationInfo) {
+    assert_eq!((taken.count_total, taken.bytes_total), (0, 0));
+}
+
+#[test]
+fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
+    let sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
+    let mut agent = Agent::new(sizing);
+    let batches: Vec<_> = (0..NOTIFIES / BATCH + 1).map(batch).collect();
+    let (first, others) = batches.split_first().unwrap();
+    // The first takes what each thread needs once.
+    agent.take(first);
+    assert_none(measured(&mut agent, others));
+    assert_none(measured(&mut agent, others));
+
+    // They were questions of every kind: else this proves little.
+    let slos = [0, 1001, 1002, 2001, 2002, 3001, 3002, 4001, 4002, 5001, 5002];
+    let text = verdicts(agent.verdicts);
+    for slo in slos {
+        assert!(text.contains(&format!("slo=\"{slo}\"")), "SLO {slo} was never asked for:\n{text}");
+    }
+    for verdict in ["pass", "delay", "deny"] {
+        assert!(text.contains(&format!("verdict=\"{verdict}\"")), "nothing was {verdict}:\n{text}");
+    }
+    assert!(agent.throttle.usage().entries > 5_000);
+}
+
+/// The counts as `/metrics` has them.
+fn verdicts(verdicts: Verdicts) -> String {
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register_collector(Box::new(std::sync::Arc::new(verdicts)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text
+}
+
+#[test]
+fn a_table_that_is_full_or_forgets_takes_no_memory() {
+    // 1792 is the most that the index of a shard holds before it would be made larger: the worst size.
+    for entries_max in [1_000, 1_792] {
+        for expire in [Duration::from_secs(30), Duration::from_millis(3)] {
+            let mut agent = Agent::new(Sizing { entries_max, expire });
+            let batches: Vec<_> = (0..NOTIFIES / BATCH + 1).map(batch).collect();
+            let (first, others) = batches.split_first().unwrap();
+            agent.take(first);
+            assert_none(measured(&mut agent, others));
+            assert_none(measured(&mut agent, others));
+            assert!(agent.throttle.usage().entries <= entries_max.into());
+        }
+    }
+}

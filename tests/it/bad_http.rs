@@ -1,0 +1,499 @@
+//! HTTP as no proxy and no operator speaks it: a clear answer or a closed connection, and nobody else disturbed.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slowlane::spop::{Data, Disconnect, Status};
+
+use crate::support::client::{self, Client};
+use crate::support::slowlane::Slowlane;
+use crate::support::spop::{Line, message};
+use crate::support::{PATIENCE, eventually};
+
+/// Everybody passes; `slow.example` passes once and then waits a minute longer each time, and
+/// `denied.example` passes once a minute.
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 burst=1000000 rate=5000/s\n2001 burst=1 rate=1/m max_delay=1h\n2002 burst=1 rate=1/m max_delay=1s\n",
+    ),
+    ("website.map", "slow.example 2001\ndenied.example 2002\n"),
+];
+
+const CHECK: &str = "GET /check HTTP/1.1\r\nHost: slowlane\r\n";
+
+fn slowlane() -> Slowlane {
+    Slowlane::with_policy(POLICY)
+}
+
+/// A connection whose bytes are written by hand.
+struct Raw(TcpStream);
+
+impl Raw {
+    fn to(address: SocketAddr) -> Raw {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Raw(stream)
+    }
+
+    fn said(address: SocketAddr, text: impl AsRef<[u8]>) -> Raw {
+        let mut raw = Raw::to(address);
+        raw.say(text);
+        raw
+    }
+
+    fn say(&mut self, text: impl AsRef<[u8]>) {
+        self.0.write_all(text.as_ref()).unwrap();
+    }
+
+    /// The next answer without its body, or what came before the connection was closed.
+    fn head(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            match self.0.read(&mut byte) {
+                Ok(0) => break,
+                Ok(_) => head.push(byte[0]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("waited in vain for an answer: {error}"),
+            }
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    fn status(&mut self) -> u16 {
+        let head = self.head();
+        head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{head:?}"))
+    }
+
+    /// Nothing more is said, and the connection is closed.
+    fn is_closed(&mut self) {
+        assert_eq!(self.head(), "");
+    }
+}
+
+/// Another client on a connection of its own, which must never notice.
+struct Bystander(Client);
+
+impl Bystander {
+    fn of(slowlane: &Slowlane) -> Bystander {
+        Bystander(Client::connect(slowlane.http))
+    }
+
+    fn is_served(&mut self) {
+        let answer = self.0.request("GET", "/check", &[("X-Slowlane-Website", "free.example")], "");
+        assert_eq!((answer.status, answer.header("x-slowlane-slo")), (204, Some("0")));
+    }
+}
+
+fn nonsense(dice: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = match dice.u8(..3) {
+        0 => return (0..dice.usize(1..5_000)).map(|_| dice.u8(..)).collect(),
+        1 => format!("{CHECK}X-Slowlane-Source: 192.0.2.1\r\nX-Request-Id: 1\r\n\r\n").into_bytes(),
+        _ => format!("{CHECK}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n{CHECK}\r\n")
+            .into_bytes(),
+    };
+    for _ in 0..dice.usize(1..4) {
+        let at = dice.usize(..bytes.len());
+        bytes[at] = dice.u8(..);
+    }
+    bytes
+}
+
+#[test]
+fn random_bytes_disturb_nobody() {
+    let mut slowlane = slowlane();
+    let mut bystander = Bystander::of(&slowlane);
+    for seed in 0..300 {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        drop(Raw::said(slowlane.http, nonsense(&mut dice)));
+        drop(Raw::said(slowlane.admin, nonsense(&mut dice)));
+        bystander.is_served();
+        assert!(slowlane.process.is_running(), "seed {seed}");
+    }
+    eventually("the connections of nonsense are given up", || {
+        let open = |listener| slowlane.metric("slowlane_connections", listener);
+        // One is the bystander's; the other asks for the metrics.
+        (open("listener=\"http\"") == 1.0 && open("listener=\"admin\"") == 1.0).then_some(())
+    });
+    let log = slowlane.process.log().join("\n");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_closed() {
+    let slowlane = slowlane();
+    for (text, status) in [
+        ("\u{0}\u{1}\u{2}\r\n\r\n", 400),
+        ("GET\r\n\r\n", 400),
+        ("GET /check HTTP/9.9\r\n\r\n", 400),
+        ("GET /check HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        ("GET /check HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
+        ("GET /check HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    ] {
+        for address in [slowlane.http, slowlane.admin] {
+            let mut raw = Raw::said(address, text);
+            assert_eq!(raw.status(), status, "{text:?}");
+            raw.is_closed();
+        }
+    }
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let slowlane = slowlane();
+    let mut bystander = Bystander::of(&slowlane);
+    let long = format!("X-Slowlane-Website: {}\r\n", "a".repeat(200_000));
+    let many: String = (0..200).map(|number| format!("X-Slowlane-F{number}: 1\r\n")).collect();
+    for address in [slowlane.http, slowlane.admin] {
+        for headers in [&long, &many] {
+            let mut raw = Raw::said(address, format!("{CHECK}{headers}\r\n"));
+            // Closed on the rest of a head, the connection may be reset and the answer be lost.
+            let said = raw.head();
+            assert!(said.is_empty() || said.starts_with("HTTP/1.1 431 "), "{said:?}");
+            raw.is_closed();
+            bystander.is_served();
+        }
+    }
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"0\""), 4.0);
+}
+
+#[test]
+fn a_head_without_end_is_not_kept() {
+    let slowlane = slowlane();
+    let mut raw = Raw::said(slowlane.http, CHECK);
+    let mut said = 0;
+    let filler = [b'a'; 4_096];
+    let closed = loop {
+        match raw.0.write_all(&filler) {
+            Ok(()) => said += filler.len(),
+            Err(error) => break error,
+        }
+        assert!(said < 64 << 20, "{said} bytes of a head were taken");
+    };
+    assert!([ErrorKind::ConnectionReset, ErrorKind::BrokenPipe].contains(&closed.kind()), "{closed}");
+}
+
+#[test]
+fn a_body_is_neither_waited_for_nor_kept() {
+    let slowlane = slowlane();
+    let ask = |method: &str, rest: &str| {
+        Raw::said(slowlane.http, format!("{method} /check HTTP/1.1\r\nHost: slowlane\r\n{rest}"))
+    };
+    // Never sent: the answer comes all the same. What follows on such a connection cannot be told from the
+    // body, so it is closed.
+    for rest in [
+        "Content-Length: 1000\r\n\r\n",
+        "Content-Length: 1000\r\n\r\nten bytes.",
+        "Transfer-Encoding: chunked\r\n\r\n",
+    ] {
+        let mut raw = ask("POST", rest);
+        assert_eq!(raw.status(), 204, "{rest:?}");
+        raw.is_closed();
+    }
+    // Sent: the connection goes on behind it.
+    for rest in [
+        "Content-Length: 5\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "\r\n",
+    ] {
+        let mut raw = ask("POST", rest);
+        assert_eq!(raw.status(), 204, "{rest:?}");
+        raw.say(format!("{CHECK}\r\n"));
+        assert_eq!(raw.status(), 204, "{rest:?}");
+    }
+}
+
+#[test]
+fn a_delay_is_held_whatever_the_body_does() {
+    let slowlane = Slowlane::with_config(POLICY, "[hold]\nlongest = \"300ms\"\n");
+    let ask = format!("{CHECK}X-Slowlane-Website: slow.example\r\nContent-Length: 9\r\n\r\n");
+    assert_eq!(Raw::said(slowlane.http, &ask).status(), 204, "the burst is free");
+    let started = Instant::now();
+    assert_eq!(Raw::said(slowlane.http, &ask).status(), 204);
+    assert!(started.elapsed() >= Duration::from_millis(300), "{:?}", started.elapsed());
+}
+
+#[test]
+fn any_method_and_any_version_is_answered_the_same_and_with_an_empty_body() {
+    let slowlane = slowlane();
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
+        let mut raw = Raw::said(
+            slowlane.http,
+            format!("{method} /check HTTP/1.1\r\nHost: slowlane\r\n\r\n{CHECK}\r\n"),
+        );
+        for _ in 0..2 {
+            let head = raw.head();
+            assert!(
+                head.starts_with("HTTP/1.1 204 ") && head.contains("x-slowlane-verdict: pass\r\n"),
+                "{head}"
+            );
+        }
+    }
+    let mut raw = Raw::said(slowlane.http, "GET /check HTTP/1.0\r\n\r\n");
+    assert!(raw.head().starts_with("HTTP/1.0 204 "));
+    raw.is_closed();
+    let mut raw = Raw::said(slowlane.http, "GET /check HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(raw.status(), 204);
+    raw.say(
+        "GET http://proxy.example/check?hold=off HTTP/1.1\r\nHost: slowlane\r\nConnection: close\r\n\r\n",
+    );
+    assert_eq!(raw.status(), 204);
+    raw.is_closed();
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_their_order() {
+    let slowlane = slowlane();
+    let ask = |website| format!("{CHECK}X-Slowlane-Website: {website}\r\n\r\n");
+    let mut raw = Raw::said(
+        slowlane.http,
+        ["free.example", "denied.example", "denied.example"].map(ask).concat().repeat(20),
+    );
+    for round in 0..20 {
+        let expected = if round == 0 { [204, 204, 403] } else { [204, 403, 403] };
+        assert_eq!([raw.status(), raw.status(), raw.status()], expected);
+    }
+}
+
+#[test]
+fn only_the_check_is_found() {
+    let slowlane = slowlane();
+    let mut client = Client::connect(slowlane.http);
+    for path in
+        ["/", "/check/", "/Check", "//check", "/check%20", "/metrics", "/checks?hold=off", "/%00", "*"]
+    {
+        assert_eq!(client.request("GET", path, &[], "").status, 404, "{path}");
+    }
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 0.0);
+    for path in ["/check?", "/check?what&hold=never&deny=200&&==", "/check?%ff"] {
+        assert_eq!(client.request("GET", path, &[], "").status, 204, "{path}");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_gives_back_its_place_and_its_slot() {
+    let slowlane = Slowlane::with_config(POLICY, "[hold]\nmax = 1\n");
+    let ask = format!("{CHECK}X-Slowlane-Website: slow.example\r\n\r\n");
+    let holds = || slowlane.metric("slowlane_holds", "");
+    assert_eq!(Raw::said(slowlane.http, &ask).status(), 204, "the burst is free");
+    for left in 1..=3 {
+        let held = Raw::said(slowlane.http, &ask);
+        eventually("it is held", || (holds() == 1.0).then_some(()));
+        drop(held);
+        eventually("its place is free", || (holds() == 0.0).then_some(()));
+        assert_eq!(slowlane.metric("slowlane_holds_abandoned_total", ""), f64::from(left));
+    }
+    let told = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", "slow.example")]);
+    let delay_ms: u64 = told.header("x-slowlane-delay").unwrap().parse().unwrap();
+    assert!(delay_ms <= 60_000, "three who left wait no more, and {delay_ms} ms are one slot");
+    assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 0.0);
+}
+
+#[test]
+fn one_hold_too_many_is_answered_at_once_as_configured() {
+    for (when_full, status, verdict) in [("pass", 204, "pass"), ("deny", 403, "deny")] {
+        let config = format!("[hold]\nmax = 1\nwhen_full = \"{when_full}\"\n");
+        let slowlane = Slowlane::with_config(POLICY, &config);
+        let ask = || Raw::said(slowlane.http, format!("{CHECK}X-Slowlane-Website: slow.example\r\n\r\n"));
+        assert_eq!(ask().status(), 204, "the burst is free");
+        let _held = ask();
+        eventually("it is held", || (slowlane.metric("slowlane_holds", "") == 1.0).then_some(()));
+        let answer = client::get(slowlane.http, "/check", &[("X-Slowlane-Website", "slow.example")]);
+        assert_eq!((answer.status, answer.header("x-slowlane-verdict")), (status, Some(verdict)));
+        assert_eq!(answer.header("retry-after"), (verdict == "deny").then_some("1"));
+        assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 1.0);
+    }
+}
+
+#[test]
+fn who_does_not_finish_a_head_is_closed_and_who_is_held_is_not() {
+    let config = "[http]\nidle_timeout = \"400ms\"\n[hold]\nlongest = \"1s\"\n";
+    let slowlane = Slowlane::with_config(POLICY, config);
+    let slow = format!("{CHECK}X-Slowlane-Website: slow.example\r\n\r\n");
+    assert_eq!(Raw::said(slowlane.http, &slow).status(), 204, "the burst is free");
+    let (started, mut held) = (Instant::now(), Raw::said(slowlane.http, &slow));
+
+    let unfinished =
+        ["", "GET", "GET /check HTTP/1.1\r\n", CHECK, "GET /check HTTP/1.1\r\nX-Slowlane-Website: "];
+    for mut raw in unfinished.map(|text| Raw::said(slowlane.http, text)) {
+        let said = raw.head();
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 408 "), "{said:?}");
+    }
+    let mut idle = Raw::said(slowlane.http, format!("{CHECK}\r\n"));
+    assert_eq!(idle.status(), 204);
+    idle.is_closed();
+
+    let mut dribbled = Raw::said(slowlane.http, CHECK);
+    eventually("a dribbler is closed", || {
+        thread::sleep(Duration::from_millis(20));
+        dribbled.0.write_all(b"a").is_err().then_some(())
+    });
+    assert_eq!(held.status(), 204, "holding is not idling");
+    assert!(started.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn one_connection_too_many_waits_until_another_leaves() {
+    let slowlane = Slowlane::with_config(POLICY, "[http]\nconnections_max = 2\n");
+    let mut bystander = Bystander::of(&slowlane);
+    bystander.is_served();
+    let mut second = Raw::said(slowlane.http, format!("{CHECK}\r\n"));
+    assert_eq!(second.status(), 204);
+    let mut third = Raw::said(slowlane.http, format!("{CHECK}\r\n"));
+    third.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(third.0.peek(&mut [0]).is_err(), "there was no place for it");
+    third.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    bystander.is_served();
+    drop(second);
+    assert_eq!(third.status(), 204);
+}
+
+#[test]
+fn a_request_id_is_counted_once_where_nginx_asks() {
+    let slowlane = slowlane();
+    let ask = |path, id| {
+        client::get(slowlane.http, path, &[("X-Slowlane-Website", "denied.example"), ("X-Request-Id", id)])
+            .status
+    };
+    // An internal redirect asks again under the same id; it may do so for a second, so all of it is retried
+    // where the machine took longer.
+    let started = Instant::now();
+    let answers = [ask("/check", "a"), ask("/check", "a"), ask("/check", "b"), ask("/check", "b")];
+    if started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(answers, [204, 204, 403, 403]);
+        assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"2002\""), 2.0);
+    }
+    // Where a refusal is 429 it is not nginx that asks, and its clients might choose the id; and no id is no id.
+    let before = slowlane.metric("slowlane_verdicts_total", "slo=\"2002\"");
+    assert_eq!([ask("/check?deny=429", "b"), ask("/check?deny=429", "b")], [429, 429]);
+    assert_eq!([ask("/check", ""), ask("/check", "")], [403, 403]);
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"2002\""), before + 4.0);
+}
+
+#[test]
+fn at_the_end_who_is_held_is_let_through() {
+    let mut slowlane = slowlane();
+    let ask = || Raw::said(slowlane.http, format!("{CHECK}X-Slowlane-Website: slow.example\r\n\r\n"));
+    assert_eq!(ask().status(), 204, "the burst is free");
+    let (mut held, mut idle) = (ask(), Raw::to(slowlane.http));
+    eventually("it is held", || (slowlane.metric("slowlane_holds", "") == 1.0).then_some(()));
+    slowlane.process.signal("TERM");
+    assert_eq!(held.status(), 204);
+    held.is_closed();
+    idle.is_closed();
+    assert!(slowlane.process.wait().success());
+}
+
+#[test]
+fn the_admin_listener_answers_get_and_head_only() {
+    let slowlane = slowlane();
+    let mut client = Client::connect(slowlane.admin);
+    for (path, body) in [("/healthz", "alive\n"), ("/readyz", "ready\n"), ("/readyz?verbose", "ready\n")] {
+        let answer = client.request("GET", path, &[], "");
+        assert_eq!((answer.status, answer.body.as_str()), (200, body), "{path}");
+        assert_eq!(client.request("HEAD", path, &[], "").status, 200, "{path}");
+    }
+    for path in ["/", "/metrics/", "/check", "/healthz/.."] {
+        assert_eq!(client.request("GET", path, &[], "").status, 404, "{path}");
+    }
+    for path in ["/metrics", "/healthz", "/nowhere"] {
+        for method in ["POST", "PUT", "DELETE", "BREW"] {
+            assert_eq!(client.request(method, path, &[], "").status, 405, "{method} {path}");
+        }
+    }
+}
+
+/// The label values that a metric may have: words of ours, numbers of the policy, and status codes.
+const LABELS: &[(&str, &[&str])] = &[
+    ("listener", &["spop", "http", "admin"]),
+    ("type", &["hello", "notify", "ack", "disconnect"]),
+    ("verdict", &["pass", "delay", "deny"]),
+    ("slo", &["0", "2001", "2002"]),
+    ("result", &["done", "refused"]),
+    ("by", &["slowlane", "haproxy"]),
+    ("status", &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "99"]),
+];
+
+/// The name and the labels of a sample.
+fn series(sample: &str) -> (&str, Vec<(&str, &str)>) {
+    let Some((name, labels)) = sample.split_once('{') else { return (sample, Vec::new()) };
+    let mut pairs = Vec::new();
+    for label in labels.strip_suffix('}').expect("labels end").split(',') {
+        let (name, value) = label.split_once("=\"").expect("a label has a value");
+        pairs.push((name, value.strip_suffix('"').expect("a value ends")));
+    }
+    (name, pairs)
+}
+
+#[test]
+fn the_metrics_are_openmetrics_and_no_client_chooses_a_label() {
+    let slowlane = slowlane();
+    let hostile = "x\",evil=\"1";
+    for website in ["free.example", "slow.example", "denied.example", "denied.example", hostile] {
+        client::get(
+            slowlane.http,
+            "/check?hold=off",
+            &[("X-Slowlane-Website", website), ("X-Slowlane-Slo", "7")],
+        );
+    }
+    let mut line = Line::greeted(slowlane.spop);
+    line.say(&message(1, hostile.as_bytes(), &[(hostile.as_bytes(), Data::Str(hostile.as_bytes()))]));
+    line.hear();
+    let mut complaint = Vec::new();
+    Disconnect { status: Status::new(4_711), message: hostile.as_bytes() }.encode_as_haproxy(&mut complaint);
+    line.say(&complaint);
+    line.hear_goodbye();
+
+    let answer = client::get(slowlane.admin, "/metrics", &[]);
+    assert!(
+        answer.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0")
+    );
+    let lines: Vec<&str> = answer.body.lines().collect();
+    let (&last, lines) = lines.split_last().unwrap();
+    assert_eq!(last, "# EOF");
+
+    let (mut helps, mut types, mut samples) = (BTreeMap::new(), BTreeMap::new(), 0);
+    for line in lines {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').unwrap();
+            assert!(helps.insert(name, text).is_none() && text.len() > 10, "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(types.insert(name, kind).is_none() && ["counter", "gauge"].contains(&kind), "{line}");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+            assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
+            let (name, labels) = series(sample);
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            let kind = if family == name { "gauge" } else { "counter" };
+            assert!(family.starts_with("slowlane_") && types.get(family) == Some(&kind), "{line}");
+            assert!(helps.contains_key(family), "{line}");
+            for (name, value) in labels {
+                let (_, values) =
+                    LABELS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{line}"));
+                assert!(values.contains(&value), "{line}");
+            }
+            samples += 1;
+        }
+    }
+    assert!(samples >= 20, "{}", answer.body);
+    for name in [
+        "verdicts",
+        "table_entries",
+        "table_evictions",
+        "holds",
+        "holds_refused",
+        "connections",
+        "spop_frames",
+        "spop_errors",
+        "policy_reloads",
+    ] {
+        assert!(types.contains_key(format!("slowlane_{name}").as_str()), "{name}");
+    }
+}

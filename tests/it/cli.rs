@@ -1,0 +1,359 @@
+//! The command line, as it is typed.
+
+use std::env;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use slowlane::spop::{Frame, Kind};
+
+use crate::support::process::Process;
+use crate::support::slowlane::BINARY;
+use crate::support::spop::{Line, goodbye, hello};
+use crate::support::{PATIENCE, client};
+
+/// A command that has ended.
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    /// What stood on standard error, a problem each line, without the name that it begins with.
+    pub problems: Vec<String>,
+}
+
+/// Runs a command that ends by itself.
+pub fn ran(args: &[&str]) -> Ran {
+    ran_in(Path::new("."), args)
+}
+
+pub fn ran_in(folder: &Path, args: &[&str]) -> Ran {
+    let (code, out, err) = typed(folder, args);
+    let mut problems = Vec::new();
+    for line in err.lines() {
+        match line.strip_prefix("slowlane: ") {
+            Some(problem) => problems.push(problem.to_owned()),
+            // A start that fails late has logged what went well before.
+            None => assert!(line.contains(" INFO "), "{line}"),
+        }
+    }
+    Ran { code, out, problems }
+}
+
+/// Exit code, standard output, standard error.
+fn typed(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new("timeout");
+    command
+        .arg(PATIENCE.as_secs().to_string())
+        .arg(BINARY)
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+const HERE: &str = ".";
+
+#[test]
+fn help_teaches_with_examples_that_can_be_typed() {
+    for (args, words) in [
+        (
+            &["--help"][..],
+            &["run", "check", "Examples:", "127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"][..],
+        ),
+        (
+            &["run", "--help"],
+            &[
+                "Examples:",
+                "--config <FILE>",
+                "--policy <DIR>",
+                "--spop <ADDR>",
+                "--http <ADDR>",
+                "--admin <ADDR>",
+                "slo.map",
+                "source+website.map",
+                "host:port or unix:/path",
+                "SIGHUP",
+            ],
+        ),
+        (&["check", "--help"], &["--config <FILE>", "--policy <DIR>", "Exit code 0"]),
+    ] {
+        let (code, out, err) = typed(Path::new(HERE), args);
+        assert_eq!((code, err.as_str()), (0, ""), "{args:?}");
+        for word in words {
+            assert!(out.contains(word), "{args:?} does not say {word:?}:\n{out}");
+        }
+        for example in out.lines().filter_map(|line| line.strip_prefix("  slowlane ")) {
+            let typed_on: Vec<&str> = example.split(' ').chain(["--help"]).collect();
+            assert_eq!(typed(Path::new(HERE), &typed_on).0, 0, "{example}");
+        }
+    }
+    let (_, short, _) = typed(Path::new(HERE), &["-h"]);
+    assert!(short.contains("Examples:"));
+}
+
+#[test]
+fn version_is_the_one_of_the_package() {
+    let version = concat!("slowlane ", env!("CARGO_PKG_VERSION"), "\n");
+    for flag in ["--version", "-V"] {
+        assert_eq!(typed(Path::new(HERE), &[flag]), (0, version.to_owned(), String::new()));
+    }
+}
+
+#[test]
+fn what_cannot_be_typed_is_told_with_the_usage() {
+    for (args, word) in [
+        (&[][..], "Usage: slowlane <COMMAND>"),
+        (&["serve"], "'serve'"),
+        (&["run", "--port", "1"], "'--port'"),
+        (&["run", "--spop"], "'--spop <ADDR>'"),
+        (
+            &["run", "--spop", "nowhere"],
+            "\"nowhere\": expected host:port, like 127.0.0.1:9000, or unix:/path",
+        ),
+        (&["run", "--http", "127.0.0.1:65536"], "'127.0.0.1:65536' for '--http <ADDR>'"),
+        (&["run", "--admin", "unix:here.sock"], "'unix:here.sock' for '--admin <ADDR>'"),
+        (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
+        (&["run", "policy"], "'policy'"),
+        (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
+    ] {
+        let (code, out, err) = typed(Path::new(HERE), args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}");
+        assert!(err.contains(word), "{args:?}:\n{err}");
+    }
+}
+
+/// Addresses that are free, but for those in `given`.
+fn run_with(given: &[&str]) -> Ran {
+    let mut args = vec!["run"];
+    for flag in ["--spop", "--http", "--admin"] {
+        if !given.contains(&flag) {
+            args.extend([flag, "127.0.0.1:0"]);
+        }
+    }
+    ran(&[&args, given].concat())
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_told_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    let path = |name: &str| format!("unix:{}", folder.path().join(name).display());
+    let _listening = UnixListener::bind(folder.path().join("taken.sock")).unwrap();
+    fs::write(folder.path().join("file"), "precious").unwrap();
+    let in_use = "Address already in use (os error 98); stop what listens there, or choose another address";
+    for (address, reason) in [
+        (port.as_str(), in_use),
+        (&path("taken.sock"), "address in use; stop what listens there, or choose another address"),
+        (&path("file"), in_use),
+        (
+            &path("nowhere/a.sock"),
+            "No such file or directory (os error 2); make its directory first, or choose another address",
+        ),
+        (
+            "192.0.2.1:9000",
+            "Cannot assign requested address (os error 99); choose an address that this machine has",
+        ),
+    ] {
+        for flag in ["--spop", "--http", "--admin"] {
+            let Ran { code, out, problems } = run_with(&[flag, address]);
+            assert_eq!((code, out.as_str()), (1, ""), "{flag} {address}");
+            assert_eq!(problems, [format!("cannot listen on {address}: {reason}")]);
+        }
+    }
+    assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
+    assert!(
+        UnixStream::connect(folder.path().join("taken.sock")).is_ok(),
+        "whoever listens there still does"
+    );
+}
+
+#[test]
+fn a_socket_file_that_nobody_listens_on_is_replaced_and_taken_away_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("spop.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists() && UnixStream::connect(&path).is_err(), "left behind, as after kill -9");
+
+    let spop = format!("unix:{}", path.display());
+    let args =
+        ["run", "--spop", &spop, "--spop", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut process = Process::start(Command::new(BINARY).args(args));
+    assert!(process.logged("SPOP on unix:").ends_with("/spop.sock"));
+    let tcp = process.logged("SPOP on 127.0.0.1:");
+    process.logged("admin on ");
+    Line::greeted(format!("127.0.0.1:{}", tcp.trim()).parse().unwrap());
+
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[hello(), goodbye()].concat()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let (hello, bytes) = Frame::cut(&answer, u32::MAX).unwrap().unwrap();
+    let (goodbye, _) = Frame::cut(&answer[bytes..], u32::MAX).unwrap().unwrap();
+    assert_eq!((hello.head.kind, goodbye.head.kind), (Kind::AgentHello, Kind::AgentDisconnect));
+
+    process.signal("TERM");
+    assert!(process.wait().success());
+    assert!(!path.exists());
+}
+
+/// A policy of these files.
+fn policy(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+const SLO_MAP: (&str, &str) = ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s\n");
+
+/// The problems that both commands tell about a policy, without its path.
+fn problems_of(dir: &Path) -> Vec<String> {
+    let args = ["--policy", dir.to_str().unwrap()];
+    let checked = ran(&[&["check"], &args[..]].concat());
+    let served = run_with(&args);
+    assert_eq!((checked.code, checked.out.as_str()), (1, ""));
+    assert_eq!((served.code, &served.problems), (1, &checked.problems), "what check refuses is not served");
+    let prefix = format!("{}/", dir.display());
+    let place = |problem: &String| problem.strip_prefix(&prefix).expect("the path comes first").to_owned();
+    checked.problems.iter().map(place).collect()
+}
+
+const NO_SLO_MAP: &str =
+    "slo.map: no such file: it holds one SLO per line, at least `0 burst=10000 rate=5000/s`";
+
+#[test]
+fn a_policy_without_slo_map_is_one_problem() {
+    let folder = policy(&[("website.map", "shop.example 2001\n")]);
+    assert_eq!(problems_of(folder.path()), [NO_SLO_MAP]);
+    assert_eq!(problems_of(&folder.path().join("nowhere")), [NO_SLO_MAP]);
+    symlink("nowhere", folder.path().join("slo.map")).unwrap();
+    assert_eq!(problems_of(folder.path()), [NO_SLO_MAP], "a link to nowhere");
+}
+
+#[test]
+fn a_map_that_cannot_be_read_is_told() {
+    let folder = policy(&[]);
+    fs::create_dir(folder.path().join("slo.map")).unwrap();
+    assert_eq!(problems_of(folder.path()), ["slo.map: cannot be read: not a regular file"]);
+
+    let folder = policy(&[SLO_MAP]);
+    fs::create_dir(folder.path().join("owner.map")).unwrap();
+    symlink("website.map", folder.path().join("website.map")).unwrap();
+    let made = Command::new("mkfifo").arg(folder.path().join("source.map")).status().unwrap();
+    assert!(made.success());
+    assert_eq!(
+        problems_of(folder.path()),
+        [
+            "source.map: cannot be read: not a regular file",
+            "website.map: cannot be read: Too many levels of symbolic links (os error 40)",
+            "owner.map: cannot be read: not a regular file",
+        ]
+    );
+}
+
+#[test]
+fn every_problem_of_a_policy_is_told_with_its_line() {
+    let folder = policy(&[
+        ("slo.map", "# ours\n0 burst=10000 rate=5000/s\n2001 burst=1 rate=5x/s\n6001 burst=1 rate=1/s\n"),
+        ("website.map", "shop.example 2001\nblog.example 2002\n"),
+        ("source.map", "\n\nlocalhost 0\n"),
+    ]);
+    assert_eq!(
+        problems_of(folder.path()),
+        [
+            "slo.map:3: rate \"5x/s\": expected a number and a period s, m, h or d, like 50/s",
+            "slo.map:4: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
+            "source.map:3: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
+            "website.map:2: SLO 2002 is not in slo.map",
+        ]
+    );
+}
+
+#[test]
+fn a_thousand_problems_are_a_hundred_lines_and_a_count() {
+    let folder = policy(&[SLO_MAP, ("website.map", &"a 1\n".repeat(1_000))]);
+    let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+    assert_eq!((checked.code, checked.problems.len()), (1, 101));
+    assert_eq!(checked.problems[100], "and 900 more");
+}
+
+#[test]
+fn a_policy_that_can_be_served_is_ok() {
+    let folder = policy(&[SLO_MAP, ("website.map", "shop.example 2001\n"), ("notes.txt", "not ours\n")]);
+    for (args, out) in [
+        (&["check"][..], "ok: 1 SLO, 0 maps\n"),
+        (&["check", "--policy", folder.path().to_str().unwrap()], "ok: 2 SLOs, 1 map\n"),
+    ] {
+        assert_eq!(typed(Path::new(HERE), args), (0, out.to_owned(), String::new()));
+    }
+}
+
+/// Set where the test runs in a network of its own.
+const ALONE: &str = "SLOWLANE_TEST_ALONE";
+
+#[test]
+fn with_nothing_at_all_it_serves_on_its_defaults() {
+    let defaults = ["127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"];
+    let is_free = |address: &&str| TcpListener::bind(address).is_ok();
+    if env::var_os(ALONE).is_none() {
+        if let Some(mut alone) = network_of_its_own() {
+            let test = "cli::with_nothing_at_all_it_serves_on_its_defaults";
+            alone.arg(env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(ALONE, "1");
+            let output = alone.output().unwrap();
+            let text =
+                [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            assert!(output.status.success() && text[0].contains("1 passed"), "{}{}", text[0], text[1]);
+            return;
+        }
+        if !defaults.iter().all(is_free) {
+            eprintln!("SKIPPED: no network of its own can be had here, and of {defaults:?} one is taken");
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::start(Command::new(BINARY).arg("run").current_dir(folder.path()));
+    for (marker, address) in ["SPOP on ", "HTTP check on ", "admin on "].into_iter().zip(defaults) {
+        assert_eq!(process.logged(marker), address);
+    }
+    let [spop, http, admin] = defaults.map(|address| address.parse().unwrap());
+    let heard = Line::greeted(spop).ask(1, "192.0.2.1", "shop.example");
+    assert_eq!((heard.variable("verdict"), heard.variable("slo")), (Some("pass"), Some("0")));
+    assert_eq!(client::get(http, "/check", &[]).status, 204);
+    assert_eq!(client::get(admin, "/readyz", &[]).status, 200);
+
+    process.signal("HUP");
+    process.logged("nothing to reload");
+    assert_eq!(client::get(http, "/check", &[]).status, 204);
+    process.signal("INT");
+    assert!(process.wait().success(), "Ctrl-C is an end like any other");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+
+    // What the help calls the defaults is what was served.
+    let (_, help, _) = typed(Path::new(HERE), &["run", "--help"]);
+    let told: Vec<&str> =
+        help.split("[default: ").skip(1).filter_map(|rest| rest.split(']').next()).collect();
+    assert_eq!(told, defaults);
+}
+
+/// A command whose arguments run in a network with nothing but a loopback, if that is allowed here.
+fn network_of_its_own() -> Option<Command> {
+    for flags in ["-n", "-rn"] {
+        let unshare = |rest: &str| {
+            let mut command = Command::new("unshare");
+            command.args([flags, "sh", "-c", &format!("ip link set lo up && {rest}"), "sh"]);
+            command
+        };
+        if unshare("true").output().is_ok_and(|output| output.status.success()) {
+            return Some(unshare("exec \"$@\""));
+        }
+    }
+    None
+}

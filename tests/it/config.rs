@@ -1,0 +1,383 @@
+//! The config file: what it changes, and what is said about one that is wrong.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use slowlane::spop::Data;
+
+use crate::cli::{Ran, ran, ran_in};
+use crate::support::process::Process;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::spop::{Line, message};
+use crate::support::{client, eventually};
+
+/// What is said about a config file of this text, without the path.
+fn said(text: impl AsRef<[u8]>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slowlane.toml");
+    fs::write(&path, text).unwrap();
+    let Ran { code, out, problems } = ran(&["check", "--config", path.to_str().unwrap()]);
+    let [problem] = &problems[..] else { panic!("not one problem but {problems:?}") };
+    assert_eq!((code, out.as_str()), (1, ""), "{problem}");
+    problem.strip_prefix(path.to_str().unwrap()).expect("the place comes first").to_owned()
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
+    for (text, expected) in [
+        // Keys.
+        (
+            "[spop]\nlistn = []",
+            ":2: unknown field `listn`, expected one of `listen`, `connections_max`, `frame_bytes_max`, `timeout`",
+        ),
+        (
+            "[spo]",
+            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `log`",
+        ),
+        (
+            "[policy]\ndirectory = \"x\"",
+            ":2: unknown field `directory`, expected one of `dir`, `ipv4_prefix`, `ipv6_prefix`, `types`, `lookups`",
+        ),
+        (
+            "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmethod = \"str\"",
+            ":4: unknown field `method`, expected one of `fields`, `map`, `match`",
+        ),
+        ("[[policy.lookups]]\nfields = [\"a\"]\nmatch = \"str\"", ":1: missing field `map`"),
+        // Types of values.
+        (
+            "\n\n[spop]\nlisten = \"127.0.0.1:9000\"",
+            ":4: invalid type: string \"127.0.0.1:9000\", expected a list in [ ]",
+        ),
+        (
+            "[hold]\nmax = \"many\"",
+            ":2: invalid type: string \"many\", expected a number from 0 to 100000000",
+        ),
+        ("[hold]\nmax = -1", ":2: invalid value: integer `-1`, expected a number from 0 to 100000000"),
+        (
+            "[table]\nsize = 1.5",
+            ":2: invalid type: floating point `1.5`, expected a number from 1 to 100000000",
+        ),
+        ("[table]\nsize = 0", ":2: invalid value: integer `0`, expected a number from 1 to 100000000"),
+        (
+            "[spop]\nconnections_max = 0",
+            ":2: invalid value: integer `0`, expected a number from 1 to 1000000",
+        ),
+        (
+            "[http]\nconnections_max = 1000001",
+            ":2: invalid value: integer `1000001`, expected a number from 1 to 1000000",
+        ),
+        (
+            "[spop]\nframe_bytes_max = 255",
+            ":2: invalid value: integer `255`, expected a number from 256 to 16777216",
+        ),
+        ("[policy]\nipv6_prefix = 129", ":2: invalid value: integer `129`, expected a number from 0 to 128"),
+        ("[policy]\nipv4_prefix = 300", ":2: invalid value: integer `300`, expected a number from 0 to 32"),
+        ("[hold]\nwhen_full = \"drop\"", ":2: unknown variant `drop`, expected `pass` or `deny`"),
+        (
+            "[log]\nlevel = \"loud\"",
+            ":2: unknown variant `loud`, expected one of `error`, `warn`, `info`, `debug`",
+        ),
+        // Durations.
+        ("[spop]\ntimeout = 5", ":2: invalid type: integer `5`, expected a string"),
+        ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than nothing, like 5s"),
+        ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        (
+            "[http]\nidle_timeout = \"soon\"",
+            ":2: \"soon\": expected a number and a unit us, ms, s, m, h or d, like 5s",
+        ),
+        // Addresses.
+        (
+            "[spop]\nlisten = [\"nowhere\"]",
+            ":2: \"nowhere\": expected host:port, like 127.0.0.1:9000, or unix:/path",
+        ),
+        (
+            "[http]\nlisten = [\n  \"127.0.0.1:9001\",\n  \"127.0.0.1:99999\",\n]",
+            ":2: \"127.0.0.1:99999\": expected host:port, like 127.0.0.1:9000, or unix:/path",
+        ),
+        (
+            "[admin]\nlisten = [\"unix:relative\"]",
+            ":2: \"unix:relative\": expected host:port, like 127.0.0.1:9000, or unix:/path",
+        ),
+        // Types of SLOs and lookups.
+        (
+            "[policy.types]\n6 = [\"a\"]\n0 = [\"a\"]",
+            ":3: \"0\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+        ),
+        (
+            "[policy.types]\nsix = [\"a\"]",
+            ":2: \"six\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+        ),
+        (
+            "[policy.types]\n10 = [\"a\"]",
+            ":2: \"10\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+        ),
+        ("[policy.types]\n6 = \"a\"", ":2: invalid type: string \"a\", expected a list in [ ]"),
+        ("[policy.types]\n6 = [\"a\"]\n7 = []", ":3: no fields: name at least one"),
+        ("[policy.types]\n6 = [\"a\", \"\"]", ":2: a field without a name"),
+        (
+            "[[policy.lookups]]\nfields = []\nmap = \"a.map\"\nmatch = \"str\"",
+            ":2: no fields: name at least one",
+        ),
+        (
+            "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmatch = \"sub\"",
+            ":4: \"sub\": expected one of str, ip, beg, end, dom, reg",
+        ),
+        (
+            "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
+            ":1: slo.map: two lookups cannot share a file, nor have slo.map",
+        ),
+        // No TOML at all.
+        ("\n[spop\n", ":2: unclosed table, expected `]`"),
+        ("what is this", ":1: key with no value, expected `=`"),
+        ("[spop]\ntimeout = \"1s\"\ntimeout = \"1s\"", ":3: duplicate key"),
+    ] {
+        assert_eq!(said(text), expected, "{text}");
+    }
+    assert!(said(b"[spop]\n\xff = 1").starts_with(": stream did not contain valid UTF-8"));
+}
+
+#[test]
+fn a_config_that_cannot_be_read_is_told_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.toml");
+    for (path, reason) in [(missing.as_path(), "No such file"), (folder.path(), "Is a directory")] {
+        for command in ["check", "run"] {
+            let Ran { code, problems, .. } = ran(&[command, "--config", path.to_str().unwrap()]);
+            let [problem] = &problems[..] else { panic!("{problems:?}") };
+            assert!(problem.starts_with(&format!("{}: {reason}", path.display())), "{problem}");
+            assert!(problem.ends_with(": name a file that can be read with --config"), "{problem}");
+            assert_eq!(code, 1);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_config_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slowlane.toml");
+    fs::write(&path, "[hold]\nmaximum = 1\n").unwrap();
+    let Ran { code, problems, .. } = ran(&["run", "--config", path.to_str().unwrap()]);
+    assert_eq!((code, problems.len()), (1, 1));
+    assert!(
+        problems[0].contains(
+            "slowlane.toml:2: unknown field `maximum`, expected one of `max`, `longest`, `when_full`"
+        )
+    );
+}
+
+#[test]
+fn an_empty_config_is_the_default() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("empty.toml"), "").unwrap();
+    let Ran { code, out, problems } = ran_in(folder.path(), &["check", "--config", "empty.toml"]);
+    assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO, 0 maps\n", 0));
+}
+
+/// A folder with a config, and beside it two policies: `one` has one SLO and `two` has two.
+fn folder(config: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (dir, slo_map) in
+        [("etc/one", "0 burst=1 rate=1/s\n"), ("two", "0 burst=1 rate=1/s\n1 burst=1 rate=1/s\n")]
+    {
+        fs::create_dir_all(folder.path().join(dir)).unwrap();
+        fs::write(folder.path().join(dir).join("slo.map"), slo_map).unwrap();
+    }
+    fs::write(folder.path().join("etc/slowlane.toml"), config).unwrap();
+    folder
+}
+
+#[test]
+fn a_relative_policy_stands_beside_the_config_and_a_typed_one_where_it_is_typed() {
+    let folder = folder("[policy]\ndir = \"one\"\n");
+    let checked = |args: &[&str]| ran_in(folder.path(), &[&["check"], args].concat());
+    let beside = checked(&["--config", "etc/slowlane.toml"]);
+    assert_eq!((beside.code, beside.out.as_str()), (0, "ok: 1 SLO, 0 maps\n"));
+    let typed = checked(&["--config", "etc/slowlane.toml", "--policy", "two"]);
+    assert_eq!((typed.code, typed.out.as_str()), (0, "ok: 2 SLOs, 0 maps\n"), "flags win");
+    let here = ran_in(&folder.path().join("etc"), &["check", "--config", "slowlane.toml"]);
+    assert_eq!((here.code, here.out.as_str()), (0, "ok: 1 SLO, 0 maps\n"));
+    let absolute = folder.path().join("two");
+    fs::write(folder.path().join("etc/slowlane.toml"), format!("[policy]\ndir = {absolute:?}\n")).unwrap();
+    assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, "ok: 2 SLOs, 0 maps\n");
+}
+
+/// `slowlane run` with a config of these lines that puts all three listeners on Unix sockets in a folder.
+fn run_on_sockets(folder: &Path, lines: &str, typed: &[&str]) -> Process {
+    let socket = |name: &str| format!("listen = [\"unix:{}/{name}.sock\"]", folder.display());
+    let config = ["spop", "http", "admin"].map(|name| format!("[{name}]\n{}\n", socket(name))).concat();
+    let path = folder.join("slowlane.toml");
+    fs::write(&path, config + lines).unwrap();
+    Process::start(Command::new(BINARY).arg("run").arg("--config").arg(path).args(typed))
+}
+
+#[test]
+fn typed_addresses_win_over_the_file_each_for_itself() {
+    for (flag, name, marker) in
+        [("--spop", "spop", "SPOP"), ("--http", "http", "HTTP check"), ("--admin", "admin", "admin")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = run_on_sockets(folder.path(), "", &[flag, "127.0.0.1:0", flag, "127.0.0.1:0"]);
+        process.logged("admin on ");
+        let log = process.log();
+        let typed = log.iter().filter(|line| line.contains(&format!("{marker} on 127.0.0.1:"))).count();
+        assert_eq!(typed, 2, "both that were typed: {log:?}");
+        for other in ["spop", "http", "admin"] {
+            let is_there = folder.path().join(format!("{other}.sock")).exists();
+            assert_eq!(is_there, other != name, "{flag}: {other}");
+        }
+    }
+}
+
+#[test]
+fn a_level_of_warn_leaves_out_what_is_normal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = run_on_sockets(folder.path(), "[log]\nlevel = \"warn\"\n", &[]);
+    eventually("it serves", || folder.path().join("admin.sock").exists().then_some(()));
+    // The last socket is there a moment before the signals of the end are looked for; they are not lost.
+    process.signal("TERM");
+    assert!(process.wait().success());
+    assert_eq!(process.log(), [""; 0]);
+}
+
+const API_KEYS: &str = "\
+[policy.types]
+6 = [\"api_key\", \"method\"]
+
+[[policy.lookups]]
+fields = [\"api_key\"]
+map = \"api_key.map\"
+match = \"str\"
+";
+
+#[test]
+fn an_operator_throttles_by_api_key_and_method() {
+    let files = [
+        ("slo.map", "0 burst=1000000 rate=5000/s\n6001 burst=1 rate=1/m max_delay=1s\n"),
+        ("api_key.map", "k-123 6001\n"),
+        ("website.map", "shop.example 6001\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, API_KEYS);
+    let http = |key, method| {
+        let headers = [("X-Slowlane-Api-Key", key), ("X-Slowlane-Method", method)];
+        let answer = client::get(slowlane.http, "/check", &headers);
+        (answer.header("x-slowlane-slo").unwrap().to_owned(), answer.status)
+    };
+    let spop = |name: &[u8], key: &str, method: &str| {
+        let mut line = Line::greeted(slowlane.spop);
+        let (key, method) = (Data::Str(key.as_bytes()), Data::Str(method.as_bytes()));
+        line.say(&message(1, b"request", &[(name, key), (b"method", method)]));
+        let heard = line.hear();
+        (heard.variable("slo").unwrap().to_owned(), heard.variable("verdict").unwrap().to_owned())
+    };
+    let slo = |slo: &str, status: u16| (slo.to_owned(), status);
+    assert_eq!(http("k-123", "GET"), slo("6001", 204));
+    assert_eq!(http("k-123", "GET"), slo("6001", 403));
+    assert_eq!(http("k-123", "POST"), slo("6001", 204), "another method is another bucket");
+    assert_eq!(http("k-124", "GET"), slo("0", 204), "a key that nobody knows");
+    // HAProxy's argument may be spelled either way, and it is one bucket with nginx's.
+    for name in [&b"api_key"[..], b"api-key"] {
+        assert_eq!(spop(name, "k-123", "GET"), ("6001".into(), "deny".into()));
+    }
+    assert_eq!(spop(b"api_key", "k-123", "PUT"), ("6001".into(), "pass".into()));
+    // These lookups are instead of the built-in ones.
+    let website = client::get(slowlane.http, "/check", &[("X-Slowlane-Website", "shop.example")]);
+    assert_eq!(website.header("x-slowlane-slo"), Some("0"));
+}
+
+#[test]
+fn a_lookup_matches_as_its_method_says() {
+    let lookups = ["dom", "beg", "end", "reg", "str", "ip"].map(|method| {
+        format!("[[policy.lookups]]\nfields = [\"{method}\"]\nmap = \"{method}.map\"\nmatch = \"{method}\"\n")
+    });
+    let files = [
+        (
+            "slo.map",
+            "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n2 burst=9 rate=9/s\n3 burst=9 rate=9/s\n4 burst=9 rate=9/s\n5 burst=9 rate=9/s\n6 burst=9 rate=9/s\n",
+        ),
+        ("dom.map", "shop.example 1\n"),
+        ("beg.map", "/api 2\n"),
+        ("end.map", ".png 3\n"),
+        ("reg.map", "^/v[0-9]+/ 4\n"),
+        ("str.map", "GET 5\n"),
+        ("ip.map", "192.0.2.0/24 6\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, &lookups.concat());
+    for (method, value, expected) in [
+        ("Dom", "www.shop.example:80", "1"),
+        ("Dom", "www.ashop.example", "0"),
+        ("Beg", "/api/items", "2"),
+        ("Beg", "/v1/api", "0"),
+        ("End", "/logo.png", "3"),
+        ("End", "/logo.png?", "0"),
+        ("Reg", "/v12/items", "4"),
+        ("Reg", "/v/items", "0"),
+        ("Str", "GET", "5"),
+        ("Str", "get", "0"),
+        ("Ip", "192.0.2.77", "6"),
+        ("Ip", "192.0.3.77", "0"),
+    ] {
+        let answer =
+            client::get(slowlane.http, "/check?hold=off", &[(&format!("X-Slowlane-{method}"), value)]);
+        assert_eq!(answer.header("x-slowlane-slo"), Some(expected), "{method} {value}");
+    }
+}
+
+#[test]
+fn a_customer_is_as_large_as_the_prefixes_say() {
+    let files = [
+        ("slo.map", "0 burst=9 rate=9/s\n3001 burst=1 rate=1/m max_delay=1s\n"),
+        ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, "[policy]\nipv4_prefix = 24\nipv6_prefix = 48\n");
+    let ask = |source| client::get(slowlane.http, "/check", &[("X-Slowlane-Source", source)]).status;
+    assert_eq!([ask("192.0.2.1"), ask("192.0.2.254"), ask("192.0.3.1")], [204, 403, 204]);
+    assert_eq!([ask("2001:db8::1"), ask("2001:db8:0:ffff::1"), ask("2001:db8:1::1")], [204, 403, 204]);
+}
+
+#[test]
+fn a_full_table_forgets_and_tells() {
+    let files = [
+        ("slo.map", "0 burst=9 rate=9/s\n3001 burst=1 rate=1/m max_delay=1s\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, "[table]\nsize = 10\n");
+    let ask = |last: u8| {
+        client::get(slowlane.http, "/check", &[("X-Slowlane-Source", &format!("192.0.2.{last}"))]).status
+    };
+    for last in 1..=10 {
+        assert_eq!([ask(last), ask(last)], [204, 403]);
+    }
+    let table = || {
+        [slowlane.metric("slowlane_table_entries", ""), slowlane.metric("slowlane_table_evictions_total", "")]
+    };
+    assert_eq!(table(), [10.0, 0.0]);
+    assert_eq!(ask(11), 204);
+    assert_eq!(table(), [10.0, 1.0]);
+    assert_eq!([ask(10), ask(2)], [403, 403], "those written later are still known");
+    assert_eq!(ask(1), 204, "the one written first is forgotten, and passes");
+    assert_eq!(table(), [10.0, 2.0]);
+}
+
+#[test]
+fn an_entry_is_forgotten_when_its_time_is_over() {
+    // `adaptive` needs no memory of its own, so `expire` alone decides.
+    let files = [
+        ("slo.map", "0 burst=1 rate=1/s law=adaptive\n3001 burst=9 rate=9/s law=adaptive\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, "[table]\nsize = 100\nexpire = \"200ms\"\n");
+    let ask = |last: u8| {
+        client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Source", &format!("192.0.2.{last}"))])
+            .status
+    };
+    for last in 1..=9 {
+        ask(last);
+    }
+    eventually("a write clears away what has expired", || {
+        ask(100);
+        (slowlane.metric("slowlane_table_entries", "") == 1.0).then_some(())
+    });
+    assert_eq!(slowlane.metric("slowlane_table_evictions_total", ""), 0.0, "nobody had to go");
+}

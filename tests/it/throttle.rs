@@ -1,0 +1,137 @@
+//! The throttle with its table, in virtual time: what is remembered, for how long, and over what.
+
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use slowlane::draw::Draw;
+use slowlane::policy::{Layout, Policy};
+use slowlane::request::{Request, Value};
+use slowlane::table::{Sizing, Usage};
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+use slowlane::verdict::{Decision, Verdict};
+
+const START: Timestamp = Timestamp::from_millis(1_000_000_000);
+
+fn policy(slo_map: &str, website_map: &str) -> Policy {
+    let read = |path: &Path| match path.to_str() {
+        Some("slo.map") => Ok(slo_map.into()),
+        Some("website.map") => Ok(website_map.into()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    };
+    Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
+}
+
+/// Every website has a bucket of its own, under a law that remembers nothing for longer than `expire`.
+fn throttle(entries_max: u32, law: &str) -> Throttle {
+    let websites: String = (0..100).map(|number| format!("w{number} 2001\n")).collect();
+    let slo_map = format!("0 burst=9 rate=9/s\n2001 burst=1 rate=1/s {law}\n");
+    Throttle::new(policy(&slo_map, &websites), Sizing { entries_max, expire: Duration::from_secs(30) })
+}
+
+fn ask(throttle: &Throttle, website: &str, after_ms: u64) -> Decision {
+    let mut request = Request::new();
+    request.push(b"website", Value::Text(website.as_bytes()));
+    throttle.decide(&request, START + Duration::from_millis(after_ms), Draw::MIDDLE)
+}
+
+fn is_known(throttle: &Throttle, decision: &Decision, after_ms: u64) -> bool {
+    throttle.table().get(decision.key, START + Duration::from_millis(after_ms)).is_some()
+}
+
+#[test]
+fn the_eleventh_key_of_ten_takes_the_place_of_the_one_that_expires_next() {
+    let throttle = throttle(10, "law=adaptive");
+    let decisions: Vec<_> = (0..10).map(|number| ask(&throttle, &format!("w{number}"), number)).collect();
+    assert_eq!(throttle.usage(), Usage { entries: 10, evictions: 0 });
+    ask(&throttle, "w0", 10);
+    ask(&throttle, "w10", 11);
+    assert_eq!(throttle.usage(), Usage { entries: 10, evictions: 1 });
+    let known: Vec<_> = decisions.iter().map(|decision| is_known(&throttle, decision, 11)).collect();
+    assert_eq!(known, [true, false, true, true, true, true, true, true, true, true]);
+}
+
+#[test]
+fn asking_again_is_what_keeps_an_entry_and_looking_at_it_is_not() {
+    let throttle = throttle(10, "law=adaptive");
+    let asked = ask(&throttle, "w1", 0);
+    ask(&throttle, "w1", 20_000);
+    assert!(is_known(&throttle, &asked, 49_999));
+    assert!(!is_known(&throttle, &asked, 50_000));
+    assert_eq!(throttle.usage().entries, 1, "its room is used again by the next to write");
+    ask(&throttle, "w2", 50_000);
+    assert_eq!(throttle.usage(), Usage { entries: 1, evictions: 0 });
+}
+
+#[test]
+fn what_has_expired_is_no_eviction() {
+    let throttle = throttle(10, "law=adaptive");
+    for number in 0..10 {
+        ask(&throttle, &format!("w{number}"), 0);
+    }
+    for number in 10..20 {
+        ask(&throttle, &format!("w{number}"), 30_000);
+    }
+    assert_eq!(throttle.usage(), Usage { entries: 10, evictions: 0 });
+}
+
+#[test]
+fn a_debt_is_remembered_for_as_long_as_it_lasts() {
+    let throttle = throttle(10, "law=pace max_delay=2m");
+    let verdicts: Vec<_> = (0..100).map(|_| ask(&throttle, "w1", 0).verdict).collect();
+    assert_eq!(verdicts[0], Verdict::Pass);
+    assert_eq!(verdicts[99], Verdict::Delay(Duration::from_secs(99)));
+    // 99 s of debt outlive an `expire` of 30 s.
+    assert_eq!(ask(&throttle, "w1", 60_000).verdict, Verdict::Delay(Duration::from_secs(40)));
+    assert_eq!(ask(&throttle, "w1", 102_000).verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_slot_that_is_taken_back_is_free_and_one_of_an_slo_that_is_gone_is_no_matter() {
+    let throttle = throttle(10, "");
+    let seconds = |number| Verdict::Delay(Duration::from_secs(number));
+    ask(&throttle, "w1", 0);
+    let second = ask(&throttle, "w1", 0);
+    assert_eq!(second.verdict, seconds(1));
+    throttle.take_back(&second, START);
+    assert_eq!(ask(&throttle, "w1", 0).verdict, seconds(1));
+
+    throttle.replace(policy("0 burst=9 rate=9/s\n", ""));
+    throttle.take_back(&second, START);
+    assert_eq!(ask(&throttle, "w1", 0).verdict, Verdict::Pass);
+    assert_eq!(ask(&throttle, "w1", 0).slo.number(), 0);
+}
+
+#[test]
+fn a_decision_is_made_under_one_policy_while_policies_are_replaced() {
+    // The key tells which type of SLO it was made for: 2001 by website, 0 by nothing.
+    let by_website = || policy("0 burst=9 rate=9/s\n2001 burst=9 rate=9/s\n", "w1 2001\n");
+    let by_nothing = || policy("0 burst=9 rate=9/s\n", "");
+    let throttle = Throttle::new(by_website(), Sizing { entries_max: 100, expire: Duration::from_secs(30) });
+    let website = ask(&throttle, "w1", 0).key;
+    throttle.replace(by_nothing());
+    let nothing = ask(&throttle, "w1", 0).key;
+    assert_ne!(website, nothing);
+    thread::scope(|scope| {
+        let edits = scope.spawn(|| {
+            for _ in 0..500 {
+                throttle.replace(by_website());
+                throttle.replace(by_nothing());
+            }
+        });
+        let mut seen = [0, 0];
+        while !edits.is_finished() {
+            let decision = ask(&throttle, "w1", 0);
+            match decision.slo.number() {
+                2001 => assert_eq!(decision.key, website),
+                0 => assert_eq!(decision.key, nothing),
+                other => panic!("SLO {other}"),
+            }
+            seen[usize::from(decision.slo.number() == 0)] += 1;
+        }
+        edits.join().unwrap();
+        assert!(seen.iter().sum::<u32>() > 0);
+    });
+}
