@@ -202,6 +202,7 @@ fn haproxy_sees_every_variable() {
             key: Some(nothing),
             retry_after_s: None,
             error: None,
+            hold_error: None,
         };
         assert_eq!(pass, expected);
 
@@ -493,6 +494,7 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
             let seen = scene.app.saw(&format!("/crowd/{number}"));
             let waited = seen.at - response.asked_at;
             assert!(told.is("delay") && waited + TICK >= told.delay, "{waited:?} {told:?}");
+            assert_eq!(told.hold_error, None);
         }
         // Two hundred a second, and no slot twice: all nine hundred are through after four and a half seconds.
         let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
@@ -511,6 +513,7 @@ fn a_terminated_agent_answers_everything_first() {
         scene.slowlane.process.signal("TERM");
         for response in crowd.answers() {
             let told = Told::by(&response);
+            assert_eq!((told.verdict.as_deref(), told.hold_error), (Some("delay"), None), "it was answered");
             match delivery {
                 Delivery::Hold => assert!(response.took < told.delay, "it was let go: {response:?}"),
                 Delivery::Lua | Delivery::Pause => {
