@@ -115,8 +115,8 @@ fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
     })
 }
 
-fn key(kind: u8, parts: impl FnOnce(KeyHasher) -> KeyHasher) -> Option<i64> {
-    let key: Key = parts(KeyHasher::new(kind)).finish();
+fn key(kind: u8, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
+    let key: Key = parts(&mut KeyHasher::new(kind)).finish();
     Some(key.bits() as i64)
 }
 
