@@ -30,7 +30,9 @@ mod slo;
 use std::io;
 use std::path::Path;
 
-pub use bounds::{DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX};
+pub use bounds::{
+    BURST_YEARS_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCHED_BYTES_MAX,
+};
 use fields::{Fields, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
