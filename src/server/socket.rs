@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -15,13 +16,17 @@ use serde::Deserialize;
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 
 /// Who may connect to a Unix socket: its owner and its group.
 const UNIX_MODE: u32 = 0o660;
 
 /// A proxy whose machine has vanished says nothing more; its connections are found out in some minutes.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+
+/// The most connections that wait to be accepted. nginx, and HAProxy up to 3.0, open one for each request that waits, hundreds
+/// within a millisecond; a connection that finds the queue full (128 by default) is tried again only after a second.
+const BACKLOG: u32 = 4096;
 
 /// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -99,7 +104,7 @@ pub enum Listener {
 impl Listener {
     pub async fn bind(address: &Address) -> Result<Listener, BindError> {
         let listener = match address {
-            Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Address::Tcp(address) => bind_tcp(address).await,
             Address::Unix(path) => bind_unix(path).await,
         };
         listener.map_err(|source| BindError { address: address.to_string(), source })
@@ -181,6 +186,26 @@ fn take(offered: &mut ListenFd, number: usize) -> io::Result<Listener> {
         }
         None => Err(io::ErrorKind::NotFound.into()),
     }
+}
+
+/// Binds the first of the addresses that a name has and that can be had.
+async fn bind_tcp(address: &str) -> io::Result<Listener> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for address in lookup_host(address).await? {
+        result = listen(address).map(Listener::Tcp);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart may find connections of the one before still in TIME-WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Takes the place of a socket file that nobody listens on any more, and of nothing else.
