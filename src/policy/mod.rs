@@ -279,6 +279,16 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_that_would_never_come_back_is_refused() {
+        let slo_map = |line: &str| problems(&[("slo.map", line)]);
+        assert_eq!(slo_map("0 burst=3660 rate=1/d"), [""; 0]);
+        let problem =
+            "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to come back: expected less";
+        assert_eq!(slo_map("0 burst=3661 rate=1/d"), [problem]);
+        assert_eq!(slo_map("0 burst=4294967295 rate=1000000/s"), [""; 0]);
+    }
+
+    #[test]
     fn minus_one_leaves_the_answer_to_the_next_lookup() {
         let maps = [
             ("source.map", "10.0.0.0/8 3001\n10.1.0.0/16 -1\n"),
