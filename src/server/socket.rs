@@ -5,20 +5,24 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use serde::Deserialize;
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 
 /// Who may connect to a Unix socket: its owner and its group.
 const UNIX_MODE: u32 = 0o660;
+
+/// A proxy whose machine has vanished says nothing more; its connections are found out in some minutes.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
 /// The most connections that wait to be accepted. nginx, and HAProxy up to 3.0, open one for each request that waits, hundreds
 /// within a millisecond; a connection that finds the queue full (128 by default) is tried again only after a second.
@@ -101,7 +105,7 @@ impl Listener {
     pub async fn bind(address: &Address) -> Result<Listener, BindError> {
         let listener = match address {
             Address::Tcp(address) => bind_tcp(address).await,
-            Address::Unix(path) => bind_unix(path),
+            Address::Unix(path) => bind_unix(path).await,
         };
         listener.map_err(|source| BindError { address: address.to_string(), source })
     }
@@ -113,6 +117,7 @@ impl Listener {
                 // Each answer is one write already; waiting for a second would only add latency. Where it is
                 // refused the other side has gone, and the first read says so.
                 let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
                 Ok(Stream::Tcp(stream))
             }
             Listener::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
@@ -204,12 +209,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Takes the place of a socket file that nobody listens on any more, and of nothing else.
-fn bind_unix(path: &Path) -> io::Result<Listener> {
+async fn bind_unix(path: &Path) -> io::Result<Listener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        if StdUnixStream::connect(path).is_ok() {
-            return Err(io::ErrorKind::AddrInUse.into());
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
-        fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;

@@ -567,3 +567,22 @@ fn a_burst_of_connections_finds_room_while_the_agent_is_busy() {
 
 /// So many requests at once each want a connection, from nginx and from HAProxy up to 3.0.
 const BURST: usize = 1_000;
+
+#[test]
+fn what_finds_no_place_to_wait_is_refused_where_that_is_asked_for() {
+    for (when_full, status) in [("pass", 200), ("deny", 429)] {
+        let config = format!("[hold]\nmax = 0\nwhen_full = \"{when_full}\"\n");
+        let (app, slowlane) = (Backend::start(), Slowlane::with_config(POLICY, &config));
+        let agent = slowlane.spop.to_string();
+        let mut haproxy =
+            Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();
+        haproxy.wait_for_agent("UP");
+        let mut client = haproxy.client();
+        let mut get = || client.request("GET", "/", &[("Host", "slow.example")], "");
+        assert_eq!((get().status, get().status), (200, 200));
+        let third = get();
+        assert_eq!(third.status, status, "{when_full}");
+        assert_eq!(third.header("retry-after"), (status == 429).then_some("1"));
+        assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 1.0);
+    }
+}

@@ -223,6 +223,8 @@ fn systemd_takes_the_units_and_finds_them_shut_in() {
 fn service_command(folder: &Path, before: &str) -> Command {
     let command = &unit_values("slowlane.service", "ExecStart")[0];
     let command = replace(command, "/usr/bin/slowlane", BINARY);
+    let policy = project("haproxy/maps").display().to_string();
+    let command = replace(&command, "/etc/slowlane/policy", &policy);
     let command = replace(&command, "/etc/slowlane/", &format!("{}/", folder.display()));
     let [spop, http, admin] = [own_address(), own_address(), own_address()];
     let config =
