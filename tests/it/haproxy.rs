@@ -510,7 +510,7 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
 fn a_terminated_agent_answers_everything_first() {
     each(EACH_DELIVERY, |version, delivery| {
         let scene = Scene::patient(version, delivery, POLICY);
-        let load = Load::start(4, scene.haproxy.address, &["free.example", "busy.example"]);
+        let load = Load::start(4, scene.haproxy.address, &["free.example"]);
         scene.queue("queue.example", 900);
         let crowd = scene.crowd(50, "queue.example");
         scene.wait_for_crowd(delivery, 950, 50);

@@ -159,7 +159,7 @@ fn a_dead_agent_lets_everything_pass_and_a_restarted_one_decides_again() {
 #[test]
 fn a_terminated_agent_answers_everything_first() {
     let mut scene = Scene::shipped();
-    let load = Load::start(4, scene.nginx.address, &["free.example", "busy.example"]);
+    let load = Load::start(4, scene.nginx.address, &["free.example"]);
     scene.queue("queue.example", 600);
     let crowd = scene.crowd(50, "queue.example");
     scene.wait_for("slowlane_holds", 50.0);
