@@ -209,6 +209,7 @@ fn hellos_in_any_order_and_with_unknown_items_are_greeted() {
         (versions(b"2.1"), 16_380),
         (hello_of(&unknown), 16_380),
         (hello_of(&[FRAME_SIZE, VERSIONS]), 16_380),
+        (hello_of(&[(FRAME_SIZE.0, Data::Uint32(1_000)), VERSIONS, FRAME_SIZE]), 16_380),
         (size(Data::Int64(1_000)), 1_000),
         (size(Data::Int32(256)), 256),
         (size(Data::Uint64(20_000)), 20_000),
