@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use xxhash_rust::xxh64::Xxh64;
+use arrayvec::ArrayVec;
+use xxhash_rust::xxh64::{Xxh64, xxh64};
 
 /// Who is throttled, in eight bytes: a `type binary len 8` key of a stick table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +17,19 @@ impl Key {
 
     pub const fn bits(self) -> u64 {
         self.0
+    }
+
+    /// Reads what `Display` writes: sixteen hex digits, in upper or lower case.
+    ///
+    /// ```
+    /// use slowlane::key::Key;
+    /// let key = Key::from_bits(0x26C7_827D_889F_6DA3);
+    /// assert_eq!(Key::from_hex("26C7827D889F6DA3"), Some(key));
+    /// assert_eq!(Key::from_hex("26C7"), None);
+    /// ```
+    pub fn from_hex(text: &str) -> Option<Key> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u64::from_str_radix(text, 16).ok().map(Key))?
     }
 }
 
@@ -40,36 +54,80 @@ impl fmt::Debug for Key {
 ///
 /// ```
 /// use slowlane::key::KeyHasher;
-/// let key = KeyHasher::new(2).part(b"shop.example").finish();
-/// assert_eq!(key, KeyHasher::new(2).part(b"shop.example").finish());
-/// assert_ne!(key, KeyHasher::new(1).part(b"shop.example").finish());
+/// let key = |kind, website| KeyHasher::new(kind).part(website).finish();
+/// assert_eq!(key(2, b"shop.example"), key(2, b"shop.example"));
+/// assert_ne!(key(2, b"shop.example"), key(1, b"shop.example"));
 /// ```
 #[derive(Clone)]
-pub struct KeyHasher(Xxh64);
+pub struct KeyHasher {
+    /// Nearly always the whole key, which is then hashed in one go.
+    buffer: ArrayVec<u8, BUFFER_BYTES>,
+    /// Takes over where a key is longer than that.
+    stream: Option<Xxh64>,
+}
+
+const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
     pub fn new(kind: u8) -> KeyHasher {
-        let mut hasher = Xxh64::new(0);
-        hasher.update(&[b'0' + kind]);
-        KeyHasher(hasher)
+        let mut buffer = ArrayVec::new();
+        buffer.push(b'0' + kind);
+        KeyHasher { buffer, stream: None }
     }
 
-    pub fn part(mut self, bytes: &[u8]) -> KeyHasher {
+    pub fn part(&mut self, bytes: &[u8]) -> &mut KeyHasher {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        self.0.update(&length.to_le_bytes());
-        self.0.update(bytes);
+        self.write(&length.to_le_bytes());
+        self.write(bytes);
         self
     }
 
     /// An address as its 4 or 16 bytes, whatever way it was written.
-    pub fn address(self, address: IpAddr) -> KeyHasher {
+    pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {
             IpAddr::V4(v4) => self.part(&v4.octets()),
             IpAddr::V6(v6) => self.part(&v6.octets()),
         }
     }
 
-    pub fn finish(self) -> Key {
-        Key(self.0.digest())
+    pub fn finish(&self) -> Key {
+        match &self.stream {
+            None => Key(xxh64(&self.buffer, 0)),
+            Some(stream) => Key(stream.digest()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.stream.is_none() && self.buffer.try_extend_from_slice(bytes).is_ok() {
+            return;
+        }
+        let stream = self.stream.get_or_insert_with(|| {
+            let mut stream = Xxh64::new(0);
+            stream.update(&self.buffer);
+            stream
+        });
+        stream.update(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever its length, a key is XXH64 of the bytes that the documentation names.
+        #[test]
+        fn it_is_what_is_documented(kind in 0u8..10, lengths in prop::collection::vec(0usize..100, 0..5)) {
+            let (mut hasher, mut bytes) = (KeyHasher::new(kind), vec![b'0' + kind]);
+            for length in lengths {
+                let part = vec![length as u8; length];
+                hasher.part(&part);
+                bytes.extend((length as u32).to_le_bytes());
+                bytes.extend(part);
+            }
+            prop_assert_eq!(hasher.finish().bits(), xxh64(&bytes, 0));
+        }
     }
 }

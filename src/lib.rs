@@ -1,4 +1,29 @@
 //! slowlane tells HAProxy and nginx, for every request: pass, wait N ms, or 429.
+//!
+//! The way of a request, in one direction:
+//!
+//! ```text
+//!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ haproxy ─Request─▶┐
+//!  socket ─bytes─▶ hyper ─────────── headers ──────────────▶ nginx ───Request─▶┤
+//!                                                                              ▼
+//!        Throttle::decide(&Request, now, draw) -> Decision
+//!          policy.classify(&request)                 -> (&Slo, Key)
+//!          table.with(key, now, |entry| law.judge(entry, now, draw)) -> Verdict
+//!                                                                              │
+//!  socket ◀─bytes── spop::Ack ◀─variables── haproxy ◀───── Decision ◀──────────┤
+//!  socket ◀─bytes── hyper ◀─status, headers── nginx ◀───── Decision ◀──────────┘
+//!
+//!  a file edit ─▶ reload ─Policy─▶ Throttle, swapped whole
+//! ```
+//!
+//! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
+//! under what, [`throttle`] the three together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
+//! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
+//! [`daemon`] builds everything once.
+//!
+//! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
+//! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
+//! arithmetic. [`throttle::Throttle::decide`] cannot fail.
 
 pub mod cli;
 pub mod config;
@@ -14,6 +39,7 @@ pub mod request;
 pub mod server;
 pub mod slo_id;
 pub mod spop;
+pub mod status;
 pub mod table;
 pub mod telemetry;
 pub mod throttle;

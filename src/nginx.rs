@@ -44,11 +44,41 @@ impl Manner {
     }
 }
 
+/// What proxies that cannot name headers send of themselves, by the field that it is.
+const FORWARDED: [(&str, &str); 3] =
+    [("source", "x-forwarded-for"), ("website", "x-forwarded-host"), ("method", "x-forwarded-method")];
+
 /// The request that the headers describe: `X-Slowlane-Api-Key: k` is the field `api_key`.
 ///
 /// An empty header is a field that the proxy knew nothing of. Of two headers of one name the first counts. All
 /// values are text; the policy knows which of them are addresses.
-pub fn request(headers: &HeaderMap) -> Request<'_> {
+///
+/// Where a refusal is 429, not nginx asks but Traefik or Caddy, and what they say in `X-Forwarded-For`, `-Host`
+/// and `-Method` fills the fields `source`, `website` and `method` that no header of ours names.
+pub fn request(headers: &HeaderMap, manner: Manner) -> Request<'_> {
+    let mut request = named(headers);
+    if manner.deny == StatusCode::TOO_MANY_REQUESTS {
+        for (field, header) in FORWARDED {
+            if let (None, Some(value)) = (request.get(field.as_bytes()), headers.get(header)) {
+                request.push(field.as_bytes(), forwarded(field, value.as_bytes()));
+            }
+        }
+    }
+    request
+}
+
+/// Of several addresses the last: it was added by the proxy that asks, the others by whoever came before. Of
+/// a host the name without its port.
+fn forwarded<'a>(field: &str, bytes: &'a [u8]) -> Value<'a> {
+    let part = match field {
+        "source" => bytes.rsplit(|&byte| byte == b',').next(),
+        "website" => bytes.split(|&byte| byte == b':').next(),
+        _ => Some(bytes),
+    };
+    Value::Text(part.unwrap_or_default().trim_ascii())
+}
+
+fn named(headers: &HeaderMap) -> Request<'_> {
     let mut request = Request::new();
     for (name, value) in headers {
         let Some(field) = name.as_str().strip_prefix(FIELD_PREFIX) else { continue };
@@ -86,4 +116,71 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> 
         }
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::slo_id::SloId;
+    use std::time::Duration;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |&(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn headers_are_fields_and_an_empty_one_is_none() {
+        let headers = headers(&[
+            ("x-slowlane-source", "192.0.2.1"),
+            ("x-slowlane-website", "shop.example"),
+            ("x-slowlane-owner", ""),
+            ("x-slowlane-verdict", "pass"),
+            ("x-forwarded-method", "POST"),
+            ("cookie", "a=b"),
+        ]);
+        let request = request(&headers, Manner::of(None));
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+        for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
+            assert_eq!(request.get(field), None);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_names_no_fields_is_understood() {
+        let headers = headers(&[
+            ("x-forwarded-for", "203.0.113.9, 2001:db8::1"),
+            ("x-forwarded-host", "shop.example:8443"),
+            ("x-forwarded-method", "PUT"),
+            ("x-slowlane-method", "GET"),
+        ]);
+        let request = request(&headers, Manner::of(Some("deny=429")));
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+        assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "what was named wins");
+    }
+
+    #[test]
+    fn each_manner_has_its_answers() {
+        let answer = |verdict, query| {
+            let decision = Decision { verdict, slo: SloId::new(3001).unwrap(), key: Key::from_bits(1) };
+            let response: Response<()> = response(&decision, Manner::of(query));
+            let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
+            assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
+            assert_eq!(header("x-slowlane-slo").unwrap(), "3001");
+            (response.status().as_u16(), header("x-slowlane-delay"), header("retry-after"))
+        };
+        let delay = Verdict::Delay(Duration::from_millis(250));
+        let deny = Verdict::Deny { retry_after_s: 3 };
+        assert_eq!(answer(Verdict::Pass, None), (204, None, None));
+        assert_eq!(answer(delay, None), (204, None, None));
+        assert_eq!(answer(delay, Some("hold=off")), (204, Some("250".into()), None));
+        assert_eq!(answer(deny, None), (403, None, Some("3".into())));
+        assert_eq!(answer(deny, Some("deny=429&hold=off")), (429, None, Some("3".into())));
+        assert_eq!(answer(deny, Some("deny=503&nonsense")), (403, None, Some("3".into())));
+    }
 }

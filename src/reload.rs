@@ -22,11 +22,14 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// A directory that never gets quiet is read after so many waits all the same.
 const SETTLES_MAX: u32 = 20;
 
+/// The files are looked at this often even if nobody tells of an edit: network file systems never do.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// A chain of symbolic links that is longer is followed no further.
 const LINKS_MAX: usize = 8;
 
 /// A policy directory and what its files are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     dir: PathBuf,
     layout: Layout,
@@ -122,23 +125,33 @@ struct Reloader {
 
 impl Reloader {
     fn run(self, mut seen: Fingerprint, wakes: &Receiver<Wake>, mut watch: Watch) {
-        // An edit between the first reading and the first look is found here.
-        let mut wake = Wake::Edit;
+        // An edit between the first reading and the first look is found like any other.
+        watch.look_at(self.source.watched());
+        let mut wake = settle(Wake::Edit, wakes);
         loop {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
             if wake == Wake::Ask || found != seen {
+                let read = self.source.read();
+                if self.source.fingerprint() != found {
+                    // Edited while it was read: half of it may be the old one.
+                    wake = settle(wake, wakes);
+                    continue;
+                }
                 seen = found;
-                self.reload();
+                self.put_in_force(read);
             }
-            let Ok(next) = wakes.recv() else { return };
-            wake = settle(next, wakes);
+            wake = match wakes.recv_timeout(LOOK) {
+                Ok(next) => settle(next, wakes),
+                Err(RecvTimeoutError::Timeout) => Wake::Edit,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
         }
     }
 
-    fn reload(&self) {
+    fn put_in_force(&self, read: Result<Policy, Problems>) {
         let dir = self.source.dir.display();
-        match self.source.read() {
+        match read {
             Ok(policy) => {
                 tracing::info!("policy reloaded from {dir}: {}", policy.summary());
                 let old = self.throttle.replace(policy);
@@ -188,7 +201,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Without a watcher (the system has no more of them) a reload must be asked for.
+    /// Without a watcher (the system has no more of them) edits are noticed at the next look.
     fn new(wake: Sender<Wake>) -> Watch {
         let edited = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
@@ -196,7 +209,7 @@ impl Watch {
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {
-            tracing::warn!("edits of the policy are not noticed, reload with SIGHUP: {error}");
+            tracing::warn!("edits of the policy are noticed late: {error}");
         });
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
@@ -212,9 +225,10 @@ impl Watch {
         for (path, _) in self.dirs.iter().filter(|(path, dir)| dirs.get(*path) != Some(dir)) {
             let _ = watcher.unwatch(path);
         }
-        for (path, _) in dirs.iter().filter(|(path, dir)| self.dirs.get(*path) != Some(dir)) {
+        // All of them, each time: the watcher gives up by itself what seems to be renamed or removed.
+        for path in dirs.keys() {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::warn!("edits in {} are not noticed, reload with SIGHUP: {error}", path.display());
+                tracing::debug!("edits in {} are noticed late: {error}", path.display());
             }
         }
         self.dirs = dirs;

@@ -70,5 +70,5 @@ impl<'a> Request<'a> {
 
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     let letter = |byte| if byte == b'-' { b'_' } else { byte };
-    one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| letter(a) == letter(b))
+    one == other || one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| letter(a) == letter(b))
 }

@@ -17,7 +17,7 @@ use crate::table::Sizing;
 use crate::telemetry::log::Level;
 
 /// All that needs a restart to change. The policy does not: only where it is read from stands here.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Config {
     pub spop: SpopConfig,
     pub http: HttpConfig,
@@ -30,21 +30,21 @@ pub struct Config {
 }
 
 /// The listeners of one protocol.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Listen {
     pub name: &'static str,
     pub addresses: Vec<Address>,
     pub connections_max: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct SpopConfig {
     pub listen: Listen,
     pub frame_bytes_max: u32,
     pub timeout: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct HttpConfig {
     pub listen: Listen,
     pub idle_timeout: Duration,
@@ -124,4 +124,69 @@ fn read(path: &Path) -> Result<file::File, ConfigError> {
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let start = span.map_or(0, |span| span.start);
     text.bytes().take(start).filter(|&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        let result = Config::load(Some(file.path()), Flags::default());
+        result.map_err(|error| error.to_string().replace(&file.path().display().to_string(), "file"))
+    }
+
+    #[test]
+    fn the_shipped_file_says_the_defaults() {
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("slowlane.toml");
+        let with =
+            |path| Config::load(path, Flags { policy: Some("maps".into()), ..Flags::default() }).unwrap();
+        assert_eq!(with(Some(shipped.as_path())), with(None));
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "[spop]\nlisten = ['127.0.0.1:1', 'unix:/a']\n[admin]\nlisten = []\n")
+            .unwrap();
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        let flags = Flags { spop: vec![address("[::1]:2")], ..Flags::default() };
+        let config = Config::load(Some(file.path()), flags).unwrap();
+        assert_eq!(config.spop.listen.addresses, [address("[::1]:2")]);
+        assert_eq!(config.http.listen.addresses, [address("127.0.0.1:9001")]);
+        assert_eq!(config.admin.addresses, []);
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_line_and_what_may_stand_there() {
+        let error = |text| parse(text).unwrap_err();
+        assert_eq!(
+            error("[spop]\ntimout = '5s'"),
+            "file:2: unknown field `timout`, expected one of `listen`, `connections_max`, `frame_bytes_max`, `timeout`"
+        );
+        let unit = "expected a number and a unit us, ms, s, m, h or d, like 5s";
+        assert_eq!(error("\n[spop]\ntimeout = '5'"), format!("file:3: \"5\": {unit}"));
+        assert_eq!(
+            error("[table]\nsize = 0"),
+            "file:2: invalid value: integer `0`, expected a number from 1 to 100000000"
+        );
+        assert_eq!(
+            error("[http]\nlisten = ['9001']"),
+            "file:2: \"9001\": expected host:port, like 127.0.0.1:9000, or unix:/path"
+        );
+        assert_eq!(
+            error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'sub'"),
+            "file:4: \"sub\": expected one of str, ip, beg, end, dom, reg"
+        );
+        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
+        assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
+        assert!(error("[spop").starts_with("file:1: "));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = Config::load(Some(Path::new("/nowhere/slowlane.toml")), Flags::default()).unwrap_err();
+        assert!(error.to_string().starts_with("/nowhere/slowlane.toml: No such file"), "{error}");
+    }
 }

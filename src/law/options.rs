@@ -22,12 +22,19 @@ pub enum OptionError {
 
 impl OptionError {
     pub(super) fn law(name: &str) -> OptionError {
-        OptionError::Law { name: name.to_owned() }
+        OptionError::Law { name: quoted(name) }
     }
 }
 
 fn takes(names: &[&str]) -> String {
     if names.is_empty() { ", which takes none".into() } else { format!(": it takes {}", names.join(", ")) }
+}
+
+/// How much of a value an error repeats: a line may have thousands of characters.
+const QUOTED_CHARS_MAX: usize = 80;
+
+fn quoted(value: &str) -> String {
+    value.chars().take(QUOTED_CHARS_MAX).collect()
 }
 
 /// Options by name, taken one by one by the law that they are for.
@@ -47,7 +54,7 @@ impl Options {
         let Some(value) = self.take(name) else { return Ok(None) };
         match units::duration(&value) {
             Ok(duration) => Ok(Some(duration)),
-            Err(reason) => Err(OptionError::Unit { name: name.to_owned(), value, reason }),
+            Err(reason) => Err(OptionError::Unit { name: name.to_owned(), value: quoted(&value), reason }),
         }
     }
 
@@ -62,7 +69,7 @@ impl Options {
             Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
             _ => {
                 let (min, max) = (min.to_string(), max.to_string());
-                Err(OptionError::Number { name: name.to_owned(), value, min, max })
+                Err(OptionError::Number { name: name.to_owned(), value: quoted(&value), min, max })
             }
         }
     }
@@ -71,7 +78,7 @@ impl Options {
     pub(super) fn finish(self) -> Result<(), OptionError> {
         match self.given.into_iter().next() {
             None => Ok(()),
-            Some((name, _)) => Err(OptionError::Unknown { name, known: self.taken }),
+            Some((name, _)) => Err(OptionError::Unknown { name: quoted(&name), known: self.taken }),
         }
     }
 

@@ -18,6 +18,18 @@ struct Field {
     is_address: bool,
 }
 
+impl Field {
+    /// Text that is an address becomes one where one is due: nginx has text for what HAProxy sends as four
+    /// or sixteen bytes.
+    fn value<'a>(&self, text: &'a [u8]) -> Value<'a> {
+        let address = || std::str::from_utf8(text).ok()?.parse().ok();
+        match self.is_address.then(address).flatten() {
+            Some(address) => Value::address(address),
+            None => Value::Text(text),
+        }
+    }
+}
+
 /// The fields of a layout, each once: a request is searched for each once.
 #[derive(Debug)]
 pub(super) struct Fields {
@@ -42,23 +54,26 @@ impl Fields {
     }
 
     pub(super) fn values<'a>(&self, request: &Request<'a>) -> Values<'a> {
-        let value = |field: &Field| {
-            let value = request.get(field.name.as_bytes())?;
-            Some(if field.is_address { address(value) } else { value })
-        };
-        Values(self.fields.iter().map(value).collect())
+        let mut values = Values(ArrayVec::new());
+        for field in &self.fields {
+            values.0.push(match request.get(field.name.as_bytes()) {
+                Some(Value::Text(text)) => Some(field.value(text)),
+                other => other,
+            });
+        }
+        values
     }
 
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
-    pub(super) fn hash(&self, hasher: KeyHasher, place: Place, values: &Values<'_>) -> KeyHasher {
-        match values.0[place] {
+    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: &Values<'_>) {
+        match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address => {
-                hasher.address(self.customer(address))
+                hasher.address(self.customer(*address))
             }
             Some(value) => hasher.part(Text::default().of(value)),
             None => hasher.part(b""),
-        }
+        };
     }
 
     fn customer(&self, address: IpAddr) -> IpAddr {
@@ -66,18 +81,6 @@ impl Fields {
             IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4_mask),
             IpAddr::V6(v6) => IpAddr::V6(v6 & self.ipv6_mask),
         }
-    }
-}
-
-/// Text that is an address becomes one: nginx has text for what HAProxy sends as four or sixteen bytes.
-fn address(value: Value<'_>) -> Value<'_> {
-    match value {
-        Value::Text(text) => match std::str::from_utf8(text).map(str::parse) {
-            Ok(Ok(address)) => Value::address(address),
-            _ => value,
-        },
-        Value::Address(address) => Value::address(address),
-        Value::Number(_) => value,
     }
 }
 
@@ -96,12 +99,12 @@ impl<'a> Values<'a> {
     pub(super) fn joined<'t>(&'t self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]> {
         match *places {
             [] => Some(b""),
-            [place] => Some(text.of(self.0[place]?)),
+            [place] => Some(text.of(self.0[place].as_ref()?)),
             [first, ref others @ ..] => {
-                text.push(self.0[first]?);
+                text.push(self.0[first].as_ref()?);
                 for &place in others {
                     text.push_bytes(b"+");
-                    text.push(self.0[place]?);
+                    text.push(self.0[place].as_ref()?);
                 }
                 Some(text.bytes())
             }
@@ -121,16 +124,16 @@ pub(super) struct Text {
 
 impl Text {
     /// One value; text is not copied.
-    fn of<'t>(&'t mut self, value: Value<'t>) -> &'t [u8] {
-        if let Value::Text(text) = value {
+    fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
+        if let Value::Text(text) = *value {
             return text;
         }
         self.push(value);
         self.bytes()
     }
 
-    fn push(&mut self, value: Value<'_>) {
-        let written = match value {
+    fn push(&mut self, value: &Value<'_>) {
+        let written = match *value {
             Value::Text(text) => return self.push_bytes(text),
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),

@@ -1,9 +1,11 @@
 //! A lookup whose map has been read: the text of the file, and its keys indexed by how they are matched.
 
+use std::io;
 use std::path::PathBuf;
 
 use crate::policy::exact::Exact;
 use crate::policy::fields::{Place, Text, Values};
+use crate::policy::file::MapFile;
 use crate::policy::layout::{Lookup, Method};
 use crate::policy::list::{List, is_end, is_words, words};
 use crate::policy::map;
@@ -26,14 +28,22 @@ pub(super) struct LookupMap {
 }
 
 impl LookupMap {
-    /// Nothing where the file holds no keys: such a map never answers.
+    /// Nothing where there is no file, or no key in it: such a map never answers.
     pub(super) fn read(
         lookup: &Lookup,
         places: Box<[Place]>,
-        (path, text): (PathBuf, Vec<u8>),
+        MapFile { path, text }: MapFile,
         slos: &Slos,
         problems: &mut Problems,
     ) -> Option<LookupMap> {
+        let text = match text {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => {
+                problems.add(&path, None, Fault::Unreadable(error.to_string()));
+                return None;
+            }
+        };
         let mut keys = Keys::new(lookup);
         let mut is_empty = true;
         for line in map::lines(&text) {

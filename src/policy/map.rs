@@ -10,10 +10,8 @@
 //! at LF, or at the first CR before it. This is `pat_ref_read_from_file_smp` of HAProxy's `pattern.c`, but
 //! what HAProxy would garble is a fault here: a line that its buffer cuts in two, a NUL that ends its strings.
 
+use crate::policy::bounds::LINE_BYTES_MAX;
 use crate::policy::problem::Fault;
-
-/// The longest line that HAProxy reads whole, its LF included: `tune.bufsize` is 16384 and takes a NUL too.
-pub const LINE_BYTES_MAX: usize = 16_383;
 
 /// A line that holds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

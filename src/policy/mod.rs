@@ -12,8 +12,10 @@
 //! A policy never changes. It is read whole, or not at all: any problem in any file is an error that tells
 //! all of them.
 
+mod bounds;
 mod exact;
 mod fields;
+mod file;
 mod layout;
 mod list;
 mod lookup;
@@ -25,23 +27,25 @@ mod problem;
 mod regexes;
 mod slo;
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
 
+pub use bounds::{DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX};
 use fields::{Fields, Place, Values};
+use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
 use lookup::LookupMap;
 use pattern::Pattern;
-pub use problem::{FILE_BYTES_MAX, Fault, PROBLEMS_MAX, Problem, Problems};
+pub use problem::{Fault, PROBLEMS_MAX, Problem, Problems};
+pub use slo::Slo;
 use slo::Slos;
-pub use slo::{DEFAULT_LINE, Slo};
 
 use crate::key::{Key, KeyHasher};
 use crate::request::Request;
 use crate::slo_id::SloId;
 
-/// One past the greatest type.
-const TYPES: u8 = 10;
+/// As many as an id has thousands digits.
+const TYPES: usize = SloId::END / 1000;
 
 /// SLOs and the maps that name them, as one generation of files had them.
 ///
@@ -69,7 +73,7 @@ pub struct Policy {
     lookups: Vec<LookupMap>,
     fields: Fields,
     /// What the key of each type is made of.
-    types: [Box<[Place]>; TYPES as usize],
+    types: [Box<[Place]>; TYPES],
 }
 
 /// Why a request falls under its SLO.
@@ -78,12 +82,12 @@ pub struct Explanation<'p> {
     pub slo: &'p Slo,
     pub key: Key,
     /// None where no map answered.
-    pub source: Option<Source<'p>>,
+    pub origin: Option<Origin<'p>>,
 }
 
 /// The line of a map that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source<'p> {
+pub struct Origin<'p> {
     /// The fields that were looked up, like `source+website`.
     pub lookup: &'p str,
     pub path: &'p Path,
@@ -116,33 +120,16 @@ impl Policy {
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Policy, Problems> {
         // All are read before any is parsed, so that they are as near to one moment as can be.
-        let read = |path: &Path| {
-            let text = read(path)?;
-            check_size(text.len() as u64).map(|()| text)
-        };
-        let files = layout.files(dir).into_iter().map(|path| (read(&path), path));
+        let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files = files.collect::<Vec<_>>().into_iter();
-        let mut problems = Problems::default();
+        let slo_map = files.next().expect("slo.map comes first");
 
-        let (text, path) = files.next().expect("slo.map comes first");
-        let slos = match text {
-            Ok(text) => Slos::read(&path, &text, layout, &mut problems),
-            Err(error) => {
-                problems.add(&path, None, Fault::of_slo_map(&error));
-                Slos::unread()
-            }
-        };
+        let mut problems = Problems::default();
+        let slos = Slos::read(&slo_map, layout, &mut problems);
         let fields = Fields::new(layout);
-        let lookups = layout.lookups().iter().zip(files).filter_map(|(lookup, (text, path))| match text {
-            Ok(text) => {
-                let places = fields.places(&lookup.fields);
-                LookupMap::read(lookup, places, (path, text), &slos, &mut problems)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                problems.add(&path, None, Fault::Unreadable(error.to_string()));
-                None
-            }
+        let lookups = layout.lookups().iter().zip(files);
+        let lookups = lookups.filter_map(|(lookup, file)| {
+            LookupMap::read(lookup, fields.places(&lookup.fields), file, &slos, &mut problems)
         });
         let lookups = lookups.collect();
         if !problems.is_empty() {
@@ -165,7 +152,7 @@ impl Policy {
         let values = self.fields.values(request);
         let answer = self.answer(&values);
         let slo = answer.as_ref().map_or(&self.slos[0], |answer| answer.slo);
-        Explanation { slo, key: self.key(slo, &values), source: answer.map(Answered::source) }
+        Explanation { slo, key: self.key(slo, &values), origin: answer.map(Answered::origin) }
     }
 
     /// In a few words, for a log: `12 SLOs, 2 maps`.
@@ -193,8 +180,11 @@ impl Policy {
 
     fn key(&self, slo: &Slo, values: &Values<'_>) -> Key {
         let kind = slo.id.kind();
-        let places = self.types[usize::from(kind)].iter();
-        places.fold(KeyHasher::new(kind), |hasher, &place| self.fields.hash(hasher, place, values)).finish()
+        let mut hasher = KeyHasher::new(kind);
+        for &place in &self.types[usize::from(kind)] {
+            self.fields.hash(&mut hasher, place, values);
+        }
+        hasher.finish()
     }
 }
 
@@ -205,29 +195,15 @@ struct Answered<'p> {
 }
 
 impl<'p> Answered<'p> {
-    fn source(self) -> Source<'p> {
+    fn origin(self) -> Origin<'p> {
         let Answered { map, pattern, .. } = self;
-        Source { lookup: &map.name, path: &map.path, line: map.line_number(pattern) }
+        Origin { lookup: &map.name, path: &map.path, line: map.line_number(pattern) }
     }
-}
-
-/// Reads a regular file that is not too large: a pipe would make a reload wait for ever.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    check_size(metadata.len())?;
-    fs::read(path)
-}
-
-fn check_size(bytes: u64) -> io::Result<()> {
-    let error = || io::Error::other(format!("more than {FILE_BYTES_MAX} bytes"));
-    if bytes > FILE_BYTES_MAX { Err(error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::IpAddr;
 
     use proptest::prelude::*;
@@ -265,7 +241,7 @@ mod tests {
     }
 
     fn address(value: &str) -> Value<'_> {
-        Value::Address(value.parse::<IpAddr>().unwrap())
+        Value::address(value.parse::<IpAddr>().unwrap())
     }
 
     fn request<'a>(fields: &[(&'a str, Value<'a>)]) -> Request<'a> {
@@ -413,9 +389,9 @@ mod tests {
     #[test]
     fn an_answer_is_explained_by_its_line() {
         let policy = policy(&[("website.map", "# ours\nshop.example 2001\n\nbare.example -1\n")]);
-        let explain = |website| policy.explain(&request(&[("website", text(website))])).source;
-        let source = explain("shop.example").unwrap();
-        assert_eq!((source.lookup, source.path, source.line), ("website", Path::new("maps/website.map"), 2));
+        let explain = |website| policy.explain(&request(&[("website", text(website))])).origin;
+        let origin = explain("shop.example").unwrap();
+        assert_eq!((origin.lookup, origin.path, origin.line), ("website", Path::new("maps/website.map"), 2));
         assert_eq!(explain("bare.example"), None);
         assert_eq!(policy.slo(SloId::new(2001).unwrap()).unwrap().objective.burst, 1);
         assert_eq!(policy.slo(SloId::new(2002).unwrap()), None);

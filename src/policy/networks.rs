@@ -99,11 +99,14 @@ struct Rest<'a> {
     hash: u64,
 }
 
+/// Twenty-four bytes: the address is an array because a `u128` is padded to its own size.
 #[derive(Clone, Copy, Debug)]
 struct Network {
-    bits: u128,
+    bits: [u8; 16],
     rest: Pattern,
 }
+
+const _: () = assert!(size_of::<Network>() == 24);
 
 /// The networks of one prefix length.
 #[derive(Debug)]
@@ -122,7 +125,7 @@ struct Family {
 impl Family {
     fn insert(&mut self, bits: u128, prefix: u8, rest: Pattern, text: &[u8], hasher: &DefaultHashBuilder) {
         let length = self.length(prefix);
-        let network = Network { bits: bits & length.mask, rest };
+        let network = Network { bits: (bits & length.mask).to_be_bytes(), rest };
         let hash =
             |network: &Network| hasher.hash_one((network.bits, hasher.hash_one(network.rest.key(text))));
         let is_same = |other: &Network| other.bits == network.bits && other.rest.key(text) == rest.key(text);
@@ -141,7 +144,7 @@ impl Family {
 
     fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
         self.lengths.iter().find_map(|length| {
-            let bits = bits & length.mask;
+            let bits = (bits & length.mask).to_be_bytes();
             let is_same = |network: &Network| network.bits == bits && network.rest.key(text) == rest.bytes;
             Some(length.networks.find(hasher.hash_one((bits, rest.hash)), is_same)?.rest)
         })

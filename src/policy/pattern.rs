@@ -5,7 +5,8 @@
 pub(super) struct Answer(u16);
 
 impl Answer {
-    /// `-1`, the default that the article gives its maps.
+    /// `-1`, the article's default of a map that has no answer. On a line of its own it carves a hole: a
+    /// network's subnet, a website of a prefix, that other lookups are to decide about.
     pub(super) const NEXT: Answer = Answer(u16::MAX);
 
     pub(super) fn slo(place: usize) -> Answer {

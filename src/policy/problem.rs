@@ -6,16 +6,12 @@ use std::{fmt, io};
 use thiserror::Error;
 
 use crate::law::OptionError;
-use crate::policy::map::LINE_BYTES_MAX;
-use crate::policy::slo::DEFAULT_LINE;
+use crate::policy::bounds::{DEFAULT_LINE, LINE_BYTES_MAX};
 use crate::slo_id::SloId;
 use crate::units::UnitError;
 
 /// The most problems that are kept; more are only counted. Who sees a hundred has one cause to look for.
 pub const PROBLEMS_MAX: usize = 100;
-
-/// The largest file that is read: some thirty million lines, and offsets that fit 32 bits.
-pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// How much of what stood in a line is repeated.
 const QUOTED_CHARS_MAX: usize = 80;

@@ -10,10 +10,11 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::policy::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
-/// The most that one request may be held against: at some 50 ns each, half a millisecond.
-const REGEXES_MAX: usize = 10_000;
+/// The most that one request may be held against. Each takes up to a microsecond, so all take a millisecond,
+/// and each has some kilobytes of memory per thread.
+const REGEXES_MAX: usize = 1_000;
 
-/// The memory for one expression; a dozen alternatives take some kilobytes.
+/// The memory for one expression as it is compiled, of which few need a hundredth.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Regular expressions in the order of their lines; the first that matches wins.

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::law::{Law, Objective, Options};
+use crate::policy::file::MapFile;
 use crate::policy::layout::Layout;
 use crate::policy::map::{self, Line};
 use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::slo_id::SloId;
 use crate::units::{Period, Rate};
-
-/// The one line that a policy needs: the article's global SLO, and the whole of the built-in policy.
-pub const DEFAULT_LINE: &str = "0 burst=10000 rate=5000/s";
 
 /// A Service Level Objective: what is promised, and the law that holds it.
 ///
@@ -99,25 +97,37 @@ pub(super) struct Slos {
     sorted: Vec<Slo>,
     /// The line of each id, whether or not an SLO could be made of it.
     lines: BTreeMap<SloId, usize>,
+    /// Then every id is taken for one of it: that it cannot be read is problem enough.
     is_unread: bool,
 }
 
 impl Slos {
-    pub(super) fn read(path: &Path, text: &[u8], layout: &Layout, problems: &mut Problems) -> Slos {
+    pub(super) fn read(file: &MapFile, layout: &Layout, problems: &mut Problems) -> Slos {
+        let path = &file.path;
         let mut slos = Slos::default();
+        match &file.text {
+            Ok(text) => slos.read_lines(path, text, layout, problems),
+            Err(error) => {
+                problems.add(path, None, Fault::of_slo_map(error));
+                slos.is_unread = true;
+            }
+        }
+        slos
+    }
+
+    fn read_lines(&mut self, path: &Path, text: &[u8], layout: &Layout, problems: &mut Problems) {
         for line in map::lines(text) {
             match line {
                 Ok(line) => {
-                    slos.read_line(line, layout, |fault| problems.add(path, Some(line.number), fault))
+                    self.read_line(line, layout, |fault| problems.add(path, Some(line.number), fault))
                 }
                 Err((number, fault)) => problems.add(path, Some(number), fault),
             }
         }
-        if !slos.lines.contains_key(&SloId::DEFAULT) {
+        if !self.lines.contains_key(&SloId::DEFAULT) {
             problems.add(path, None, Fault::NoDefault);
         }
-        slos.sorted.sort_by_key(|slo| slo.id);
-        slos
+        self.sorted.sort_by_key(|slo| slo.id);
     }
 
     fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(Fault)) {
@@ -134,11 +144,6 @@ impl Slos {
             Ok(slo) => self.sorted.push(slo),
             Err(faults) => faults.into_iter().for_each(report),
         }
-    }
-
-    /// Where there is no `slo.map`, every id is taken for one of it: its absence is the problem.
-    pub(super) fn unread() -> Slos {
-        Slos { is_unread: true, ..Slos::default() }
     }
 
     /// A line that is itself a problem makes no problems of the lines that name its SLO.

@@ -12,10 +12,12 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
+use crate::key::Key;
 use crate::server::Agent;
 use crate::server::http::HEAD_BYTES_MAX;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
+use crate::status::Row;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -55,7 +57,21 @@ fn answer(request: &Request<Incoming>, agent: &Agent, shutdown: &Shutdown) -> An
         "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
         "/readyz" => plain(StatusCode::OK, "ready\n"),
         "/metrics" => metrics(agent),
-        _ => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
+        path => match path.strip_prefix("/api/table/") {
+            Some(key) => row(key, agent),
+            None => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /api/table/<key>\n"),
+        },
+    }
+}
+
+/// One entry of the table, by the hex of its key.
+fn row(key: &str, agent: &Agent) -> Answer {
+    let Some(key) = Key::from_hex(key) else {
+        return plain(StatusCode::BAD_REQUEST, "a key is sixteen hex digits\n");
+    };
+    match Row::of(&agent.throttle, key, agent.clock.now()) {
+        Some(row) => plain(StatusCode::OK, format!("{row}\n")),
+        None => plain(StatusCode::NOT_FOUND, "no entry of this key\n"),
     }
 }
 

@@ -81,7 +81,7 @@ impl Check {
             return decision;
         }
         let draw = Draw::from_bits(fastrand::u64(..));
-        let decision = agent.throttle.decide(&nginx::request(question.headers()), now, draw);
+        let decision = agent.throttle.decide(&nginx::request(question.headers(), manner), now, draw);
         agent.metrics.verdicts.count(&decision);
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();

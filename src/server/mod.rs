@@ -40,7 +40,7 @@ pub struct Entrance {
     pub metrics: ConnectionMetrics,
 }
 
-/// A failed `accept` (mostly: no more file descriptors) is tried again after this.
+/// An `accept` that fails for want of something, mostly of file descriptors, is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Entrance {
@@ -113,7 +113,10 @@ impl Accept {
         if let Some(unsaid) = self.error_line.allow(self.agent.clock.now()) {
             tracing::error!(listener = %self.listener, unsaid, "cannot accept a connection: {error}");
         }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        // A connection that was gone before it was accepted says nothing about the next.
+        if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
     }
 }
 

@@ -105,8 +105,9 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Each answer is one write already; waiting for a second would only add latency.
-                stream.set_nodelay(true)?;
+                // Each answer is one write already; waiting for a second would only add latency. Where it is
+                // refused the other side has gone, and the first read says so.
+                let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
             }
             Listener::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),

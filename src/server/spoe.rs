@@ -250,6 +250,8 @@ impl Line {
         };
         tokio::select! {
             biased;
+            // First, or a stream of questions without end would hold up the end.
+            () = self.shutdown.begun() => Ok(Wake::End),
             bytes = self.stream.read(self.inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {
@@ -261,7 +263,6 @@ impl Line {
                 let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
                 Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
             }
-            () = self.shutdown.begun() => Ok(Wake::End),
         }
     }
 

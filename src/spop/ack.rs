@@ -141,11 +141,15 @@ pub struct EmptyAck<'o> {
 
 impl<'o> EmptyAck<'o> {
     pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> AckWriter<'o> {
-        AckWriter { frame: self.frame }.set_var(scope, name, value)
+        self.action(Action::SetVar { scope, name, value })
     }
 
     pub fn unset_var(self, scope: Scope, name: &[u8]) -> AckWriter<'o> {
-        AckWriter { frame: self.frame }.unset_var(scope, name)
+        self.action(Action::UnsetVar { scope, name })
+    }
+
+    pub fn action(self, action: Action<'_>) -> AckWriter<'o> {
+        AckWriter { frame: self.frame }.action(action)
     }
 }
 
@@ -166,7 +170,7 @@ impl AckWriter<'_> {
         self.action(Action::UnsetVar { scope, name })
     }
 
-    fn action(self, action: Action<'_>) -> Self {
+    pub fn action(self, action: Action<'_>) -> Self {
         action.encode(self.frame.out);
         self
     }
@@ -239,11 +243,7 @@ mod tests {
             frame_id: u64,
         ) {
             let mut out = Vec::new();
-            let ack = match first {
-                Action::SetVar { scope, name, value } =>
-                    Ack::begin(&mut out, stream_id, frame_id).set_var(scope, name, value),
-                Action::UnsetVar { scope, name } => Ack::begin(&mut out, stream_id, frame_id).unset_var(scope, name),
-            };
+            let ack = Ack::begin(&mut out, stream_id, frame_id).action(first);
             more.iter().fold(ack, |ack, &action| ack.action(action)).finish();
 
             let ack = Ack::decode(cut(&out)).unwrap();

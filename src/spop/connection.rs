@@ -27,14 +27,7 @@ const ENGINE_ID_BYTES_MAX: usize = 64;
 /// use slowlane::spop::{Connection, Disconnect, Frame, HaproxyHello, Status, Step};
 ///
 /// let mut bytes = Vec::new();
-/// let hello = HaproxyHello {
-///     supported_versions: b"2.0",
-///     frame_bytes_max: 16_380,
-///     capabilities: b"pipelining",
-///     engine_id: None,
-///     healthcheck: false,
-/// };
-/// hello.encode(&mut bytes);
+/// HaproxyHello::new(16_380).encode(&mut bytes);
 /// Disconnect::NORMAL.encode_as_haproxy(&mut bytes);
 ///
 /// let (mut connection, mut out) = (Connection::new(65_536), Vec::new());
@@ -118,6 +111,7 @@ impl Connection {
     }
 
     /// Ends the connection over bytes that `Frame::cut` or a walk over a NOTIFY's messages gave up on.
+    #[cold]
     pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
         let late = self.state == State::AwaitingHello;
         let (status, message) = (error.status(), error.to_string());
@@ -156,6 +150,7 @@ impl Connection {
     }
 
     /// The answer names the lower of both frame sizes, and version and capabilities of the agent (3.2.4).
+    #[cold]
     fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let hello = HaproxyHello::decode(frame)?;
         self.frame_bytes_max = self.frame_bytes_max.min(hello.frame_bytes_max);
@@ -171,6 +166,7 @@ impl Connection {
     }
 
     /// HAProxy waits for an AGENT-DISCONNECT, and then for the agent to close (3.2.8).
+    #[cold]
     fn goodbye<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let status = Disconnect::decode(frame)?.status;
         self.disconnect(Disconnect::NORMAL, out);
@@ -306,7 +302,7 @@ mod tests {
         let error = Frame::cut(b"\x00\x00\x01\x01", connection.frame_bytes_max()).unwrap_err();
         let close = connection.refuse(error, &mut out);
         assert_eq!((close.status, close.late), (Status::TOO_BIG, true));
-        let message = b"frame of 257 bytes: at most 256 were agreed on";
+        let message = b"frame of 257 bytes: at most 256 are taken";
         assert_eq!(agent_disconnect(&out), Disconnect { status: Status::TOO_BIG, message });
     }
 

@@ -7,7 +7,7 @@ use crate::spop::Status;
 /// A fault of the sender. Its text becomes the message of our DISCONNECT, and its status the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    #[error("frame of {bytes} bytes: at most {bytes_max} were agreed on")]
+    #[error("frame of {bytes} bytes: at most {bytes_max} are taken")]
     TooBig { bytes: u32, bytes_max: u32 },
     #[error("frame of {bytes} bytes: a head alone is 7")]
     TooSmall { bytes: u32 },

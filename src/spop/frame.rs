@@ -11,7 +11,7 @@ use crate::spop::cursor::Cursor;
 use crate::spop::head::HEAD_BYTES_MIN;
 use crate::spop::{Error, Head};
 
-/// Every peer must take frames of this length, so none may ask for less (SPOE.txt 3.2).
+/// Both sides must take frames of this length, so neither may ask for less (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;
 
 /// The length before a frame. It is not counted in it.

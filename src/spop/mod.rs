@@ -35,7 +35,10 @@
 //!                 let mut arguments = 0;
 //!                 let mut messages = notify.messages();
 //!                 while let Some(message) = messages.next_message()? {
-//!                     arguments += message.arguments().count() as i64;
+//!                     for argument in message.arguments() {
+//!                         let (_name, _value) = argument?;
+//!                         arguments += 1;
+//!                     }
 //!                 }
 //!                 Ack::begin(out, notify.stream_id, notify.frame_id)
 //!                     .set_var(Scope::Txn, b"arguments", Data::Int64(arguments))
@@ -49,14 +52,7 @@
 //! // HAProxy's side of it:
 //! use slowlane::spop::{Action, HaproxyHello, Kind, Notify};
 //! let mut asked = Vec::new();
-//! let hello = HaproxyHello {
-//!     supported_versions: b"2.0",
-//!     frame_bytes_max: 16_380,
-//!     capabilities: b"pipelining",
-//!     engine_id: None,
-//!     healthcheck: false,
-//! };
-//! hello.encode(&mut asked);
+//! HaproxyHello::new(16_380).encode(&mut asked);
 //! Notify::begin(&mut asked, 7, 1).message(b"request", &[(b"owner", Data::Str(b"acme"))]).finish();
 //!
 //! let mut answered = Vec::new();

@@ -1,10 +1,9 @@
 //! The frame in which HAProxy asks: messages, each with named arguments (SPOE.txt 3.2.6).
 //!
 //! ```text
-//!  ┌───────────────── message ─────────────────┐┌─ message …
-//!  │ name   │ nb-args │ name value │ name value ││ name …
-//!  │ string │ 1       │ ├─ argument ┤            ││
-//!  └────────┴─────────┴────────────┴────────────┘└──────
+//!  payload:   message …
+//!  message:   name │ nb-args │ argument …       name: string, nb-args: 1 byte
+//!  argument:  name │ value                      value: typed data
 //! ```
 
 use std::iter;
@@ -71,7 +70,9 @@ pub struct Messages<'a> {
 impl<'a> Messages<'a> {
     /// The next message; arguments of the one before that were not asked for are walked over.
     pub fn next_message(&mut self) -> Result<Option<Message<'_, 'a>>, Error> {
-        while self.next_argument()?.is_some() {}
+        while let Some(argument) = self.next_argument() {
+            argument?;
+        }
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -80,10 +81,9 @@ impl<'a> Messages<'a> {
         Ok(Some(Message { name, messages: self }))
     }
 
-    fn next_argument(&mut self) -> Result<Option<(&'a [u8], Data<'a>)>, Error> {
-        let Some(left) = self.arguments_left.checked_sub(1) else { return Ok(None) };
-        self.arguments_left = left;
-        pair::decode(&mut self.rest).map(Some)
+    fn next_argument(&mut self) -> Option<Result<(&'a [u8], Data<'a>), Error>> {
+        self.arguments_left = self.arguments_left.checked_sub(1)?;
+        Some(pair::decode(&mut self.rest))
     }
 }
 
@@ -97,7 +97,7 @@ pub struct Message<'m, 'a> {
 impl<'m, 'a> Message<'m, 'a> {
     /// Name and value of each argument; a name may be empty.
     pub fn arguments(self) -> impl Iterator<Item = Result<(&'a [u8], Data<'a>), Error>> {
-        iter::from_fn(|| self.messages.next_argument().transpose())
+        iter::from_fn(|| self.messages.next_argument())
     }
 }
 

@@ -49,7 +49,8 @@ pub struct Usage {
 /// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
 /// let (key, now) = (Key::from_bits(7), Timestamp::from_millis(1_000));
 /// table.with(key, now, Duration::ZERO, |entry| entry.http_req_cnt += 1);
-/// assert_eq!(table.get(key, now).unwrap().http_req_cnt, 1);
+/// let (entry, left) = table.get(key, now).unwrap();
+/// assert_eq!((entry.http_req_cnt, left.as_secs()), (1, 30));
 /// assert_eq!(table.get(key, now + Duration::from_secs(30)), None);
 /// ```
 #[derive(Debug)]
@@ -80,8 +81,8 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
-    /// A copy of the entry of `key`, if it has not expired.
-    pub fn get(&self, key: Key, now: Timestamp) -> Option<Entry> {
+    /// A copy of the entry of `key` and the time it has left, if it has not expired.
+    pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)
     }
 

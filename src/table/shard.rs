@@ -58,9 +58,9 @@ impl Shard {
         Usage { entries: self.index.len() as u64, evictions: self.evictions }
     }
 
-    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<Entry> {
+    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         let row = &self.rows[self.find(key)? as usize];
-        (row.expires > now).then_some(row.entry)
+        (row.expires > now).then(|| (row.entry, row.expires.since(now)))
     }
 
     /// The entry of `key`, fresh if it is new or has expired, re-armed.
@@ -268,7 +268,7 @@ mod tests {
                 prop_assert!(shard.index.len() <= 5);
                 for key in 0..12 {
                     let want = list.iter().find(|row| row.0 == key).map(|row| row.2);
-                    let have = shard.get(Key::from_bits(key), now).map(|entry| entry.http_req_cnt);
+                    let have = shard.get(Key::from_bits(key), now).map(|(entry, _)| entry.http_req_cnt);
                     prop_assert_eq!(have, want, "key {}", key);
                 }
             }

@@ -1,55 +1,536 @@
 //! Through a real HAProxy, with the configuration files that slowlane ships.
 
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use slowlane::key::{Key, KeyHasher};
 
 use crate::support::backend::Backend;
-use crate::support::haproxy::{Delivery, Haproxy, Version};
+use crate::support::client::{Client, Response};
+use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::{Delivery, EACH_DELIVERY, Haproxy, Told, Version, each, replace, telling};
+use crate::support::load::Load;
 use crate::support::slowlane::Slowlane;
+use crate::support::spop::Line;
+use crate::support::{eventually, free_port};
 
-/// One SLO per website: two requests at once, then one per half a second; and one that denies soon.
+/// One SLO per website. `slow`: two at once, then one per half a second. `queue`: one at once, then 200/s; `busy`: 40/s.
 const POLICY: &[(&str, &str)] = &[
-    ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=2 rate=2/s\n2002 burst=1 rate=1/m max_delay=1s\n"),
-    ("website.map", "slow.example 2001\ndenied.example 2002\n"),
+    (
+        "slo.map",
+        "0 burst=10000 rate=5000/s\n2001 burst=2 rate=2/s\n2002 burst=1 rate=1/m max_delay=1s\n\
+         2003 burst=1 rate=200/s max_delay=30s\n2004 burst=1 rate=40/s\n",
+    ),
+    ("website.map", "slow.example 2001\ndenied.example 2002\nqueue.example 2003\nbusy.example 2004\n"),
 ];
 
-/// The combinations that are shipped; those whose HAProxy cannot be had are skipped, and say so.
-fn each_delivery(test: impl Fn(Version, Delivery)) {
-    for (version, delivery) in [
-        (Version::V2_6, Delivery::Hold),
-        (Version::V2_6, Delivery::Lua),
-        (Version::V3_0, Delivery::Hold),
-        (Version::V3_2, Delivery::Hold),
-        (Version::V3_2, Delivery::Pause),
-    ] {
-        match version.binary() {
-            Some(_) => test(version, delivery),
-            None => eprintln!("SKIPPED: HAProxy {version:?} cannot be had on this machine ({delivery:?})"),
+/// HAProxy counts time in milliseconds, so it may end a wait within the one that it should last.
+const TICK: Duration = Duration::from_millis(2);
+
+/// An application, slowlane and HAProxy between them.
+struct Scene {
+    app: Backend,
+    slowlane: Slowlane,
+    haproxy: Haproxy,
+}
+
+impl Scene {
+    /// HAProxy as it is shipped, but it tells what it heard.
+    fn telling(version: Version, delivery: Delivery, policy: &[(&str, &str)]) -> Scene {
+        Scene::with(version, delivery, policy, telling)
+    }
+
+    fn with(
+        version: Version,
+        delivery: Delivery,
+        policy: &[(&str, &str)],
+        edit: impl Fn(String) -> String,
+    ) -> Scene {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(policy));
+        let agent = slowlane.spop.to_string();
+        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+        haproxy.wait_for_agent("UP");
+        Scene { app, slowlane, haproxy }
+    }
+
+    fn get(&self, host: &str) -> Response {
+        self.haproxy.client().request("GET", "/", &[("Host", host)], "")
+    }
+
+    /// What is told to a GET with these headers.
+    fn told(&self, headers: &[(&str, &str)]) -> Told {
+        Told::by(&self.haproxy.client().request("GET", "/", headers, ""))
+    }
+
+    /// So many requests take their slots without a proxy; who comes next waits for them all.
+    fn queue(&self, website: &str, requests: u64) {
+        let mut line = Line::greeted(self.slowlane.spop);
+        for number in 1..=requests {
+            line.ask(number, "192.0.2.1", website);
         }
     }
+
+    /// So many clients at once ask for a website.
+    fn crowd(&self, clients: usize, website: &str) -> Crowd {
+        let ask = |number| {
+            let mut client = self.haproxy.client();
+            let at = Instant::now();
+            client.send("GET", &format!("/crowd/{number}"), &[("Host", website)], "").unwrap();
+            (client, at)
+        };
+        Crowd((0..clients).map(ask).collect())
+    }
+
+    /// Waits until so many requests in all have been counted for the queue and, where it is slowlane that holds, so many
+    /// are held at once.
+    fn wait_for_crowd(&self, delivery: Delivery, requests: usize, holds: usize) {
+        let reached = |name, labels, number| self.slowlane.metric(name, labels) as usize >= number;
+        eventually("the crowd waits", || {
+            let counted = reached("slowlane_verdicts_total", "slo=\"2003\"", requests);
+            let held = delivery != Delivery::Hold || reached("slowlane_holds", "", holds);
+            (counted && held).then_some(())
+        });
+    }
+}
+
+/// Clients that have asked and wait, each on its own connection.
+struct Crowd(Vec<(Client, Instant)>);
+
+impl Crowd {
+    fn answers(self) -> Vec<Response> {
+        let answer = |(mut client, at): (Client, Instant)| client.receive("GET", at).unwrap();
+        let responses: Vec<_> = self.0.into_iter().map(answer).collect();
+        assert!(responses.iter().all(|response| response.status == 200), "{responses:?}");
+        responses
+    }
+}
+
+/// Asks until the answer is a delay worth measuring: on a machine that stalls a slot may pass between two asks.
+fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
+    eventually("a request is delayed", || {
+        let response = ask();
+        let told = Told::by(&response);
+        assert_eq!(response.status, 200);
+        (told.is("delay") && told.delay > Duration::from_millis(50)).then_some((response, told.delay))
+    })
+}
+
+fn key(kind: u8, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
+    let key: Key = parts(&mut KeyHasher::new(kind)).finish();
+    Some(key.bits() as i64)
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
 }
 
 #[test]
 fn requests_pass_wait_and_are_denied() {
-    each_delivery(|version, delivery| {
-        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
-        let mut haproxy =
-            Haproxy::shipped(version, delivery, &slowlane.spop.to_string(), app.address).unwrap();
-        haproxy.wait_for_agent("UP");
-        let mut client = haproxy.client();
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::with(version, delivery, POLICY, |config| config);
+        let slowlane = &scene.slowlane;
+        let mut client = scene.haproxy.client();
         let mut get = |host| client.request("GET", "/", &[("Host", host)], "");
 
         assert_eq!(get("free.example").status, 200);
         assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"0\",verdict=\"pass\""), 1.0);
 
-        assert_eq!((get("slow.example").status, get("SLOW.example:8080").status), (200, 200));
-        let third = get("slow.example");
-        assert_eq!(third.status, 200);
-        assert!(third.took >= Duration::from_millis(400), "{version:?} {delivery:?}: {:?}", third.took);
-        assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"2001\",verdict=\"delay\""), 1.0);
+        // Two at once and then 2/s: the fourth leaves a second after the first came, whatever the machine does.
+        let started = Instant::now();
+        for host in ["slow.example", "SLOW.example:8080", "slow.example", "slow.example"] {
+            assert_eq!(get(host).status, 200);
+        }
+        assert!(started.elapsed() >= Duration::from_secs(1) - TICK, "{:?}", started.elapsed());
+        assert!(slowlane.metric("slowlane_verdicts_total", "slo=\"2001\",verdict=\"delay\"") >= 1.0);
 
         assert_eq!(get("denied.example").status, 200);
         let denied = get("denied.example");
         assert_eq!(denied.status, 429);
-        assert_eq!(denied.header("retry-after"), Some("59"));
+        let retry_after_s: u32 = denied.header("retry-after").unwrap().parse().unwrap();
+        assert!((30..=59).contains(&retry_after_s), "{retry_after_s}");
+    });
+}
+
+#[test]
+fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::telling(version, delivery, POLICY);
+        let mut client = scene.haproxy.client();
+        let body = "x".repeat(100_000);
+        let mut number = 0;
+        let mut ask = |method: &str, body: &str| {
+            let (response, delay) = delayed(|| {
+                number += 1;
+                client.request(method, &format!("/{number}"), &[("Host", "slow.example")], body)
+            });
+            (response, delay, scene.app.saw(&format!("/{number}")))
+        };
+
+        for method in ["POST", "PUT"] {
+            let (response, delay, seen) = ask(method, &body);
+            let waited = response.answered_at() - seen.at;
+            assert!(waited + TICK >= delay, "{method} waited {waited:?} of {delay:?} at the response");
+            assert_eq!((seen.method.as_str(), seen.body_bytes), (method, 100_000));
+            assert_eq!(response.body, "ok\n");
+        }
+        for method in ["GET", "HEAD", "DELETE"] {
+            let (response, delay, seen) = ask(method, "");
+            let waited = seen.at - response.asked_at;
+            assert!(waited + TICK >= delay, "{method} waited {waited:?} of {delay:?} at the request");
+        }
+    });
+}
+
+#[test]
+fn haproxy_sees_every_variable() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::telling(version, delivery, POLICY);
+        let pass = scene.told(&[("Host", "free.example")]);
+        let nothing = KeyHasher::new(0).finish().bits() as i64;
+        let expected = Told {
+            verdict: Some("pass".into()),
+            delay: Duration::ZERO,
+            slo: Some(0),
+            key: Some(nothing),
+            retry_after_s: None,
+            error: None,
+        };
+        assert_eq!(pass, expected);
+
+        let (response, delay) = delayed(|| scene.get("slow.example"));
+        let website = key(2, |key| key.part(b"slow.example"));
+        let expected =
+            Told { verdict: Some("delay".into()), delay, slo: Some(2001), key: website, ..pass.clone() };
+        assert_eq!(Told::by(&response), expected);
+        assert!(delay <= Duration::from_millis(500), "half a second is the most that one client waits");
+        assert!(response.took + TICK >= delay);
+
+        assert!(scene.told(&[("Host", "denied.example")]).is("pass"));
+        let denied = scene.get("denied.example");
+        let told = Told::by(&denied);
+        let website = key(2, |key| key.part(b"denied.example"));
+        let retry_after_s = told.retry_after_s;
+        let expected =
+            Told { verdict: Some("deny".into()), slo: Some(2002), key: website, retry_after_s, ..pass };
+        assert_eq!(told, expected);
+        assert_eq!(denied.header("retry-after"), retry_after_s.map(|s| s.to_string()).as_deref());
+    });
+}
+
+/// One SLO of each type; one request is all that a key may have.
+const TYPES: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 burst=1 rate=1/m max_delay=1s\n1001 burst=1 rate=1/m max_delay=1s\n\
+         2001 burst=1 rate=1/m max_delay=1s\n3001 burst=1 rate=1/m max_delay=1s\n\
+         4001 burst=1 rate=1/m max_delay=1s\n5001 burst=1 rate=1/m max_delay=1s\n",
+    ),
+    ("source+website.map", "198.51.100.0/24+shop.example 5001\n2001:db8:5::/48+shop.example 5001\n"),
+    ("source+owner.map", "198.51.100.7+acme 4001\n"),
+    ("source.map", "192.0.2.0/24 3001\n2001:db8:3::/48 3001\n::1 3001\n"),
+    ("website.map", "blog.example 2001\n"),
+    ("owner.map", "globex 1001\n"),
+];
+
+#[test]
+fn a_key_is_the_same_whether_haproxy_asks_or_a_proxy_over_http() {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let scene = Scene::telling(version, delivery, TYPES);
+        let shop = address("198.51.100.7");
+        let cases: &[(u16, [&str; 3], Option<i64>)] = &[
+            (
+                5001,
+                ["198.51.100.7", "shop.example", "acme"],
+                key(5, |key| key.address(shop).part(b"shop.example")),
+            ),
+            (4001, ["198.51.100.7", "blog.example", "acme"], key(4, |key| key.address(shop).part(b"acme"))),
+            (3001, ["192.0.2.3", "blog.example", "globex"], key(3, |key| key.address(address("192.0.2.3")))),
+            (
+                3001,
+                ["2001:db8:3:4::5", "a.example", "a"],
+                key(3, |key| key.address(address("2001:db8:3:4::"))),
+            ),
+            (2001, ["203.0.113.1", "blog.example", "globex"], key(2, |key| key.part(b"blog.example"))),
+            (1001, ["203.0.113.1", "other.example", "globex"], key(1, |key| key.part(b"globex"))),
+            (0, ["203.0.113.1", "other.example", "nobody"], key(0, |key| key)),
+        ];
+        for &(slo, [source, website, owner], key) in cases {
+            let told = scene.told(&[("X-From", source), ("Host", website), ("X-Api-Key", owner)]);
+            assert_eq!((told.slo, told.key, told.is("pass")), (Some(slo), key, true), "{source} {told:?}");
+            let fields =
+                [("X-Slowlane-Source", source), ("X-Slowlane-Website", website), ("X-Slowlane-Owner", owner)];
+            let asked = scene.slowlane.check("", &fields);
+            assert_eq!(asked.status, 403, "the bucket of SLO {slo} is used up");
+            assert_eq!(asked.header("x-slowlane-slo"), Some(slo.to_string().as_str()));
+        }
+    });
+}
+
+#[test]
+fn an_ipv6_customer_is_a_network_and_a_mapped_address_the_one_it_maps() {
+    let port = free_port();
+    let edit = |config: String| {
+        let config = telling(config);
+        replace(&config, "    bind ", &format!("    bind [::1]:{port}\n    bind "))
+    };
+    let scene = Scene::with(V2_6, Delivery::Hold, TYPES, edit);
+    let from = |source| scene.told(&[("X-From", source)]);
+    let first = from("2001:db8:3:4::5");
+    assert_eq!(first.key, key(3, |key| key.address(address("2001:db8:3:4::"))));
+    assert!(first.is("pass"));
+    let neighbour = from("2001:db8:3:4:ffff::1");
+    assert_eq!(neighbour.key, first.key);
+    assert!(neighbour.is("deny"), "both are one customer: {neighbour:?}");
+    assert!(from("2001:db8:3:5::5").is("pass"), "another network is another customer");
+
+    assert!(from("192.0.2.3").is("pass"));
+    let mapped = from("::ffff:192.0.2.3");
+    assert!(mapped.is("deny"), "{mapped:?}");
+    assert_eq!(mapped.key, key(3, |key| key.address(address("192.0.2.3"))));
+
+    // And one that really comes over IPv6.
+    let local = SocketAddr::from((address("::1"), port));
+    let told = Told::by(&Client::connect(local).request("GET", "/", &[], ""));
+    assert_eq!((told.slo, told.key), (Some(3001), key(3, |key| key.address(address("::")))));
+}
+
+/// The policy of a generation: two websites, and the one SLO that both have.
+fn generation(number: u16) -> [(&'static str, String); 2] {
+    let slo = 2000 + number;
+    [
+        (
+            "slo.map",
+            format!("0 burst=10000000 rate=1000000/s\n{slo} burst=10000000 rate=1000000/s max_delay=1s\n"),
+        ),
+        ("website.map", format!("a.example {slo}\nb.example {slo}\n")),
+    ]
+}
+
+#[test]
+fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let first = generation(1);
+        let files: Vec<_> = first.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let scene = Scene::telling(version, delivery, &files);
+        let slowlane = &scene.slowlane;
+        // When each generation was begun to be written, and when it was seen to be in force.
+        let begun = Instant::now();
+        let mut times = vec![(begun, begun)];
+        let load = Load::start(4, scene.haproxy.address, &["a.example", "b.example"]);
+        load.wait_for(20);
+
+        let mut make = |number: u16, write: &dyn Fn(&str, &str)| {
+            let begun = Instant::now();
+            for (name, text) in generation(number) {
+                write(name, &text);
+            }
+            let what = format!("generation {number} is in force");
+            eventually(&what, || {
+                (scene.told(&[("Host", "a.example")]).slo == Some(2000 + number)).then_some(())
+            });
+            times.push((begun, Instant::now()));
+            load.wait_for(20);
+        };
+        let reloads = |result: &str| slowlane.metric("slowlane_policy_reloads_total", result);
+        let refused = |mistake: &dyn Fn()| {
+            let before = reloads("refused");
+            mistake();
+            eventually("a mistake is refused", || (reloads("refused") > before).then_some(()));
+            load.wait_for(20);
+        };
+
+        make(2, &|name, text| slowlane.replace(name, text));
+        make(3, &|name, text| slowlane.overwrite(name, text));
+        refused(&|| slowlane.overwrite("website.map", "a.example 2002\nb.example 200x\n"));
+        make(4, &|name, text| slowlane.overwrite(name, text));
+        refused(&|| slowlane.replace("slo.map", "0 burst=1\n"));
+        refused(&|| slowlane.process.signal("HUP"));
+        make(5, &|name, text| slowlane.replace(name, text));
+        let done = reloads("done");
+        slowlane.process.signal("HUP");
+        eventually("SIGHUP reads again", || (reloads("done") > done).then_some(()));
+        load.wait_for(20);
+
+        let heard = load.end();
+        for client in heard {
+            let mut newest = 0;
+            for response in client.into_iter().map(Result::unwrap) {
+                assert_eq!(response.status, 200);
+                let told = Told::by(&response);
+                assert!(told.is("pass"), "{told:?}");
+                let number = usize::from(told.slo.unwrap() - 2000);
+                assert!(newest <= number, "generation {number} came back after {newest}");
+                newest = number;
+                assert!(times[number - 1].0 <= response.answered_at(), "{number} before it was written");
+                let replaced = times.get(number).map(|next| next.1);
+                assert!(replaced.is_none_or(|at| response.asked_at < at), "{number} after the next was seen");
+            }
+            assert_eq!(newest, 5);
+        }
+    });
+}
+
+/// What a request may cost while no agent answers: `timeout processing` of the first engine, 100 ms. This is the contract, so
+/// here is an upper bound; a slow machine may take twenty times as long, and the next longer timeout would be far beyond.
+const DARK_MAX: Duration = Duration::from_millis(20 * 100);
+
+/// Every request that came and went between these was let through, soon and without a verdict.
+fn assert_open(responses: &[Response], from: Instant, until: Instant) {
+    let between = |response: &&Response| response.asked_at > from && response.answered_at() < until;
+    let dark: Vec<_> = responses.iter().filter(between).collect();
+    assert!(dark.len() >= 20, "only {} requests", dark.len());
+    for response in dark {
+        let told = Told::by(response);
+        assert_eq!((told.verdict, told.error.is_some()), (None, true));
+        assert!(response.took < DARK_MAX, "{response:?}");
+    }
+}
+
+#[test]
+fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let Scene { slowlane, mut haproxy, app: _app } = Scene::telling(version, delivery, POLICY);
+        let mut slowlane = slowlane;
+        let load = Load::start(4, haproxy.address, &["free.example", "busy.example"]);
+        load.wait_for(20);
+        slowlane.kill();
+        let from = Instant::now();
+        load.wait_for(60);
+        haproxy.wait_for_agent("DOWN");
+        load.wait_for(60);
+        let until = Instant::now();
+        let slowlane = slowlane.restarted();
+        haproxy.wait_for_agent("UP");
+        eventually("verdicts come back", || {
+            let response = haproxy.client().request("GET", "/", &[("Host", "free.example")], "");
+            Told::by(&response).is("pass").then_some(())
+        });
+        load.wait_for(20);
+        assert_open(&load.end_well(), from, until);
+        assert!(slowlane.metric("slowlane_verdicts_total", "verdict=\"pass\"") > 0.0);
+    });
+}
+
+/// HAProxy 2.6 keeps a hold that still waits for a connection when the agent dies, until there is an agent again.
+#[test]
+fn who_is_caught_between_verdict_and_hold_goes_on_when_the_agent_is_back() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let mut scene = Scene::telling(version, delivery, POLICY);
+        scene.queue("queue.example", 40);
+        let crowd = scene.crowd(20, "queue.example");
+        scene.wait_for_crowd(delivery, 45, 0);
+        scene.slowlane.kill();
+        let Scene { slowlane, app: _app, haproxy: _haproxy } = scene;
+        let _slowlane = slowlane.restarted();
+        crowd.answers();
+    });
+}
+
+#[test]
+fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let mut scene = Scene::telling(version, delivery, POLICY);
+        scene.queue("queue.example", 800);
+        let held = scene.crowd(5, "queue.example");
+        scene.wait_for_crowd(delivery, 805, 5);
+        scene.slowlane.process.stop();
+        let from = Instant::now();
+        let load = Load::start(4, scene.haproxy.address, &["free.example"]);
+        scene.haproxy.wait_for_agent("DOWN");
+        held.answers();
+        load.wait_for(40);
+        let until = Instant::now();
+        scene.slowlane.process.signal("CONT");
+        scene.haproxy.wait_for_agent("UP");
+        eventually("verdicts come back", || scene.told(&[("Host", "free.example")]).is("pass").then_some(()));
+        load.wait_for(20);
+        assert_open(&load.end_well(), from, until);
+    });
+}
+
+#[test]
+fn a_reload_of_haproxy_costs_no_request() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let mut scene = Scene::telling(version, delivery, POLICY);
+        let load = Load::start(4, scene.haproxy.address, &["free.example", "busy.example"]);
+        load.wait_for(20);
+        for _ in 0..2 {
+            let mut old = scene.haproxy.reload();
+            load.wait_for(40);
+            assert!(old.wait().success(), "the process before ends when its requests are done");
+        }
+        for response in load.end_well() {
+            let told = Told::by(&response);
+            assert!(told.verdict.is_some() && response.took + TICK >= told.delay, "{response:?}");
+        }
+    });
+}
+
+#[test]
+fn four_hundred_wait_at_once_and_each_gets_its_turn() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::telling(version, delivery, POLICY);
+        let started = Instant::now();
+        scene.queue("queue.example", 500);
+        let crowd = scene.crowd(400, "queue.example");
+        scene.wait_for_crowd(delivery, 900, 300);
+        let responses = crowd.answers();
+        assert_eq!(responses.len(), 400);
+        for (number, response) in responses.iter().enumerate() {
+            let told = Told::by(response);
+            let seen = scene.app.saw(&format!("/crowd/{number}"));
+            let waited = seen.at - response.asked_at;
+            assert!(told.is("delay") && waited + TICK >= told.delay, "{waited:?} {told:?}");
+        }
+        // Two hundred a second, and no slot twice: all nine hundred are through after four and a half seconds.
+        let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
+        assert!(last - started >= Duration::from_millis(4_490), "{:?}", last - started);
+    });
+}
+
+#[test]
+fn a_terminated_agent_answers_everything_first() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::telling(version, delivery, POLICY);
+        let load = Load::start(4, scene.haproxy.address, &["free.example", "busy.example"]);
+        scene.queue("queue.example", 900);
+        let crowd = scene.crowd(50, "queue.example");
+        scene.wait_for_crowd(delivery, 950, 50);
+        scene.slowlane.process.signal("TERM");
+        for response in crowd.answers() {
+            let told = Told::by(&response);
+            match delivery {
+                Delivery::Hold => assert!(response.took < told.delay, "it was let go: {response:?}"),
+                Delivery::Lua | Delivery::Pause => {
+                    assert!(response.took + TICK >= told.delay, "{response:?}")
+                }
+            }
+        }
+        let mut slowlane = scene.slowlane;
+        assert!(slowlane.process.wait().success());
+        load.wait_for(20);
+        let _slowlane = slowlane.restarted();
+        load.end_well();
+    });
+}
+
+#[test]
+fn haproxy_asks_over_a_unix_socket_as_well() {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
+        let (app, mut slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let agent = format!("unix@{}", slowlane.socket("spop").display());
+        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling).unwrap();
+        haproxy.wait_for_agent("UP");
+        let get = |host| haproxy.client().request("GET", "/", &[("Host", host)], "");
+        assert!(Told::by(&get("free.example")).is("pass"));
+        let (response, delay) = delayed(|| get("slow.example"));
+        assert!(response.took + TICK >= delay);
+
+        // A socket file that a killed agent left behind is taken over.
+        slowlane.kill();
+        haproxy.wait_for_agent("DOWN");
+        let _slowlane = slowlane.restarted();
+        haproxy.wait_for_agent("UP");
+        assert!(Told::by(&haproxy.client().request("GET", "/", &[], "")).is("pass"));
     });
 }

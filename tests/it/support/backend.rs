@@ -12,6 +12,7 @@ pub struct Seen {
     pub at: Instant,
     pub method: String,
     pub path: String,
+    pub body_bytes: u64,
 }
 
 /// It listens until the test ends.
@@ -39,6 +40,13 @@ impl Backend {
         self.seen.lock().unwrap().clone()
     }
 
+    /// The request for this path, which must have been the only one.
+    pub fn saw(&self, path: &str) -> Seen {
+        let seen: Vec<_> = self.seen().into_iter().filter(|seen| seen.path == path).collect();
+        assert_eq!(seen.len(), 1, "{path}: {seen:?}");
+        seen[0].clone()
+    }
+
     pub fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
@@ -61,12 +69,13 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>) -> Option<()> {
                 length = value.trim().parse().ok()?;
             }
         }
-        std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).ok()?;
+        let body_bytes = std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).ok()?;
         let mut words = request.split(' ').map(str::to_owned);
         let (method, path) = (words.next()?, words.next()?);
         let status = path.strip_prefix("/status/").unwrap_or("200 OK").to_owned();
-        seen.lock().unwrap().push(Seen { at, method, path });
-        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nok\n");
+        let body = if method == "HEAD" { "" } else { "ok\n" };
+        seen.lock().unwrap().push(Seen { at, method, path, body_bytes });
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\n{body}");
         stream.get_mut().write_all(answer.as_bytes()).ok()?;
     }
 }

@@ -12,10 +12,15 @@ pub struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: String,
+    pub asked_at: Instant,
     pub took: Duration,
 }
 
 impl Response {
+    pub fn answered_at(&self) -> Instant {
+        self.asked_at + self.took
+    }
+
     /// The value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
@@ -48,9 +53,7 @@ impl Client {
     ) -> std::io::Result<Response> {
         let started = Instant::now();
         self.send(method, path, headers, body)?;
-        let mut response = self.receive(method)?;
-        response.took = started.elapsed();
-        Ok(response)
+        self.receive(method, started)
     }
 
     pub fn send(
@@ -75,12 +78,13 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
-    fn receive(&mut self, method: &str) -> std::io::Result<Response> {
+    /// The answer to what was sent with this method at this time.
+    pub fn receive(&mut self, method: &str, asked_at: Instant) -> std::io::Result<Response> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| std::io::Error::other(format!("no status in {status_line:?}")))?;
-        let mut response =
-            Response { status, headers: Vec::new(), body: String::new(), took: Duration::ZERO };
+        let (headers, body) = (Vec::new(), String::new());
+        let mut response = Response { status, headers, body, asked_at, took: Duration::ZERO };
         loop {
             let line = self.line()?;
             let Some((name, value)) = line.split_once(':') else { break };
@@ -89,6 +93,7 @@ impl Client {
         if method != "HEAD" && status != 204 {
             response.body = self.body(&response)?;
         }
+        response.took = asked_at.elapsed();
         Ok(response)
     }
 

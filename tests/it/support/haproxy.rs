@@ -7,12 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::client::Client;
+use super::client::{Client, Response};
 use super::process::Process;
-use super::{eventually, free_port, project};
+use super::{eventually, own_address, project, skipped};
 
 /// The versions, and the shipped file that each way of delivery has for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,75 @@ impl Delivery {
     }
 }
 
+/// The combinations that are shipped.
+pub const EACH_DELIVERY: &[(Version, Delivery)] = &[
+    (Version::V2_6, Delivery::Hold),
+    (Version::V2_6, Delivery::Lua),
+    (Version::V3_0, Delivery::Hold),
+    (Version::V3_2, Delivery::Hold),
+    (Version::V3_2, Delivery::Pause),
+];
+
+/// Tells the same story with each of these, all at once; those whose HAProxy cannot be had are skipped, and say so.
+pub fn each(deliveries: &[(Version, Delivery)], story: impl Fn(Version, Delivery) + Sync) {
+    let story = &story;
+    thread::scope(|scope| {
+        for &(version, delivery) in deliveries {
+            if version.binary().is_none() {
+                skipped(&format!("HAProxy {version:?} cannot be had on this machine ({delivery:?})"));
+                continue;
+            }
+            // A panic tells the name of its thread.
+            let thread = thread::Builder::new().name(format!("{version:?} {delivery:?}"));
+            thread.spawn_scoped(scope, move || story(version, delivery)).unwrap();
+        }
+    });
+}
+
+/// What HAProxy heard from slowlane about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub verdict: Option<String>,
+    pub delay: Duration,
+    pub slo: Option<u16>,
+    pub key: Option<i64>,
+    pub retry_after_s: Option<u64>,
+    pub error: Option<u32>,
+}
+
+impl Told {
+    /// Read from the headers that a [`telling`] HAProxy adds.
+    pub fn by(response: &Response) -> Told {
+        let header = |name| response.header(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        let number = |name| header(name).map(|value| value.parse::<i64>().unwrap());
+        Told {
+            verdict: header("x-verdict"),
+            delay: Duration::from_millis(number("x-delay").unwrap_or(0).try_into().unwrap()),
+            slo: number("x-slo").map(|slo| slo.try_into().unwrap()),
+            key: number("x-key"),
+            retry_after_s: number("x-retry-after").map(|seconds| seconds.try_into().unwrap()),
+            error: number("x-error").map(|error| error.try_into().unwrap()),
+        }
+    }
+
+    pub fn is(&self, verdict: &str) -> bool {
+        self.verdict.as_deref() == Some(verdict)
+    }
+}
+
+/// An edit: HAProxy tells its clients what it heard, and believes them where they come from and whose they are.
+pub fn telling(config: String) -> String {
+    let config = replace(&config, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
+    let from = "    http-request set-src req.hdr(x-from) if { req.hdr(x-from) -m found }\n";
+    let names = ["verdict", "delay", "slo", "key", "retry_after", "error"];
+    let tell = names.map(|name| {
+        let header = name.replace('_', "-");
+        format!("    http-after-response set-header x-{header} %[var(txn.slowlane.{name})]\n")
+    });
+    let config = replace(&config, "    filter spoe", &format!("{from}    filter spoe"));
+    replace(&config, "    default_backend", &format!("{}    default_backend", tell.concat()))
+}
+
 /// A running HAProxy.
 pub struct Haproxy {
     pub process: Process,
@@ -89,10 +160,10 @@ impl Haproxy {
                 fs::write(folder.path().join(file.file_name()), text).unwrap();
             }
         }
-        let port = free_port();
+        let address = own_address();
         let stats = folder.path().join("stats.sock");
         let shipped = fs::read_to_string(folder.path().join(delivery.file())).unwrap();
-        let config = replace(&shipped, "bind :8080", &format!("bind 127.0.0.1:{port}"));
+        let config = replace(&shipped, "bind :8080", &format!("bind {address}"));
         let config = replace(&config, "server app1 127.0.0.1:8000", &format!("server app1 {app}"));
         let config = replace(&config, "server agent1 127.0.0.1:9000", &format!("server agent1 {agent}"));
         let stats_line =
@@ -100,7 +171,6 @@ impl Haproxy {
         let config = edit(replace(&config, "global\n", &format!("{stats_line}\n")));
         fs::write(folder.path().join("haproxy.cfg"), config).unwrap();
         let process = Process::start(&mut command(&binary, folder.path()));
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut haproxy = Haproxy { process, address, binary, folder };
         haproxy.wait_until_it_listens();
         Some(haproxy)

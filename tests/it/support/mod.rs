@@ -6,13 +6,16 @@
 pub mod backend;
 pub mod client;
 pub mod haproxy;
+pub mod load;
 pub mod nginx;
 pub mod process;
 pub mod slowlane;
 pub mod spop;
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// No program takes longer than this to do what it is asked, on the slowest machine that runs the tests.
@@ -21,6 +24,21 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// A file of the project.
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A loopback address of its own, for a program that is told where to listen and may have to come back there.
+/// All of 127.0.0.0/8 is loopback, and only 127.0.0.1 gives its ports to outgoing connections.
+pub fn own_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const HALF: u32 = u32::from_be_bytes([127, 128, 0, 0]);
+    let (process, number) = (std::process::id() % 0x8000, NEXT.fetch_add(1, Relaxed));
+    let address = Ipv4Addr::from_bits(HALF + process * 0x100 + number % 254 + 1);
+    SocketAddr::from((address, 20_000 + (number / 254) as u16))
+}
+
+/// Says what a test could not do on this machine, past the capture of the test's output: a skip must be seen.
+pub fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
 /// A port that nobody listens on at this moment, for programs that cannot choose one themselves.

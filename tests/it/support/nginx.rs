@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::client::Client;
 use super::haproxy::replace;
 use super::process::Process;
-use super::{eventually, free_port, project};
+use super::{eventually, own_address, project};
 
 /// A running nginx.
 pub struct Nginx {
@@ -25,25 +25,32 @@ impl Nginx {
 
     /// After a last edit of `nginx.conf`.
     pub fn with(agent: &str, app: SocketAddr, edit: impl Fn(String) -> String) -> Nginx {
+        Nginx::with_files(agent, app, |name, text| if name == "nginx.conf" { edit(text) } else { text })
+    }
+
+    /// After a last edit of any of the files.
+    pub fn with_files(agent: &str, app: SocketAddr, edit: impl Fn(&str, String) -> String) -> Nginx {
         let folder = tempfile::tempdir().unwrap();
-        let port = free_port();
+        let address = own_address();
         let own = folder.path().display().to_string();
         for file in fs::read_dir(project("nginx")).unwrap().map(Result::unwrap) {
             let text = fs::read_to_string(file.path()).unwrap();
-            let text = match file.file_name().to_str().unwrap() {
+            let name = file.file_name();
+            let name = name.to_str().unwrap();
+            let text = match name {
                 "nginx.conf" => {
-                    let text = replace(&text, "listen 8080", &format!("listen 127.0.0.1:{port}"));
+                    let text = replace(&text, "listen 8080", &format!("listen {address}"));
                     let text = replace(&text, "server 127.0.0.1:8000", &format!("server {app}"));
                     let text = replace(&text, "/run/nginx.pid", &format!("{own}/nginx.pid"));
                     let folders = ["/var/log/nginx", "/var/lib/nginx"];
-                    edit(folders.iter().fold(text, |text, folder| text.replace(folder, &own)))
+                    folders.iter().fold(text, |text, folder| text.replace(folder, &own))
                 }
                 "slowlane-upstream.conf" => {
                     replace(&text, "server 127.0.0.1:9001", &format!("server {agent}"))
                 }
                 _ => text,
             };
-            fs::write(folder.path().join(file.file_name()), text).unwrap();
+            fs::write(folder.path().join(name), edit(name, text)).unwrap();
         }
         // Workers run as another user where the tests run as root, and the folder is only its owner's.
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -51,11 +58,7 @@ impl Nginx {
         let mut command = Command::new("nginx");
         command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf"));
         command.arg("-e").arg("stderr").arg("-g").arg("daemon off;");
-        let mut nginx = Nginx {
-            process: Process::start(&mut command),
-            address: ([127, 0, 0, 1], port).into(),
-            _folder: folder,
-        };
+        let mut nginx = Nginx { process: Process::start(&mut command), address, _folder: folder };
         eventually("nginx listens", || {
             assert!(nginx.process.is_running(), "nginx ended:\n{}", nginx.process.log().join("\n"));
             TcpStream::connect(nginx.address).ok()

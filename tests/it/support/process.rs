@@ -1,5 +1,6 @@
 //! A child process with its log, killed when it is dropped.
 
+use std::fs::{self, DirEntry};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -16,11 +17,18 @@ pub struct Process {
 
 impl Process {
     pub fn start(command: &mut Command) -> Process {
+        Process::start_with(command, Stdio::null(), Stdio::piped())
+    }
+
+    /// With files of its own for standard input and output; only standard error is kept.
+    pub fn start_with(command: &mut Command, input: Stdio, output: Stdio) -> Process {
         let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let log = Arc::default();
-        keep(child.stdout.take().unwrap(), &log);
+        if let Some(output) = child.stdout.take() {
+            keep(output, &log);
+        }
         keep(child.stderr.take().unwrap(), &log);
         Process { name, child, log }
     }
@@ -60,6 +68,23 @@ impl Process {
         let sent =
             Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status().unwrap();
         assert!(sent.success(), "{} takes no {signal}", self.name);
+    }
+
+    /// Makes it hang: returns when the last of its threads has stopped. `CONT` lets it go on.
+    pub fn stop(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.id());
+        let is_stopped = |task: DirEntry| {
+            fs::read_to_string(task.path().join("stat"))
+                .unwrap()
+                .rsplit(") ")
+                .next()
+                .unwrap()
+                .starts_with('T')
+        };
+        eventually("every thread has stopped", || {
+            fs::read_dir(&tasks).unwrap().map(Result::unwrap).all(is_stopped).then_some(())
+        });
     }
 
     pub fn wait(&mut self) -> ExitStatus {

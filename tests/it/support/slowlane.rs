@@ -1,19 +1,20 @@
 //! slowlane itself, as an operator starts it.
 
 use std::fs;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::client;
 use super::process::Process;
+use super::{client, own_address};
 
 /// The path of the binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slowlane");
 
-/// The daemon on free ports, with a policy of its own.
+/// The daemon on addresses of its own, TCP and Unix, with a policy of its own.
 pub struct Slowlane {
     pub process: Process,
     pub spop: SocketAddr,
@@ -36,8 +37,7 @@ impl Slowlane {
             fs::write(folder.path().join("policy").join(name), text).unwrap();
         }
         fs::write(folder.path().join("slowlane.toml"), config).unwrap();
-        let any = "127.0.0.1:0".parse().unwrap();
-        Slowlane::start(folder, [any, any, any])
+        Slowlane::start(folder, [own_address(), own_address(), own_address()])
     }
 
     fn start(folder: TempDir, [spop, http, admin]: [SocketAddr; 3]) -> Slowlane {
@@ -47,10 +47,38 @@ impl Slowlane {
         for (flag, address) in [("--spop", spop), ("--http", http), ("--admin", admin)] {
             command.arg(flag).arg(address.to_string());
         }
+        for name in ["spop", "http"] {
+            let path = folder.path().join(name);
+            command.arg(format!("--{name}")).arg(format!("unix:{}", path.display()));
+        }
         let mut process = Process::start(&mut command);
-        let mut address = |marker| process.logged(marker).trim().parse().unwrap();
-        let (spop, http, admin) = (address("SPOP on "), address("HTTP check on "), address("admin on "));
+        // The last one: all are bound before any of them serves.
+        process.logged("admin on ");
         Slowlane { process, spop, http, admin, folder }
+    }
+
+    /// The path of its Unix socket for `spop` or `http`.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Puts a policy file in the place of another, as editors do.
+    pub fn replace(&self, name: &str, text: &str) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.policy().join(name)).unwrap();
+    }
+
+    /// Writes over a policy file where it stands. The text has its length, so that there is no moment between.
+    pub fn overwrite(&self, name: &str, text: &str) {
+        let mut file = fs::OpenOptions::new().write(true).open(self.policy().join(name)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), text.len() as u64);
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// What `/check` answers to these headers.
+    pub fn check(&self, query: &str, headers: &[(&str, &str)]) -> client::Response {
+        client::get(self.http, &format!("/check{query}"), headers)
     }
 
     /// Ends it as `kill -9` does, and starts it again on the same ports.

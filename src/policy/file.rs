@@ -1,0 +1,34 @@
+//! A file of a policy, as it was read.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use crate::policy::bounds::FILE_BYTES_MAX;
+
+/// Where it was looked for, and what was there.
+pub(super) struct MapFile {
+    pub(super) path: PathBuf,
+    pub(super) text: io::Result<Vec<u8>>,
+}
+
+impl MapFile {
+    pub(super) fn read(path: PathBuf, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> MapFile {
+        let text = read(&path).and_then(|text| check_size(text.len() as u64).map(|()| text));
+        MapFile { path, text }
+    }
+}
+
+/// Reads a regular file that is not too large. A pipe would make a reload wait for ever.
+pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    check_size(metadata.len())?;
+    fs::read(path)
+}
+
+fn check_size(bytes: u64) -> io::Result<()> {
+    let error = || io::Error::other(format!("more than {FILE_BYTES_MAX} bytes"));
+    if bytes > FILE_BYTES_MAX { Err(error()) } else { Ok(()) }
+}

@@ -1,0 +1,150 @@
+//! How exactly each law holds its SLO: closed-loop clients through a real HAProxy 2.6, delays held.
+//!
+//! `cargo bench --bench closed_loop [-- RUNS]`. Each client asks again as soon as it is answered, or after
+//! Retry-After when it is refused. The rate is what got through from second 5 to second 25; each figure is
+//! the median of the runs. All scenarios run at the same time, each on a website of its own.
+
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+#[path = "../../it/support/mod.rs"]
+mod support;
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slowlane::key::KeyHasher;
+use support::backend::Backend;
+use support::client::{self, Client};
+use support::haproxy::{Delivery, Haproxy, Version};
+use support::slowlane::Slowlane;
+
+const RATE: f64 = 50.0;
+const FROM: Duration = Duration::from_secs(5);
+const UNTIL: Duration = Duration::from_secs(25);
+
+/// The number of an SLO with burst 100 and rate 50/s, what is said of it, and its closed-loop clients.
+const SCENARIOS: [(u16, &str, usize); 6] = [
+    (2001, "pace", 1),
+    (2002, "pace", 10),
+    (2003, "pace", 50),
+    (2004, "pace max_delay=10s", 200),
+    (2005, "adaptive", 1),
+    (2006, "adaptive", 10),
+];
+
+/// One answer, as its client saw it.
+struct Answer {
+    at: Duration,
+    took: Duration,
+    refused: bool,
+}
+
+/// The figures of one scenario in one run.
+struct Figures {
+    error: f64,
+    refused: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    clients: f64,
+}
+
+fn main() {
+    let runs = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(3);
+    let mut figures: Vec<Vec<Figures>> = SCENARIOS.iter().map(|_| Vec::new()).collect();
+    for run in 1..=runs {
+        eprintln!("run {run} of {runs}: {} s", UNTIL.as_secs());
+        for (scenario, measured) in figures.iter_mut().zip(measure()) {
+            scenario.push(measured);
+        }
+    }
+    println!("law                  clients     error   refused   delay p50   delay p99   gpt0/1000");
+    for ((_, law, clients), runs) in SCENARIOS.iter().zip(&figures) {
+        let median = |figure: fn(&Figures) -> f64| {
+            let mut values: Vec<f64> = runs.iter().map(figure).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        println!(
+            "{law:<20} {clients:>7} {:>+8.2} % {:>7.1} % {:>8.0} ms {:>8.0} ms {:>11.2}",
+            median(|figures| figures.error),
+            median(|figures| figures.refused),
+            median(|figures| figures.p50_ms),
+            median(|figures| figures.p99_ms),
+            median(|figures| figures.clients),
+        );
+    }
+}
+
+/// One run of all scenarios.
+fn measure() -> Vec<Figures> {
+    let slo_map: String =
+        SCENARIOS.iter().map(|(id, law, _)| format!("{id} burst=100 rate=50/s law={law}\n")).collect();
+    let website_map: String = SCENARIOS.iter().map(|(id, ..)| format!("{id}.example {id}\n")).collect();
+    let slo_map = format!("0 burst=10000 rate=5000/s\n{slo_map}");
+    let slowlane = Slowlane::with_policy(&[("slo.map", &slo_map), ("website.map", &website_map)]);
+    let app = Backend::start();
+    let agent = slowlane.spop.to_string();
+    let mut haproxy = Haproxy::shipped(Version::V2_6, Delivery::Hold, &agent, app.address).unwrap();
+    haproxy.wait_for_agent("UP");
+
+    let start = Instant::now();
+    let scenarios = SCENARIOS.map(|(id, _, clients)| {
+        let ask = |_| {
+            let address = haproxy.address;
+            thread::spawn(move || closed_loop(address, &format!("{id}.example"), start))
+        };
+        (0..clients).map(ask).collect::<Vec<_>>()
+    });
+    // The estimate is read while the clients are still there.
+    thread::sleep((start + UNTIL).saturating_duration_since(Instant::now()));
+    let estimates = SCENARIOS.map(|(id, ..)| gpt0(slowlane.admin, &format!("{id}.example")) / 1_000.0);
+    let answers = scenarios.map(|clients| {
+        clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("no client met an error"))
+            .collect::<Vec<_>>()
+    });
+    answers.iter().zip(estimates).map(|(answers, clients)| figures(answers, clients)).collect()
+}
+
+fn closed_loop(address: SocketAddr, host: &str, start: Instant) -> Vec<Answer> {
+    let mut client = Client::connect(address);
+    let mut answers = Vec::new();
+    while start.elapsed() < UNTIL {
+        let response = client.request("GET", "/", &[("Host", host)], "");
+        let refused = response.status == 429;
+        assert!(refused || response.status == 200, "status {}", response.status);
+        answers.push(Answer { at: start.elapsed(), took: response.took, refused });
+        if refused {
+            let seconds = response.header("retry-after").and_then(|seconds| seconds.parse().ok());
+            thread::sleep(Duration::from_secs(seconds.expect("a 429 says when to come back")));
+        }
+    }
+    answers
+}
+
+/// The column of the table, as an operator reads it.
+fn gpt0(admin: SocketAddr, website: &str) -> f64 {
+    let key = KeyHasher::new(2).part(website.as_bytes()).finish();
+    let row = client::get(admin, &format!("/api/table/{key}"), &[]);
+    let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
+    gpt0.expect("the table has the entry").parse().unwrap()
+}
+
+fn figures(answers: &[Answer], clients: f64) -> Figures {
+    let refused = answers.iter().filter(|answer| answer.refused).count();
+    let steady = |answer: &&Answer| !answer.refused && answer.at >= FROM && answer.at < UNTIL;
+    let mut delays: Vec<f64> =
+        answers.iter().filter(steady).map(|answer| answer.took.as_secs_f64() * 1_000.0).collect();
+    delays.sort_by(f64::total_cmp);
+    let rate = delays.len() as f64 / (UNTIL - FROM).as_secs_f64();
+    let percentile = |percent: usize| delays[delays.len() * percent / 100];
+    Figures {
+        error: (rate / RATE - 1.0) * 100.0,
+        refused: refused as f64 / answers.len() as f64 * 100.0,
+        p50_ms: percentile(50),
+        p99_ms: percentile(99),
+        clients,
+    }
+}

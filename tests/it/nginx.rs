@@ -1,0 +1,291 @@
+//! Through a real nginx, with the configuration files that slowlane ships, and over HTTP as other proxies ask.
+
+use std::time::{Duration, Instant};
+
+use crate::support::backend::Backend;
+use crate::support::client::{Client, Response};
+use crate::support::eventually;
+use crate::support::haproxy::replace;
+use crate::support::load::Load;
+use crate::support::nginx::Nginx;
+use crate::support::slowlane::Slowlane;
+use crate::support::spop::Line;
+
+/// One SLO per website. `slow`: two at once, then one per half a second. `queue`: one at once, then 100/s. `rare`: one per ten
+/// seconds.
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 burst=10000 rate=5000/s\n2001 burst=2 rate=2/s\n2002 burst=1 rate=1/m max_delay=1s\n\
+         2003 burst=1 rate=100/s max_delay=30s\n2004 burst=1 rate=6/m max_delay=60s\n2005 burst=1 rate=40/s\n",
+    ),
+    (
+        "website.map",
+        "slow.example 2001\ndenied.example 2002\nqueue.example 2003\nrare.example 2004\nbusy.example 2005\n",
+    ),
+];
+
+/// An application, slowlane and nginx between them.
+struct Scene {
+    app: Backend,
+    slowlane: Slowlane,
+    nginx: Nginx,
+}
+
+impl Scene {
+    fn shipped() -> Scene {
+        Scene::with(|config| config)
+    }
+
+    fn with(edit: impl Fn(String) -> String) -> Scene {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let nginx = Nginx::with(&slowlane.http.to_string(), app.address, edit);
+        Scene { app, slowlane, nginx }
+    }
+
+    fn get(&self, host: &str, path: &str) -> Response {
+        self.nginx.client().request("GET", path, &[("Host", host)], "")
+    }
+
+    fn verdicts(&self, labels: &str) -> f64 {
+        self.slowlane.metric("slowlane_verdicts_total", labels)
+    }
+
+    fn wait_for(&self, metric: &str, number: f64) {
+        eventually(metric, || (self.slowlane.metric(metric, "") >= number).then_some(()));
+    }
+
+    /// The delay that the next request for a website gets. Asking takes a slot.
+    fn next_delay(&self, website: &str) -> Duration {
+        let answer = self.slowlane.check("?hold=off", &[("X-Slowlane-Website", website)]);
+        assert_eq!(answer.status, 204);
+        let delay = answer.header("x-slowlane-delay").map_or(0, |delay| delay.parse().unwrap());
+        Duration::from_millis(delay)
+    }
+
+    /// So many clients at once ask for a website.
+    fn crowd(&self, clients: usize, website: &str) -> Vec<(Client, Instant)> {
+        let ask = |_| {
+            let mut client = self.nginx.client();
+            let at = Instant::now();
+            client.send("GET", "/", &[("Host", website)], "").unwrap();
+            (client, at)
+        };
+        (0..clients).map(ask).collect()
+    }
+
+    /// So many requests take their slots without a proxy; who comes next waits for them all.
+    fn queue(&self, website: &str, requests: u64) {
+        let mut line = Line::greeted(self.slowlane.spop);
+        for number in 1..=requests {
+            line.ask(number, "192.0.2.1", website);
+        }
+    }
+}
+
+#[test]
+fn requests_pass_wait_and_are_denied() {
+    let scene = Scene::shipped();
+    let mut client = scene.nginx.client();
+    let mut get = |host: &str| client.request("GET", "/", &[("Host", host)], "");
+
+    assert_eq!(get("free.example").body, "ok\n");
+    assert_eq!(scene.verdicts("slo=\"0\",verdict=\"pass\""), 1.0);
+
+    // Two at once and then 2/s: the fourth leaves a second after the first came, whatever the machine does.
+    let started = Instant::now();
+    for host in ["slow.example", "SLOW.example:8080", "slow.example", "slow.example"] {
+        assert_eq!(get(host).status, 200);
+    }
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(scene.verdicts("slo=\"2001\",verdict=\"delay\"") >= 1.0);
+
+    assert_eq!(get("denied.example").status, 200);
+    let denied = get("denied.example");
+    assert_eq!(denied.status, 429);
+    let retry_after_s: u32 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((30..=59).contains(&retry_after_s), "{retry_after_s}");
+    assert_eq!(scene.app.count(), 6, "the application did not see it");
+}
+
+#[test]
+fn what_the_application_answers_comes_through_unchanged() {
+    let scene = Scene::shipped();
+    for status in [403, 401, 404, 429, 500, 503] {
+        let response = scene.get("free.example", &format!("/status/{status}"));
+        assert_eq!((response.status, response.body.as_str()), (status, "ok\n"));
+        assert_eq!(response.header("retry-after"), None);
+    }
+    let body = "x".repeat(100_000);
+    for method in ["POST", "PUT"] {
+        let path = format!("/{method}");
+        let response = scene.nginx.client().request(method, &path, &[("Host", "free.example")], &body);
+        assert_eq!(response.status, 200);
+        let seen = scene.app.saw(&path);
+        assert_eq!((seen.method.as_str(), seen.body_bytes), (method, 100_000));
+    }
+    assert_eq!(scene.nginx.client().request("HEAD", "/", &[], "").body, "");
+}
+
+#[test]
+fn an_upload_waits_before_its_body_is_sent_on() {
+    let scene = Scene::shipped();
+    let body = "x".repeat(100_000);
+    let started = Instant::now();
+    scene.queue("queue.example", 50);
+    let response = scene.nginx.client().request("POST", "/upload", &[("Host", "queue.example")], &body);
+    assert_eq!(response.status, 200);
+    // A hundred a second after the first: the fifty-first goes on after half a second.
+    let seen = scene.app.saw("/upload");
+    assert!(seen.at - started >= Duration::from_millis(490), "{:?}", seen.at - started);
+    assert_eq!(seen.body_bytes, 100_000);
+}
+
+#[test]
+fn a_dead_agent_lets_everything_pass_and_a_restarted_one_decides_again() {
+    let mut scene = Scene::shipped();
+    let load = Load::start(4, scene.nginx.address, &["free.example", "busy.example"]);
+    load.wait_for(20);
+    scene.slowlane.kill();
+    load.wait_for(40);
+    assert_eq!(scene.get("denied.example", "/").status, 200);
+    assert_eq!(scene.get("denied.example", "/").status, 200, "nobody is there to deny it");
+    scene.slowlane = scene.slowlane.restarted();
+    load.wait_for(20);
+    eventually("verdicts come back", || (scene.get("denied.example", "/").status == 429).then_some(()));
+    load.end_well();
+}
+
+#[test]
+fn a_terminated_agent_answers_everything_first() {
+    let mut scene = Scene::shipped();
+    let load = Load::start(4, scene.nginx.address, &["free.example", "busy.example"]);
+    let started = Instant::now();
+    scene.queue("queue.example", 500);
+    let crowd = scene.crowd(50, "queue.example");
+    scene.wait_for("slowlane_holds", 50.0);
+    scene.slowlane.process.signal("TERM");
+    for (mut client, at) in crowd {
+        assert_eq!(client.receive("GET", at).unwrap().status, 200);
+    }
+    // The fiftieth would have waited for five and a half seconds.
+    assert!(started.elapsed() < Duration::from_millis(5_400), "{:?}", started.elapsed());
+    assert!(scene.slowlane.process.wait().success());
+    load.wait_for(20);
+    load.end_well();
+}
+
+#[test]
+fn a_client_that_leaves_while_held_gives_its_slot_back() {
+    let scene = Scene::shipped();
+    assert_eq!(scene.get("rare.example", "/").status, 200);
+    let mut leaving = scene.crowd(1, "rare.example");
+    scene.wait_for("slowlane_holds", 1.0);
+    leaving.clear();
+    scene.wait_for("slowlane_holds_abandoned_total", 1.0);
+    assert_eq!(scene.slowlane.metric("slowlane_holds", ""), 0.0);
+    // The second slot is ten seconds after the first, the third would be twenty.
+    let delay = scene.next_delay("rare.example");
+    assert!(delay <= Duration::from_secs(10), "{delay:?}");
+    assert!(scene.next_delay("rare.example") > Duration::from_secs(10));
+    assert_eq!(scene.app.count(), 1, "who has left is not served");
+}
+
+/// Locations that send a request on to another one, where nginx asks again.
+const REDIRECTS: &str = "
+        location /files/ { root /nonexistent; try_files $uri /elsewhere; }
+        location /errors/ { root /nonexistent; error_page 404 = /elsewhere; }
+        location = /index/ { alias /usr/; index missing /elsewhere; }
+        location / {";
+
+#[test]
+fn a_request_that_nginx_redirects_within_counts_once() {
+    let verdicts_for_each = |edit: &dyn Fn(String) -> String| {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let edit = |name: &str, text: String| match name {
+            "nginx.conf" => replace(&text, "\n        location / {", REDIRECTS),
+            "slowlane.conf" => edit(text),
+            _ => text,
+        };
+        let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, edit);
+        ["/files/a", "/errors/a", "/index/"].map(|path| {
+            let before = slowlane.metric("slowlane_verdicts_total", "");
+            let response = nginx.client().request("GET", path, &[("Host", "free.example")], "");
+            assert_eq!((response.status, response.body.as_str()), (200, "ok\n"), "{path}");
+            slowlane.metric("slowlane_verdicts_total", "") - before
+        })
+    };
+    assert_eq!(verdicts_for_each(&|text| text), [1.0, 1.0, 1.0]);
+    // nginx did ask twice: what is told apart by no id counts twice.
+    let id = "proxy_set_header X-Request-Id       $request_id;";
+    assert_eq!(verdicts_for_each(&|text| replace(&text, id, "")), [2.0, 2.0, 2.0]);
+}
+
+#[test]
+fn the_connection_to_the_agent_is_kept() {
+    let scene = Scene::shipped();
+    let mut client = scene.nginx.client();
+    for _ in 0..100 {
+        assert_eq!(client.request("GET", "/", &[("Host", "free.example")], "").status, 200);
+    }
+    for _ in 0..20 {
+        client.request("GET", "/", &[("Host", "denied.example")], "");
+    }
+    assert_eq!(scene.verdicts(""), 120.0);
+    // A client stays with one worker, which asks one question at a time for it.
+    let connections = scene.slowlane.metric("slowlane_connections_accepted_total", "http");
+    assert!(connections <= 3.0, "{connections} connections for 120 questions");
+}
+
+#[test]
+fn two_hundred_wait_at_once_and_each_gets_its_turn() {
+    let scene = Scene::shipped();
+    let started = Instant::now();
+    scene.queue("queue.example", 200);
+    let crowd = scene.crowd(200, "queue.example");
+    scene.wait_for("slowlane_holds", 150.0);
+    for (mut client, at) in crowd {
+        assert_eq!(client.receive("GET", at).unwrap().status, 200);
+    }
+    // A hundred a second, and no slot twice: all four hundred are through after four seconds.
+    let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
+    assert!(last - started >= Duration::from_millis(3_990), "{:?}", last - started);
+}
+
+#[test]
+fn nginx_asks_over_a_unix_socket_as_well() {
+    let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+    let agent = format!("unix:{}", slowlane.socket("http").display());
+    // The socket is open to its owner and group, and workers started by root would be somebody else.
+    let edit = |config: String| replace(&config, "# user www-data;", "user root root;");
+    let nginx = Nginx::with(&agent, app.address, edit);
+    let get = |host| nginx.client().request("GET", "/", &[("Host", host)], "").status;
+    assert_eq!((get("denied.example"), get("denied.example")), (200, 429));
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"2002\""), 2.0);
+}
+
+#[test]
+fn any_proxy_may_ask_over_http() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let check = |query: &str, website: &str| slowlane.check(query, &[("X-Slowlane-Website", website)]);
+
+    let pass = check("", "denied.example");
+    assert_eq!((pass.status, pass.header("x-slowlane-verdict")), (204, Some("pass")));
+    assert_eq!((pass.header("x-slowlane-slo"), pass.header("retry-after")), (Some("2002"), None));
+    for (query, status) in [("", 403), ("?deny=429", 429), ("?hold=off&deny=429", 429), ("?hold=off", 403)] {
+        let deny = check(query, "denied.example");
+        assert_eq!((deny.status, deny.header("x-slowlane-verdict")), (status, Some("deny")), "{query}");
+        assert!(deny.header("retry-after").unwrap().parse::<u32>().unwrap() > 30);
+        assert_eq!((deny.body.as_str(), deny.header("content-length")), ("", Some("0")));
+    }
+
+    assert_eq!(check("?hold=off", "rare.example").header("x-slowlane-delay"), None);
+    let delay = check("?hold=off", "rare.example");
+    assert_eq!((delay.status, delay.header("x-slowlane-verdict")), (204, Some("delay")));
+    let delay_ms: u32 = delay.header("x-slowlane-delay").unwrap().parse().unwrap();
+    assert!((1..=10_000).contains(&delay_ms), "{delay_ms}");
+
+    let unknown = crate::support::client::get(slowlane.http, "/elsewhere", &[]);
+    assert_eq!(unknown.status, 404);
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 7.0, "which is no question");
+}
