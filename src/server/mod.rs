@@ -74,19 +74,15 @@ struct Accept {
 }
 
 impl Accept {
-    /// A place is taken before a connection is: past the maximum they wait in the system's queue, where
-    /// they cost nothing here, and the proxy's own timeout lets its requests pass.
+    /// A connection that finds no place waits here, unread, and those behind it in the system's queue, until
+    /// the proxy's own timeout lets its requests pass. Were a place taken before there is a connection for it,
+    /// every idle listener would keep one from the others.
     async fn run<S, F>(self, mut shutdown: Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F,
         F: Future<Output = ()> + Send + 'static,
     {
         loop {
-            let place = self.places.clone().acquire_owned();
-            let place = tokio::select! {
-                place = place => place.expect("the semaphore is never closed"),
-                () = shutdown.begun() => return,
-            };
             let stream = tokio::select! {
                 stream = self.listener.accept() => stream,
                 () = shutdown.begun() => return,
@@ -97,6 +93,11 @@ impl Accept {
                     self.accept_failed(&error).await;
                     continue;
                 }
+            };
+            let place = self.places.clone().acquire_owned();
+            let place = tokio::select! {
+                place = place => place.expect("the semaphore is never closed"),
+                () = shutdown.begun() => return,
             };
             self.metrics.accepted.inc();
             let open = Open::new(&self.metrics);
