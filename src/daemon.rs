@@ -14,7 +14,6 @@ use crate::config::{Config, Listen};
 use crate::policy::Policy;
 use crate::reload::{self, Reload};
 use crate::server::admin;
-use crate::server::holds::Holds;
 use crate::server::http::Check;
 use crate::server::shutdown::{self, Shutdown};
 use crate::server::socket::{Handed, Listener};
@@ -22,7 +21,6 @@ use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
-use crate::time::Clock;
 
 /// How long the end may take: answers in flight are written at once, and proxies close when told to.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -38,8 +36,8 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let metrics = Arc::new(Metrics::new());
     let (throttle, reload) = throttle(&config, &metrics)?;
-    let holds = Holds::new(config.hold, metrics.holds.clone(), metrics.holds_refused.clone());
-    let agent = Arc::new(Agent { throttle, clock: Clock::start(), holds, metrics: metrics.clone() });
+    let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone()));
+    warn_of_limits(&config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
     let mut handed = Handed::from_systemd();
@@ -54,6 +52,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     http.open(&agent, &shutdown, move |stream, agent, shutdown| check.clone().serve(stream, agent, shutdown));
     admin.open(&agent, &shutdown, admin::serve);
     watchdog(&shutdown);
+    watch_table(agent.clone(), &shutdown);
     drop(shutdown);
 
     tell_systemd(&[NotifyState::Ready]);
@@ -144,6 +143,39 @@ fn watchdog(shutdown: &Shutdown) {
                 _ = beat.tick() => tell_systemd(&[NotifyState::Watchdog]),
                 () = shutdown.begun() => return,
             }
+        }
+    });
+}
+
+/// A held answer occupies a connection of nginx or of HAProxy up to 3.0. Where holds use up all of them, the
+/// requests of others wait as well, and `when_full` never speaks.
+fn warn_of_limits(config: &Config) {
+    for listen in [&config.spop.listen, &config.http.listen] {
+        if !listen.addresses.is_empty() && config.hold.holds_max >= listen.connections_max {
+            tracing::warn!("[hold] max should be well below connections_max of {}", listen.name);
+        }
+    }
+}
+
+/// Says once a second that the table gives up entries that are still in use, while it does.
+fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let mut shutdown = shutdown.clone();
+    tokio::spawn(async move {
+        let mut look = interval(Duration::from_secs(1));
+        let mut before = 0;
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                () = shutdown.begun() => return,
+            }
+            let evictions = agent.throttle.usage().evictions;
+            if evictions > before {
+                tracing::warn!(
+                    "the table is full: {} entries given up; raise [table] size",
+                    evictions - before
+                );
+            }
+            before = evictions;
         }
     });
 }

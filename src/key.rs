@@ -49,8 +49,9 @@ impl fmt::Debug for Key {
 /// Gathers the parts of a key.
 ///
 /// What is hashed, with seed 0: the type as one ASCII digit, then each part as its length (4 bytes,
-/// little-endian) and its bytes. The lengths keep `ab` + `c` apart from `a` + `bc`: where clients choose
-/// a field, none can build another's key.
+/// little-endian) and its bytes. The lengths keep `ab` + `c` apart from `a` + `bc`: no client gets another's
+/// key by moving a letter from one field to the next. (XXH64 is no defence against one who can compute
+/// collisions; nor is a stick table's.)
 ///
 /// ```
 /// use slowlane::key::KeyHasher;

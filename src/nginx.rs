@@ -44,9 +44,9 @@ impl Manner {
     }
 }
 
-/// What proxies that cannot name headers send of themselves, by the field that it is.
-const FORWARDED: [(&str, &str); 3] =
-    [("source", "x-forwarded-for"), ("website", "x-forwarded-host"), ("method", "x-forwarded-method")];
+const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_HOST: &str = "x-forwarded-host";
+const FORWARDED_METHOD: &str = "x-forwarded-method";
 
 /// The request that the headers describe: `X-Slowlane-Api-Key: k` is the field `api_key`.
 ///
@@ -54,28 +54,37 @@ const FORWARDED: [(&str, &str); 3] =
 /// values are text; the policy knows which of them are addresses.
 ///
 /// Where a refusal is 429, not nginx asks but Traefik or Caddy, and what they say in `X-Forwarded-For`, `-Host`
-/// and `-Method` fills the fields `source`, `website` and `method` that no header of ours names.
-pub fn request(headers: &HeaderMap, manner: Manner) -> Request<'_> {
+/// and `-Method` fills the fields `source`, `website` and `method` that no header of ours names; `host` is what
+/// [`forwarded_host`] makes of the second.
+pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
     let mut request = named(headers);
     if manner.deny == StatusCode::TOO_MANY_REQUESTS {
-        for (field, header) in FORWARDED {
-            if let (None, Some(value)) = (request.get(field.as_bytes()), headers.get(header)) {
-                request.push(field.as_bytes(), forwarded(field, value.as_bytes()));
+        let method = headers.get(FORWARDED_METHOD).map(HeaderValue::as_bytes);
+        let forwarded =
+            [("source", forwarded_source(headers)), ("website", host.map(str::as_bytes)), ("method", method)];
+        for (field, value) in forwarded {
+            if let (None, Some(value)) = (request.get(field.as_bytes()), value) {
+                request.push(field.as_bytes(), Value::Text(value));
             }
         }
     }
     request
 }
 
-/// Of several addresses the last: it was added by the proxy that asks, the others by whoever came before. Of
-/// a host the name without its port.
-fn forwarded<'a>(field: &str, bytes: &'a [u8]) -> Value<'a> {
-    let part = match field {
-        "source" => bytes.rsplit(|&byte| byte == b',').next(),
-        "website" => bytes.split(|&byte| byte == b':').next(),
-        _ => Some(bytes),
-    };
-    Value::Text(part.unwrap_or_default().trim_ascii())
+/// The last address of the last header: the proxy that asks has added it; the others come from whoever came
+/// before.
+fn forwarded_source(headers: &HeaderMap) -> Option<&[u8]> {
+    let last = headers.get_all(FORWARDED_FOR).iter().next_back()?.as_bytes();
+    last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
+}
+
+/// The website as nginx would write it: in lower case, without port and without a dot at its end. Otherwise
+/// a client could choose a spelling that no map has.
+pub fn forwarded_host(headers: &HeaderMap, manner: Manner) -> Option<String> {
+    let asked = manner.deny == StatusCode::TOO_MANY_REQUESTS;
+    let host = headers.get(FORWARDED_HOST).filter(|_| asked)?.to_str().ok()?;
+    let name = host.split(':').next()?;
+    Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
 }
 
 fn named(headers: &HeaderMap) -> Request<'_> {
@@ -142,7 +151,7 @@ mod tests {
             ("x-forwarded-method", "POST"),
             ("cookie", "a=b"),
         ]);
-        let request = request(&headers, Manner::of(None));
+        let request = request(&headers, Manner::of(None), None);
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
@@ -154,14 +163,24 @@ mod tests {
     fn a_proxy_that_names_no_fields_is_understood() {
         let headers = headers(&[
             ("x-forwarded-for", "203.0.113.9, 2001:db8::1"),
-            ("x-forwarded-host", "shop.example:8443"),
+            ("x-forwarded-host", "Shop.Example.:8443"),
             ("x-forwarded-method", "PUT"),
             ("x-slowlane-method", "GET"),
         ]);
-        let request = request(&headers, Manner::of(Some("deny=429")));
+        let manner = Manner::of(Some("deny=429"));
+        let host = forwarded_host(&headers, manner);
+        let request = request(&headers, manner, host.as_deref());
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "what was named wins");
+    }
+
+    #[test]
+    fn of_two_lists_of_addresses_the_proxys_own_counts() {
+        let mut headers = headers(&[("x-forwarded-for", "6.6.6.6")]);
+        headers.append("x-forwarded-for", HeaderValue::from_static("7.7.7.7, 192.0.2.1"));
+        let request = request(&headers, Manner::of(Some("deny=429")), None);
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
     }
 
     #[test]

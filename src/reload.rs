@@ -22,6 +22,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// A directory that never gets quiet is read after so many waits all the same.
 const SETTLES_MAX: u32 = 20;
 
+/// A policy that is edited each time while it is read is read no more often than this before it counts.
+const READINGS_MAX: u32 = 5;
+
 /// The files are looked at this often even if nobody tells of an edit: network file systems never do.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -48,7 +51,8 @@ impl Source {
     pub fn fingerprint(&self) -> Fingerprint {
         let look = |path: PathBuf| {
             let found = fs::metadata(path).ok()?;
-            Some([found.dev(), found.ino(), found.size(), found.mtime() as u64, found.mtime_nsec() as u64])
+            // Not the time of modification: who mends only a file's permissions does not change that.
+            Some([found.dev(), found.ino(), found.size(), found.ctime() as u64, found.ctime_nsec() as u64])
         };
         Fingerprint(self.layout.files(&self.dir).into_iter().map(look).collect())
     }
@@ -81,7 +85,7 @@ fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Device, inode, size and time of every file, or none where there is no file.
+/// Device, inode, size and time of change of every file, or none where there is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(Vec<Option<[u64; 5]>>);
 
@@ -130,15 +134,9 @@ impl Reloader {
         let mut wake = settle(Wake::Edit, wakes);
         loop {
             watch.look_at(self.source.watched());
-            let found = self.source.fingerprint();
-            if wake == Wake::Ask || found != seen {
-                let read = self.source.read();
-                if self.source.fingerprint() != found {
-                    // Edited while it was read: half of it may be the old one.
-                    wake = settle(wake, wakes);
-                    continue;
-                }
-                seen = found;
+            if wake == Wake::Ask || self.source.fingerprint() != seen {
+                let read;
+                (seen, read) = self.read_whole(wakes);
                 self.put_in_force(read);
             }
             wake = match wakes.recv_timeout(LOOK) {
@@ -147,6 +145,23 @@ impl Reloader {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
         }
+    }
+
+    /// Reads until nothing is edited meanwhile: half of what was read may be the old one. Where there is no
+    /// end to edits, the last reading counts.
+    fn read_whole(&self, wakes: &Receiver<Wake>) -> (Fingerprint, Result<Policy, Problems>) {
+        let mut found = self.source.fingerprint();
+        let mut read = self.source.read();
+        for _ in 1..READINGS_MAX {
+            let after = self.source.fingerprint();
+            if after == found {
+                break;
+            }
+            settle(Wake::Edit, wakes);
+            found = self.source.fingerprint();
+            read = self.source.read();
+        }
+        (found, read)
     }
 
     fn put_in_force(&self, read: Result<Policy, Problems>) {

@@ -55,10 +55,6 @@ impl Throttle {
         self.policy.swap(Arc::new(policy))
     }
 
-    pub fn policy(&self) -> Arc<Policy> {
-        self.policy.load_full()
-    }
-
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -38,7 +38,7 @@ enum Command {
     ///
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
     #[command(after_help = RUN_EXAMPLES)]
-    Run(Place),
+    Run(RunArguments),
     /// Read the config and the policy, print every mistake with its file and line, and exit.
     ///
     /// Exit code 0: slowlane would serve this. 1: it would not.
@@ -69,7 +69,7 @@ struct Files {
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct RunArguments {
     #[command(flatten)]
     files: Files,
     /// Where HAProxy connects; may be given more than once [default: 127.0.0.1:9000]
@@ -86,7 +86,7 @@ struct Place {
 /// Runs the command that was typed. What goes wrong is told on standard error.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Run(place) => config(place).and_then(run::run),
+        Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
     };
     match result {
@@ -100,13 +100,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn config(place: Place) -> anyhow::Result<Config> {
-    let Place { files: Files { config, policy }, spop, http, admin } = place;
+fn config(typed: RunArguments) -> anyhow::Result<Config> {
+    let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
     Ok(Config::load(config.as_deref(), Flags { policy, spop, http, admin })?)
 }
 
-impl From<Files> for Place {
-    fn from(files: Files) -> Place {
-        Place { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
+impl From<Files> for RunArguments {
+    fn from(files: Files) -> RunArguments {
+        RunArguments { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
     }
 }

@@ -94,7 +94,7 @@ pub(super) struct Hold {
 
 impl Default for Hold {
     fn default() -> Hold {
-        Hold { max: 100_000, longest: Duration::from_secs(60), when_full: WhenFull::Pass }
+        Hold { max: 10_000, longest: Duration::from_secs(60), when_full: WhenFull::Pass }
     }
 }
 
@@ -103,7 +103,7 @@ impl Default for Hold {
 pub(super) struct Table {
     #[serde(deserialize_with = "size")]
     pub(super) size: u32,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "expire")]
     pub(super) expire: Duration,
 }
 
@@ -212,6 +212,14 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     }
 }
 
+/// As HAProxy's: rates are told by a clock of 32 bits in milliseconds, which knows past from future for 24 days.
+fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let expire = duration(deserializer)?;
+    if expire > EXPIRE_MAX { Err(D::Error::custom("expected at most 24d")) } else { Ok(expire) }
+}
+
+const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
+
 fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
     let name = String::deserialize(deserializer)?;
     let names = Method::ALL.map(Method::name).join(", ");
@@ -227,7 +235,7 @@ fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D:
     Ok(within(deserializer, 256, 16 << 20)? as u32)
 }
 
-/// Row numbers are 32 bits; 64 bytes each, a hundred million are 6.4 GB.
+/// Row numbers are 32 bits; at some 84 bytes each, a hundred million are 8.4 GB.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 100_000_000)? as u32)
 }

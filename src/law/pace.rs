@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! slot  = 1 / rate                            the time that one request takes up
-//! start = max(full_at, now - burst * slot)    a bucket holds no more than its burst
+//! start = max(full_at, now - burst * slot)    a bucket holds no more than its burst, and owes no more than
+//!                                             max_delay, whatever an SLO before this one let it owe
 //! delay = start + slot - now                  pass if it is not positive
 //! delay > max_delay: deny, full_at stays;     else full_at = start + slot
 //! ```
@@ -60,6 +61,7 @@ impl Pace {
         entry.gpc0_rate.add(1, now.ticks_ms());
 
         let now_ns = now.as_nanos();
+        entry.state = entry.state.min(now_ns.saturating_add(self.max_delay_ns));
         let start = entry.state.max(now_ns.saturating_sub(self.burst_ns));
         let full_at = start.saturating_add(self.slot_ns);
         let delay_ns = full_at.saturating_sub(now_ns);

@@ -1,5 +1,6 @@
 //! `end` and `dom`: keys that are tried one after the other, in the order of the file.
 
+use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
 use crate::policy::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
@@ -15,8 +16,12 @@ impl List {
         List { patterns: Vec::new(), fits }
     }
 
-    pub(super) fn insert(&mut self, pattern: Pattern) {
+    pub(super) fn insert(&mut self, pattern: Pattern) -> Result<(), Fault> {
+        if self.patterns.len() == LIST_LINES_MAX {
+            return Err(Fault::TooManyLines(LIST_LINES_MAX));
+        }
         self.patterns.push(pattern);
+        Ok(())
     }
 
     pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
@@ -30,6 +35,9 @@ pub(super) fn is_end(key: &[u8], value: &[u8]) -> bool {
 
 /// Whether `key` is in `value` from one delimiter, or end, to another.
 pub(super) fn is_words(key: &[u8], value: &[u8]) -> bool {
+    if value.len() > SEARCHED_BYTES_MAX {
+        return false;
+    }
     let is_border = |byte: Option<&u8>| byte.is_none_or(|&byte| is_delimiter(byte));
     let starts = 0..(value.len() + 1).saturating_sub(key.len());
     let mut starts = starts.filter(|&start| start == 0 || is_delimiter(value[start - 1]));
@@ -55,6 +63,17 @@ mod tests {
 
     use super::*;
     use crate::policy::pattern::Answer;
+
+    #[test]
+    fn what_grows_with_its_client_has_a_most() {
+        let long = ["shop.example", &"x".repeat(SEARCHED_BYTES_MAX)].join("/");
+        assert!(!dom("shop.example", &long) && dom("shop.example", &long[..SEARCHED_BYTES_MAX]));
+        let mut list = List::new(is_end);
+        for _ in 0..LIST_LINES_MAX {
+            list.insert(Pattern::new(0, b"key", Answer::NEXT)).unwrap();
+        }
+        assert!(list.insert(Pattern::new(0, b"key", Answer::NEXT)).is_err());
+    }
 
     fn dom(key: &str, value: &str) -> bool {
         let words = words(Pattern::new(0, key.as_bytes(), Answer::NEXT), key.as_bytes()).unwrap();
@@ -85,8 +104,8 @@ mod tests {
     fn the_first_line_wins() {
         let text = b"example.shop.example";
         let mut list = List::new(is_end);
-        list.insert(Pattern::new(0, &text[..7], Answer::slo(1)));
-        list.insert(Pattern::new(8, &text[8..], Answer::slo(2)));
+        list.insert(Pattern::new(0, &text[..7], Answer::slo(1))).unwrap();
+        list.insert(Pattern::new(8, &text[8..], Answer::slo(2))).unwrap();
         assert_eq!(list.find(b"www.shop.example", text).unwrap().answer, Answer::slo(1));
         assert_eq!(list.find(b"examples", text), None);
     }

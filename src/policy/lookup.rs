@@ -108,8 +108,8 @@ impl Keys {
             Keys::Networks(networks) => networks.insert(pattern, text)?,
             Keys::Texts(Texts::Str(exact)) => exact.insert(pattern, text),
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.insert(pattern),
-            Keys::Texts(Texts::End(list)) => list.insert(pattern),
-            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?),
+            Keys::Texts(Texts::End(list)) => list.insert(pattern)?,
+            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?)?,
             Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text)?,
         }
         Ok(())

@@ -30,7 +30,9 @@ mod slo;
 use std::io;
 use std::path::Path;
 
-pub use bounds::{DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX};
+pub use bounds::{
+    BURST_YEARS_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCHED_BYTES_MAX,
+};
 use fields::{Fields, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
@@ -274,6 +276,16 @@ mod tests {
         for (without, expected) in [5001, 4001, 3001, 2001, 1001, 0].into_iter().enumerate() {
             assert_eq!(slo_of(&policy(&maps[without..]), &all), expected);
         }
+    }
+
+    #[test]
+    fn a_burst_that_would_never_come_back_is_refused() {
+        let slo_map = |line: &str| problems(&[("slo.map", line)]);
+        assert_eq!(slo_map("0 burst=3660 rate=1/d"), [""; 0]);
+        let problem =
+            "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to come back: expected less";
+        assert_eq!(slo_map("0 burst=3661 rate=1/d"), [problem]);
+        assert_eq!(slo_map("0 burst=4294967295 rate=1000000/s"), [""; 0]);
     }
 
     #[test]

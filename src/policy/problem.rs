@@ -6,9 +6,9 @@ use std::{fmt, io};
 use thiserror::Error;
 
 use crate::law::OptionError;
-use crate::policy::bounds::{DEFAULT_LINE, LINE_BYTES_MAX};
+use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX};
 use crate::slo_id::SloId;
-use crate::units::UnitError;
+use crate::units::{Rate, UnitError};
 
 /// The most problems that are kept; more are only counted. Who sees a hundred has one cause to look for.
 pub const PROBLEMS_MAX: usize = 100;
@@ -66,6 +66,11 @@ pub enum Fault {
     Burst(String),
     #[error("rate is missing: add it, like rate=50/s")]
     NoRate,
+    #[error(
+        "burst {burst} at {rate} takes longer than {} years to come back: expected less",
+        BURST_YEARS_MAX
+    )]
+    BurstTime { burst: u32, rate: Rate },
     #[error("rate {value:?}: {reason}")]
     Rate { value: String, reason: UnitError },
     #[error(transparent)]
@@ -83,8 +88,10 @@ pub enum Fault {
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
-    #[error("more than {0} regular expressions, which one request may all be held against")]
-    TooManyRegexes(usize),
+    #[error(
+        "more than {0} lines, which one request may all be held against: `str` and `beg` have no such limit"
+    )]
+    TooManyLines(usize),
 }
 
 impl Fault {

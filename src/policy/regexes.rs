@@ -7,12 +7,9 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
 use crate::policy::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
-
-/// The most that one request may be held against. Each takes up to a microsecond, so all take a millisecond,
-/// and each has some kilobytes of memory per thread.
-const REGEXES_MAX: usize = 1_000;
 
 /// The memory for one expression as it is compiled, of which few need a hundredth.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -26,8 +23,8 @@ pub(super) struct Regexes {
 impl Regexes {
     pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
         let key = pattern.key(text);
-        if self.regexes.len() == REGEXES_MAX {
-            return Err(Fault::TooManyRegexes(REGEXES_MAX));
+        if self.regexes.len() == LIST_LINES_MAX {
+            return Err(Fault::TooManyLines(LIST_LINES_MAX));
         }
         let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
         let regex =
@@ -38,6 +35,9 @@ impl Regexes {
     }
 
     pub(super) fn find(&self, value: &[u8]) -> Option<Pattern> {
+        if value.len() > SEARCHED_BYTES_MAX {
+            return None;
+        }
         self.regexes.iter().find(|(regex, _)| regex.is_match(value)).map(|&(_, pattern)| pattern)
     }
 }

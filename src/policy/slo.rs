@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::law::{Law, Objective, Options};
+use crate::policy::bounds::BURST_YEARS_MAX;
 use crate::policy::file::MapFile;
 use crate::policy::layout::Layout;
 use crate::policy::map::{self, Line};
@@ -39,6 +41,11 @@ impl Slo {
         let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
         let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
 
+        if let (Some(burst), Some(rate)) = (burst, rate)
+            && rate.slot().checked_mul(burst).is_none_or(|time| time > BURST_TIME_MAX)
+        {
+            faults.push(Fault::BurstTime { burst, rate });
+        }
         // With a stand-in for what is missing, so that the law's own options are read all the same.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(STAND_IN) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
@@ -48,6 +55,8 @@ impl Slo {
         }
     }
 }
+
+const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
 
 const STAND_IN: Rate = match Rate::new(1, Period::Second) {
     Ok(rate) => rate,

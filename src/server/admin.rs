@@ -1,22 +1,17 @@
 //! The admin listener: is it alive, is it ready, what has it done.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::key::Key;
-use crate::server::Agent;
-use crate::server::http::HEAD_BYTES_MAX;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
+use crate::server::{Agent, http1};
 use crate::status::Row;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -27,25 +22,9 @@ const OPENMETRICS: HeaderValue =
 
 type Answer = Response<Full<Bytes>>;
 
-pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    let ending = shutdown.clone();
-    let answer = service_fn(|request| {
-        let answer = answer(&request, &agent, &ending);
-        async { Ok::<_, Infallible>(answer) }
-    });
-    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = shutdown.begun() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!("admin connection closed: {error}");
-    }
+pub async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+    let answer = |request| std::future::ready(answer(&request, &agent, &shutdown));
+    http1::serve(stream, IDLE_TIMEOUT, shutdown.clone(), answer).await;
 }
 
 fn answer(request: &Request<Incoming>, agent: &Agent, shutdown: &Shutdown) -> Answer {

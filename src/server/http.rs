@@ -1,27 +1,19 @@
 //! The HTTP check: one connection of nginx, or of any proxy that asks over HTTP.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::draw::Draw;
 use crate::nginx::{self, Manner};
-use crate::server::Agent;
 use crate::server::repeats::Repeats;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
+use crate::server::{Agent, http1};
 use crate::verdict::{Decision, Verdict};
-
-/// About the longest head of a request: past it no more is read. Proxies take none as long from clients (nginx
-/// 32 KiB, HAProxy 16 KiB), and every connection may make us keep one.
-pub(super) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 type Answer = Response<Empty<Bytes>>;
 
@@ -39,18 +31,9 @@ impl Check {
         Check { repeats: Arc::default(), idle_timeout }
     }
 
-    pub async fn serve(self, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(self.idle_timeout).max_buf_size(HEAD_BYTES_MAX);
-        let ending = shutdown.clone();
-        let answer = service_fn(|question| self.answer(question, &agent, ending.clone()));
-        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), answer));
-        // What a client does wrong ends its own connection and concerns nobody else.
-        tokio::select! {
-            result = connection.as_mut() => return log(result),
-            () = shutdown.begun() => connection.as_mut().graceful_shutdown(),
-        }
-        log(connection.await);
+    pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+        let answer = |question| self.answer(question, &agent, shutdown.clone());
+        http1::serve(stream, self.idle_timeout, shutdown.clone(), answer).await;
     }
 
     async fn answer(
@@ -58,30 +41,31 @@ impl Check {
         question: hyper::Request<Incoming>,
         agent: &Arc<Agent>,
         shutdown: Shutdown,
-    ) -> Result<Answer, Infallible> {
+    ) -> Answer {
         if question.uri().path() != "/check" {
             let mut unknown = Answer::default();
             *unknown.status_mut() = StatusCode::NOT_FOUND;
-            return Ok(unknown);
+            return unknown;
         }
         let manner = Manner::of(question.uri().query());
         let mut decision = self.decide(&question, manner, agent);
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
-            decision = hold(decision, wait, agent, shutdown).await;
+            decision.verdict = hold(decision, wait, agent, shutdown).await;
         }
-        Ok(nginx::response(&decision, manner))
+        nginx::response(&decision, manner)
     }
 
     /// A request id that was answered within the last second is not counted again. Only nginx asks twice;
     /// where the answer to a refusal is 429 another proxy asks, whose ids may come from its clients.
     fn decide(&self, question: &hyper::Request<Incoming>, manner: Manner, agent: &Agent) -> Decision {
-        let now = agent.clock.now();
-        let id = nginx::request_id(question.headers()).filter(|_| manner.deny == StatusCode::FORBIDDEN);
+        let (headers, now) = (question.headers(), agent.clock.now());
+        let id = nginx::request_id(headers).filter(|_| manner.deny == StatusCode::FORBIDDEN);
         if let Some(decision) = id.and_then(|id| self.repeats.recall(id, now)) {
             return decision;
         }
-        let draw = Draw::from_bits(fastrand::u64(..));
-        let decision = agent.throttle.decide(&nginx::request(question.headers(), manner), now, draw);
+        let host = nginx::forwarded_host(headers, manner);
+        let request = nginx::request(headers, manner, host.as_deref());
+        let decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
         agent.metrics.verdicts.count(&decision);
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
@@ -90,10 +74,16 @@ impl Check {
     }
 }
 
-/// Waits for the delay to pass, or for the end.
-async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdown: Shutdown) -> Decision {
-    let Some(place) = agent.holds.place() else {
-        return Decision { verdict: agent.holds.when_full().verdict(), ..decision };
+/// Waits for the delay to pass, or for the end; or does without.
+async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdown: Shutdown) -> Verdict {
+    let _place = match agent.place() {
+        Ok(place) => place,
+        Err(verdict) => {
+            if let Verdict::Deny { .. } = verdict {
+                agent.throttle.take_back(&decision, agent.clock.now());
+            }
+            return verdict;
+        }
     };
     let abandoned = Abandoned { decision: Some(decision), agent };
     tokio::select! {
@@ -101,8 +91,7 @@ async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdo
         () = shutdown.begun() => {}
     }
     abandoned.not();
-    drop(place);
-    decision
+    decision.verdict
 }
 
 /// Dropped before its time when the client's connection goes: then its slot goes back.
@@ -123,11 +112,5 @@ impl Drop for Abandoned<'_> {
             self.agent.metrics.holds_abandoned.inc();
             self.agent.throttle.take_back(&decision, self.agent.clock.now());
         }
-    }
-}
-
-fn log(result: hyper::Result<()>) {
-    if let Err(error) = result {
-        tracing::debug!("http connection closed: {error}");
     }
 }

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod holds;
 pub mod http;
+mod http1;
 mod inbox;
 mod repeats;
 pub mod shutdown;
@@ -13,23 +14,43 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::server::holds::Holds;
+use crate::server::holds::{HoldLimits, Holds, Place};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::{Listener, Stream};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
 use crate::time::Clock;
+use crate::verdict::Verdict;
 
 /// What every connection works with.
 #[derive(Debug)]
 pub struct Agent {
     pub throttle: Arc<Throttle>,
     pub clock: Clock,
-    pub holds: Arc<Holds>,
     pub metrics: Arc<Metrics>,
+    holds: Arc<Holds>,
+    holds_line: OncePerSecond,
+}
+
+impl Agent {
+    pub fn new(throttle: Arc<Throttle>, hold: HoldLimits, metrics: Arc<Metrics>) -> Agent {
+        let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
+        Agent { throttle, clock: Clock::start(), metrics, holds, holds_line: OncePerSecond::default() }
+    }
+
+    /// A place for one held answer; where there is none, the verdict that stands in for the hold.
+    fn place(&self) -> Result<Place, Verdict> {
+        self.holds.place().ok_or_else(|| {
+            let verdict = self.holds.when_full().verdict();
+            if let Some(unsaid) = self.holds_line.allow(self.clock.now()) {
+                tracing::warn!(unsaid, "too many answers are held: {} at once", verdict.name());
+            }
+            verdict
+        })
+    }
 }
 
 /// One way in: the listeners of a protocol, and the most connections they may have together.
@@ -58,6 +79,7 @@ impl Entrance {
                 metrics: self.metrics.clone(),
                 agent: agent.clone(),
                 error_line: OncePerSecond::default(),
+                full_line: OncePerSecond::default(),
             };
             tokio::spawn(accept.run(shutdown.clone(), serve.clone()));
         }
@@ -71,12 +93,12 @@ struct Accept {
     metrics: ConnectionMetrics,
     agent: Arc<Agent>,
     error_line: OncePerSecond,
+    full_line: OncePerSecond,
 }
 
 impl Accept {
-    /// A connection that finds no place waits here, unread, and those behind it in the system's queue, until
-    /// the proxy's own timeout lets its requests pass. Were a place taken before there is a connection for it,
-    /// every idle listener would keep one from the others.
+    /// One connection too many is accepted and waits for a place, the next ones in the system's queue, where
+    /// they cost nothing here. The proxy's own timeout lets their requests pass.
     async fn run<S, F>(self, mut shutdown: Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F,
@@ -94,12 +116,11 @@ impl Accept {
                     continue;
                 }
             };
-            let place = self.places.clone().acquire_owned();
+            self.metrics.accepted.inc();
             let place = tokio::select! {
-                place = place => place.expect("the semaphore is never closed"),
+                place = self.place() => place,
                 () = shutdown.begun() => return,
             };
-            self.metrics.accepted.inc();
             let open = Open::new(&self.metrics);
             let served = serve(stream, self.agent.clone(), shutdown.clone());
             tokio::spawn(async move {
@@ -107,6 +128,17 @@ impl Accept {
                 drop((open, place));
             });
         }
+    }
+
+    async fn place(&self) -> OwnedSemaphorePermit {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return place;
+        }
+        self.metrics.waited.inc();
+        if let Some(unsaid) = self.full_line.allow(self.agent.clock.now()) {
+            tracing::warn!(listener = %self.listener, unsaid, "too many connections: new ones wait");
+        }
+        self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
     async fn accept_failed(&self, error: &io::Error) {

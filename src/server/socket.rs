@@ -3,21 +3,30 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use listenfd::ListenFd;
 use serde::Deserialize;
+use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 
 /// Who may connect to a Unix socket: its owner and its group.
 const UNIX_MODE: u32 = 0o660;
+
+/// A proxy whose machine has vanished says nothing more; its connections are found out in some minutes.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+
+/// The most connections that wait to be accepted. nginx, and HAProxy up to 3.0, open one for each request that waits, hundreds
+/// within a millisecond; a connection that finds the queue full (128 by default) is tried again only after a second.
+const BACKLOG: u32 = 4096;
 
 /// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -95,8 +104,8 @@ pub enum Listener {
 impl Listener {
     pub async fn bind(address: &Address) -> Result<Listener, BindError> {
         let listener = match address {
-            Address::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
-            Address::Unix(path) => bind_unix(path),
+            Address::Tcp(address) => bind_tcp(address).await,
+            Address::Unix(path) => bind_unix(path).await,
         };
         listener.map_err(|source| BindError { address: address.to_string(), source })
     }
@@ -108,6 +117,7 @@ impl Listener {
                 // Each answer is one write already; waiting for a second would only add latency. Where it is
                 // refused the other side has gone, and the first read says so.
                 let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
                 Ok(Stream::Tcp(stream))
             }
             Listener::Unix(listener, _) => Ok(Stream::Unix(listener.accept().await?.0)),
@@ -178,13 +188,33 @@ fn take(offered: &mut ListenFd, number: usize) -> io::Result<Listener> {
     }
 }
 
-/// Takes the place of a socket file that nobody listens on any more, and of nothing else.
-fn bind_unix(path: &Path) -> io::Result<Listener> {
-    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        if StdUnixStream::connect(path).is_ok() {
-            return Err(io::ErrorKind::AddrInUse.into());
+/// Binds the first of the addresses that a name has and that can be had.
+async fn bind_tcp(address: &str) -> io::Result<Listener> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for address in lookup_host(address).await? {
+        result = listen(address).map(Listener::Tcp);
+        if result.is_ok() {
+            break;
         }
-        fs::remove_file(path)?;
+    }
+    result
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart may find connections of the one before still in TIME-WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Takes the place of a socket file that nobody listens on any more, and of nothing else.
+async fn bind_unix(path: &Path) -> io::Result<Listener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;

@@ -27,6 +27,9 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// How long HAProxy may take to close a connection that was told to.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// How often what has come in is read before a goodbye; a stream of questions without end is cut off.
+const LAST_READS_MAX: usize = 16;
+
 /// No more than this is written before HAProxy has taken it.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
@@ -48,7 +51,7 @@ impl Spoe {
     pub async fn serve(self: Arc<Spoe>, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
         let protocol = Connection::new(self.frame_bytes_max);
         let started = agent.clock.now();
-        let line = Line {
+        let link = Link {
             stream,
             protocol,
             inbox: Inbox::new(self.frame_bytes_max),
@@ -61,7 +64,7 @@ impl Spoe {
             agent,
             shutdown,
         };
-        if let Err(error) = line.run().await {
+        if let Err(error) = link.run().await {
             tracing::debug!("spop connection lost: {error}");
         }
     }
@@ -80,7 +83,7 @@ enum Wake {
 }
 
 /// The state of one connection.
-struct Line {
+struct Link {
     stream: Stream,
     protocol: Connection,
     inbox: Inbox,
@@ -96,7 +99,7 @@ struct Line {
     shutdown: Shutdown,
 }
 
-impl Line {
+impl Link {
     async fn run(mut self) -> io::Result<()> {
         loop {
             if let Some(close) = self.answer_frames() {
@@ -184,12 +187,12 @@ impl Line {
         if delay.is_zero() {
             return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
-        match self.agent.holds.place() {
-            Some(place) => {
+        match self.agent.place() {
+            Ok(place) => {
                 self.holds += 1;
                 self.held.insert((now + delay, self.holds), (id, place));
             }
-            None => haproxy::answer_hold(id, self.agent.holds.when_full().verdict(), &mut self.out),
+            Err(verdict) => haproxy::answer_hold(id, verdict, &mut self.out),
         }
     }
 
@@ -266,8 +269,22 @@ impl Line {
         }
     }
 
-    /// Ends it from our side: everything in flight is answered, then HAProxy is told to close.
+    /// Ends it from our side: everything in flight is answered, also what has come in and was not read yet, then HAProxy is told to close.
     async fn leave(mut self) -> io::Result<()> {
+        for _ in 0..LAST_READS_MAX {
+            let read = tokio::select! {
+                biased;
+                read = self.stream.read(self.inbox.space()) => read?,
+                () = std::future::ready(()) => 0,
+            };
+            if read == 0 {
+                break;
+            }
+            self.inbox.filled(read);
+            if let Some(close) = self.answer_frames() {
+                return self.close(close).await;
+            }
+        }
         let at = self.out.len();
         self.protocol.leave(&mut self.out);
         self.answer_held_before(at);

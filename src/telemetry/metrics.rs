@@ -42,6 +42,7 @@ pub struct Metrics {
 pub struct ConnectionMetrics {
     pub open: Gauge,
     pub accepted: Counter,
+    pub waited: Counter,
     pub accept_errors: Counter,
 }
 
@@ -79,6 +80,9 @@ impl Metrics {
         registry.register("connections", "Connections open, by listener", connections.clone());
         let accepted = Family::<Labels, Counter>::default();
         registry.register("connections_accepted", "Connections accepted, by listener", accepted.clone());
+        let waited = Family::<Labels, Counter>::default();
+        let help = "Connections that had to wait because there were too many";
+        registry.register("connections_waited", help, waited.clone());
         let accept_errors = Family::<Labels, Counter>::default();
         registry.register("accept_errors", "Connections that could not be accepted", accept_errors.clone());
         let listener = |name| {
@@ -86,6 +90,7 @@ impl Metrics {
             ConnectionMetrics {
                 open: connections.get_or_create_owned(&label),
                 accepted: accepted.get_or_create_owned(&label),
+                waited: waited.get_or_create_owned(&label),
                 accept_errors: accept_errors.get_or_create_owned(&label),
             }
         };

@@ -235,6 +235,20 @@ fn what_would_wait_too_long_is_denied_and_uses_no_slot() {
 }
 
 #[test]
+fn a_raised_objective_forgives_the_debt_of_the_one_before() {
+    let slow = Pace::new(objective(1, "1/s"), Duration::from_secs(3_600));
+    let mut entry = Entry::default();
+    for _ in 0..600 {
+        slow.judge(&mut entry, at_ms(0));
+    }
+    let fast = Pace::new(objective(100, "50/s"), Duration::from_secs(5));
+    let mut ask = |ms| fast.judge(&mut entry, at_ms(ms));
+    assert_eq!(ask(0), Verdict::Deny { retry_after_s: 1 }, "it owes no more than the longest delay");
+    assert_eq!(ask(20), Verdict::Delay(Duration::from_secs(5)));
+    assert_eq!(ask(10_000), Verdict::Pass);
+}
+
+#[test]
 fn a_slot_that_is_taken_back_goes_to_the_next() {
     let law = Law::new("pace", objective(1, "10/s"), Options::default()).unwrap();
     let mut entry = Entry::default();

@@ -41,6 +41,15 @@ fn refused(slowlane: &Slowlane) {
     eventually("the edit is refused", || (reloads(slowlane, "refused") >= 1.0).then_some(()));
 }
 
+/// Root reads what nobody may read, so this only shows that permissions are looked at.
+#[test]
+fn a_file_whose_permissions_are_mended_is_read_again() {
+    let slowlane = slowlane();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    fs::set_permissions(slowlane.policy().join("slo.map"), permissions).unwrap();
+    eventually("it was read again", || (reloads(&slowlane, "done") == 1.0).then_some(()));
+}
+
 /// Puts a file of this text in the place of another, as editors do.
 fn rename_over(path: &Path, text: &str) {
     let new = path.with_extension("map~");

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::support::backend::Backend;
 use crate::support::client;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
-use crate::support::haproxy::{Delivery, Haproxy, Told, Version, each, replace, telling};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, Version, each, replace, telling_patiently};
 use crate::support::nginx::Nginx;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
@@ -76,8 +76,11 @@ fn nginx_takes_its_files_without_a_warning() {
 fn who_wants_it_fails_closed() {
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         let app = Backend::start();
-        let closed = |config: String| {
-            replace(&config, "# http-request deny deny_status 503", "http-request deny deny_status 503")
+        let closed = |name: &str, text: String| match name {
+            CONFIG => {
+                replace(&text, "# http-request deny deny_status 503", "http-request deny deny_status 503")
+            }
+            _ => text,
         };
         let nobody = own_address().to_string();
         let haproxy = Haproxy::with(version, delivery, &nobody, app.address, closed).unwrap();
@@ -103,9 +106,13 @@ fn the_example_maps_are_a_policy() {
 }
 
 /// An edit that lets HAProxy look up the same maps itself.
-fn looking_up(maps: &Path) -> impl Fn(String) -> String {
+fn looking_up(maps: &Path) -> impl Fn(&str, String) -> String {
     let maps = maps.display().to_string();
-    move |config| {
+    move |name, text| {
+        let text = telling_patiently(name, text);
+        if name != CONFIG {
+            return text;
+        }
         let address = format!("src,map_ip_int({maps}/source.map,-1)");
         let website = format!("req.hdr(host),field(1,:),lower,map_str_int({maps}/website.map,-1)");
         let owner = format!("var(txn.owner),map_str_int({maps}/owner.map,-1)");
@@ -123,10 +130,9 @@ fn looking_up(maps: &Path) -> impl Fn(String) -> String {
         let set = lookups.map(|(name, lookup)| format!("    http-request set-var(txn.{name}) {lookup}\n"));
         let tell =
             names.map(|name| format!("    http-after-response set-header x-{name}-map %[var(txn.{name})]\n"));
-        let config = telling(config);
         let website = "    http-request set-var(txn.website) req.hdr(host),field(1,:),lower\n";
         let lines = website.to_owned() + &set.collect::<String>() + &tell.concat();
-        replace(&config, "    default_backend", &format!("{lines}    default_backend"))
+        replace(&text, "    default_backend", &format!("{lines}    default_backend"))
     }
 }
 
@@ -217,6 +223,8 @@ fn systemd_takes_the_units_and_finds_them_shut_in() {
 fn service_command(folder: &Path, before: &str) -> Command {
     let command = &unit_values("slowlane.service", "ExecStart")[0];
     let command = replace(command, "/usr/bin/slowlane", BINARY);
+    let policy = project("haproxy/maps").display().to_string();
+    let command = replace(&command, "/etc/slowlane/policy", &policy);
     let command = replace(&command, "/etc/slowlane/", &format!("{}/", folder.display()));
     let [spop, http, admin] = [own_address(), own_address(), own_address()];
     let config =
@@ -286,7 +294,7 @@ fn the_sockets_of_systemd_wait_for_the_agent() {
     // HAProxy asks over either, and a restart of the agent refuses nobody.
     let app = Backend::start();
     let agent = format!("unix@{}", path.display());
-    let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling).unwrap();
+    let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();
     haproxy.wait_for_agent("UP");
     let verdict = || Told::by(&haproxy.client().request("GET", "/", &[], "")).verdict;
     assert_eq!(verdict().as_deref(), Some("pass"));

@@ -116,18 +116,34 @@ impl Told {
     }
 }
 
-/// An edit: HAProxy tells its clients what it heard, and believes them where they come from and whose they are.
-pub fn telling(config: String) -> String {
-    let config = replace(&config, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
+/// An edit of the files by their names: HAProxy tells its clients what it heard, and believes them where they come from and
+/// whose they are.
+pub fn telling(name: &str, text: String) -> String {
+    if name != CONFIG {
+        return text;
+    }
+    let text = replace(&text, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
     let from = "    http-request set-src req.hdr(x-from) if { req.hdr(x-from) -m found }\n";
     let names = ["verdict", "delay", "slo", "key", "retry_after", "error"];
     let tell = names.map(|name| {
         let header = name.replace('_', "-");
         format!("    http-after-response set-header x-{header} %[var(txn.slowlane.{name})]\n")
     });
-    let config = replace(&config, "    filter spoe", &format!("{from}    filter spoe"));
-    replace(&config, "    default_backend", &format!("{}    default_backend", tell.concat()))
+    let text = replace(&text, "    filter spoe", &format!("{from}    filter spoe"));
+    replace(&text, "    default_backend", &format!("{}    default_backend", tell.concat()))
 }
+
+/// The same, and it waits longer for a verdict than the shipped 100 ms: a slow machine may stall for that long, and then a
+/// request rightly passes.
+pub fn telling_patiently(name: &str, text: String) -> String {
+    match name {
+        "spoe-slowlane.conf" => replace(&text, "timeout processing 100ms", "timeout processing 5s"),
+        _ => telling(name, text),
+    }
+}
+
+/// The name of the main file, whichever was shipped for it.
+pub const CONFIG: &str = "haproxy.cfg";
 
 /// A running HAProxy.
 pub struct Haproxy {
@@ -140,16 +156,16 @@ pub struct Haproxy {
 impl Haproxy {
     /// With a shipped configuration file between these two. None: the version cannot be had.
     pub fn shipped(version: Version, delivery: Delivery, agent: &str, app: SocketAddr) -> Option<Haproxy> {
-        Haproxy::with(version, delivery, agent, app, |config| config)
+        Haproxy::with(version, delivery, agent, app, |_, text| text)
     }
 
-    /// The same, after a last edit.
+    /// The same, after a last edit of each file, by its name.
     pub fn with(
         version: Version,
         delivery: Delivery,
         agent: &str,
         app: SocketAddr,
-        edit: impl Fn(String) -> String,
+        edit: impl Fn(&str, String) -> String,
     ) -> Option<Haproxy> {
         let binary = version.binary()?;
         let folder = tempfile::tempdir().unwrap();
@@ -157,6 +173,7 @@ impl Haproxy {
             if file.file_type().unwrap().is_file() {
                 let text = fs::read_to_string(file.path()).unwrap();
                 let text = text.replace("/etc/haproxy/", &format!("{}/", folder.path().display()));
+                let text = edit(file.file_name().to_str().unwrap(), text);
                 fs::write(folder.path().join(file.file_name()), text).unwrap();
             }
         }
@@ -168,8 +185,8 @@ impl Haproxy {
         let config = replace(&config, "server agent1 127.0.0.1:9000", &format!("server agent1 {agent}"));
         let stats_line =
             format!("global\n    stats socket {} mode 600 level admin expose-fd listeners", stats.display());
-        let config = edit(replace(&config, "global\n", &format!("{stats_line}\n")));
-        fs::write(folder.path().join("haproxy.cfg"), config).unwrap();
+        let config = edit(CONFIG, replace(&config, "global\n", &format!("{stats_line}\n")));
+        fs::write(folder.path().join(CONFIG), config).unwrap();
         let process = Process::start(&mut command(&binary, folder.path()));
         let mut haproxy = Haproxy { process, address, binary, folder };
         haproxy.wait_until_it_listens();
@@ -224,7 +241,7 @@ impl Haproxy {
 /// In the foreground, so that the process is the one that is started.
 fn command(binary: &Path, folder: &Path) -> Command {
     let mut command = Command::new(binary);
-    command.current_dir(folder).arg("-db").arg("-f").arg(folder.join("haproxy.cfg"));
+    command.current_dir(folder).arg("-db").arg("-f").arg(folder.join(CONFIG));
     command
 }
 

@@ -15,7 +15,7 @@ use super::{eventually, own_address, project};
 pub struct Nginx {
     pub process: Process,
     pub address: SocketAddr,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Nginx {
@@ -58,7 +58,7 @@ impl Nginx {
         let mut command = Command::new("nginx");
         command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf"));
         command.arg("-e").arg("stderr").arg("-g").arg("daemon off;");
-        let mut nginx = Nginx { process: Process::start(&mut command), address, _folder: folder };
+        let mut nginx = Nginx { process: Process::start(&mut command), address, folder };
         eventually("nginx listens", || {
             assert!(nginx.process.is_running(), "nginx ended:\n{}", nginx.process.log().join("\n"));
             TcpStream::connect(nginx.address).ok()
@@ -74,6 +74,10 @@ impl Nginx {
 /// The master is asked to end, so that its workers do: a killed one would leave them behind.
 impl Drop for Nginx {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.folder.path().join("error.log"));
+            eprintln!("--- error.log of nginx:\n{}", log.unwrap_or_default());
+        }
         if self.process.is_running() {
             self.process.signal("TERM");
             self.process.wait();

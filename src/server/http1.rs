@@ -1,0 +1,48 @@
+//! One HTTP/1.1 connection, whatever it serves: its limits, and its end.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+
+/// About the longest head of a request: past it no more is read. Proxies take none as long from clients (nginx
+/// 32 KiB, HAProxy 16 KiB), and every connection may make us keep one.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Serves until the client closes, says nothing whole for `idle_timeout`, or the end begins. What a client does
+/// wrong ends its own connection and concerns nobody else.
+pub(super) async fn serve<B, F>(
+    stream: Stream,
+    idle_timeout: Duration,
+    mut shutdown: Shutdown,
+    answer: impl Fn(Request<Incoming>) -> F,
+) where
+    B: Body + 'static,
+    B::Error: std::error::Error + Send + Sync,
+    F: Future<Output = Response<B>>,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(idle_timeout).max_buf_size(HEAD_BYTES_MAX);
+    let service = service_fn(|request| {
+        let answer = answer(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = shutdown.begun() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!("http connection closed: {error}");
+    }
+}
