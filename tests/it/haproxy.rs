@@ -175,7 +175,11 @@ fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
         };
 
         for method in ["POST", "PUT"] {
-            let (response, delay, seen) = ask(method, &body);
+            // Where the machine stalls, one may be seen late. Where all are, they wait at the request.
+            let (response, delay, seen) = eventually("an upload is seen before its delay is over", || {
+                let (response, delay, seen) = ask(method, &body);
+                (seen.at - response.asked_at < delay).then_some((response, delay, seen))
+            });
             let waited = response.answered_at() - seen.at;
             assert!(waited + TICK >= delay, "{method} waited {waited:?} of {delay:?} at the response");
             assert_eq!((seen.method.as_str(), seen.body_bytes), (method, 100_000));
@@ -202,6 +206,7 @@ fn haproxy_sees_every_variable() {
             key: Some(nothing),
             retry_after_s: None,
             error: None,
+            hold_error: None,
         };
         assert_eq!(pass, expected);
 
@@ -382,6 +387,16 @@ fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
 /// here is an upper bound; a slow machine may take twenty times as long, and the next longer timeout would be far beyond.
 const DARK_MAX: Duration = Duration::from_millis(20 * 100);
 
+/// Clients that pass and clients that are delayed, at work. They are apart because HAProxy 2.6 may keep one that is delayed
+/// until a dead agent is back.
+fn loads(haproxy: &Haproxy) -> (Load, Load) {
+    let free = Load::start(3, haproxy.address, &["free.example"]);
+    let busy = Load::start(3, haproxy.address, &["busy.example"]);
+    free.wait_for(20);
+    busy.wait_for(20);
+    (free, busy)
+}
+
 /// Every request that came and went between these was let through, soon and without a verdict.
 fn assert_open(responses: &[Response], from: Instant, until: Instant) {
     let between = |response: &&Response| response.asked_at > from && response.answered_at() < until;
@@ -399,13 +414,12 @@ fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
     each(EACH_DELIVERY, |version, delivery| {
         let Scene { slowlane, mut haproxy, app: _app } = Scene::telling(version, delivery);
         let mut slowlane = slowlane;
-        let load = Load::start(4, haproxy.address, &["free.example", "busy.example"]);
-        load.wait_for(20);
+        let (free, busy) = loads(&haproxy);
         slowlane.kill();
         let from = Instant::now();
-        load.wait_for(60);
+        free.wait_for(60);
         haproxy.wait_for_agent("DOWN");
-        load.wait_for(60);
+        free.wait_for(60);
         let until = Instant::now();
         let slowlane = slowlane.restarted();
         haproxy.wait_for_agent("UP");
@@ -413,8 +427,9 @@ fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
             let response = haproxy.client().request("GET", "/", &[("Host", "free.example")], "");
             Told::by(&response).is("pass").then_some(())
         });
-        load.wait_for(20);
-        assert_open(&load.end_well(), from, until);
+        busy.wait_for(20);
+        busy.end_well();
+        assert_open(&free.end_well(), from, until);
         assert!(slowlane.metric("slowlane_verdicts_total", "verdict=\"pass\"") > 0.0);
     });
 }
@@ -493,6 +508,7 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
             let seen = scene.app.saw(&format!("/crowd/{number}"));
             let waited = seen.at - response.asked_at;
             assert!(told.is("delay") && waited + TICK >= told.delay, "{waited:?} {told:?}");
+            assert_eq!(told.hold_error, None);
         }
         // Two hundred a second, and no slot twice: all nine hundred are through after four and a half seconds.
         let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
@@ -501,16 +517,16 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
 }
 
 #[test]
-fn a_terminated_agent_answers_everything_first() {
+fn a_terminated_agent_first_answers_all_that_it_holds() {
     each(EACH_DELIVERY, |version, delivery| {
-        let scene = Scene::patient(version, delivery, POLICY);
-        let load = Load::start(4, scene.haproxy.address, &["free.example", "busy.example"]);
+        let mut scene = Scene::patient(version, delivery, POLICY);
         scene.queue("queue.example", 900);
         let crowd = scene.crowd(50, "queue.example");
         scene.wait_for_crowd(delivery, 950, 50);
         scene.slowlane.process.signal("TERM");
         for response in crowd.answers() {
             let told = Told::by(&response);
+            assert_eq!((told.verdict.as_deref(), told.hold_error), (Some("delay"), None), "it was answered");
             match delivery {
                 Delivery::Hold => assert!(response.took < told.delay, "it was let go: {response:?}"),
                 Delivery::Lua | Delivery::Pause => {
@@ -518,11 +534,23 @@ fn a_terminated_agent_answers_everything_first() {
                 }
             }
         }
-        let mut slowlane = scene.slowlane;
+        assert!(scene.slowlane.process.wait().success());
+    });
+}
+
+#[test]
+fn a_terminated_agent_costs_no_request() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let Scene { mut slowlane, mut haproxy, app: _app } = Scene::telling(version, delivery);
+        let (free, busy) = loads(&haproxy);
+        slowlane.process.signal("TERM");
         assert!(slowlane.process.wait().success());
-        load.wait_for(20);
+        free.wait_for(20);
         let _slowlane = slowlane.restarted();
-        load.end_well();
+        haproxy.wait_for_agent("UP");
+        busy.wait_for(20);
+        free.end_well();
+        busy.end_well();
     });
 }
 

@@ -94,6 +94,8 @@ pub struct Told {
     pub key: Option<i64>,
     pub retry_after_s: Option<u64>,
     pub error: Option<u32>,
+    /// Of the second engine, which asks for the hold.
+    pub hold_error: Option<u32>,
 }
 
 impl Told {
@@ -108,6 +110,7 @@ impl Told {
             key: number("x-key"),
             retry_after_s: number("x-retry-after").map(|seconds| seconds.try_into().unwrap()),
             error: number("x-error").map(|error| error.try_into().unwrap()),
+            hold_error: number("x-hold-error").map(|error| error.try_into().unwrap()),
         }
     }
 
@@ -124,10 +127,17 @@ pub fn telling(name: &str, text: String) -> String {
     }
     let text = replace(&text, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
     let from = "    http-request set-src req.hdr(x-from) if { req.hdr(x-from) -m found }\n";
-    let names = ["verdict", "delay", "slo", "key", "retry_after", "error"];
-    let tell = names.map(|name| {
-        let header = name.replace('_', "-");
-        format!("    http-after-response set-header x-{header} %[var(txn.slowlane.{name})]\n")
+    let tell = [
+        ("verdict", "slowlane.verdict"),
+        ("delay", "slowlane.delay"),
+        ("slo", "slowlane.slo"),
+        ("key", "slowlane.key"),
+        ("retry-after", "slowlane.retry_after"),
+        ("error", "slowlane.error"),
+        ("hold-error", "slowlane_hold.error"),
+    ];
+    let tell = tell.map(|(name, variable)| {
+        format!("    http-after-response set-header x-{name} %[var(txn.{variable})]\n")
     });
     let text = replace(&text, "    filter spoe", &format!("{from}    filter spoe"));
     replace(&text, "    default_backend", &format!("{}    default_backend", tell.concat()))
