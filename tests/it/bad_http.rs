@@ -60,6 +60,7 @@ impl Raw {
                 Ok(0) => break,
                 Ok(_) => head.push(byte[0]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("waited in vain for an answer: {error}"),
             }
         }

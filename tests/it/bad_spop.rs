@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::spop::{Data, Disconnect, HaproxyHello, Head, Kind, Status};
 
-use crate::support::eventually;
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Heard, Line, frame, goodbye, hello, hello_of, hold, message, notify, request};
+use crate::support::{PATIENCE, eventually};
 
 /// Everybody passes; `slow.example` passes once and is then denied for a minute.
 const POLICY: &[(&str, &str)] = &[
@@ -209,6 +210,7 @@ fn hellos_in_any_order_and_with_unknown_items_are_greeted() {
         (versions(b"2.1"), 16_380),
         (hello_of(&unknown), 16_380),
         (hello_of(&[FRAME_SIZE, VERSIONS]), 16_380),
+        (hello_of(&[(FRAME_SIZE.0, Data::Uint32(1_000)), VERSIONS, FRAME_SIZE]), 16_380),
         (size(Data::Int64(1_000)), 1_000),
         (size(Data::Int32(256)), 256),
         (size(Data::Uint64(20_000)), 20_000),
@@ -637,6 +639,23 @@ fn one_connection_too_many_waits_until_another_leaves() {
     lines.pop();
     assert_eq!(fourth.hear(), Heard::Hello);
     assert_eq!(verdict(&fourth.ask(1, "192.0.2.1", "free.example")), "pass");
+}
+
+#[test]
+fn the_last_place_is_for_whichever_listener_is_asked_first() {
+    // The daemon listens on TCP and on a Unix socket.
+    let slowlane = Slowlane::with_config(POLICY, "[spop]\nconnections_max = 1\n");
+    let mut tcp = Line::greeted(slowlane.spop);
+    let mut unix = UnixStream::connect(slowlane.socket("spop")).unwrap();
+    unix.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    unix.write_all(&hello()).unwrap();
+    assert!(unix.read(&mut [0]).is_err(), "there was no place for it");
+    assert_eq!(verdict(&tcp.ask(1, "192.0.2.1", "free.example")), "pass");
+    drop(tcp);
+    unix.set_read_timeout(Some(PATIENCE)).unwrap();
+    unix.read_exact(&mut [0]).expect("it is greeted");
+    drop(unix);
+    Line::greeted(slowlane.spop);
 }
 
 #[test]

@@ -301,7 +301,9 @@ fn several_files_that_are_edited_together_are_one_generation() {
         let started = Instant::now();
         // Between these, website.map names an SLO that is not there yet.
         fs::write(dir.join("website.map"), "shop.example 2003\n").unwrap();
+        thread::sleep(SETTLE / 5);
         fs::write(dir.join("owner.map"), "ann 1003\n").unwrap();
+        thread::sleep(SETTLE / 5);
         fs::write(dir.join("slo.map"), "0 burst=9 rate=9/s\n1003 burst=9 rate=9/s\n2003 burst=9 rate=9/s\n")
             .unwrap();
         let together = started.elapsed() < SETTLE;

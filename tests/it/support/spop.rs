@@ -109,6 +109,7 @@ impl Line {
                 Ok(0) => return None,
                 Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => panic!("waited in vain for a frame: {error}"),
             }
         }
