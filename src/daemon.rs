@@ -70,12 +70,12 @@ fn throttle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<(Arc<Thro
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin();
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
-        return Ok((Arc::new(Throttle::new(policy, config.table)), None));
+        return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
     };
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
-    let throttle = Arc::new(Throttle::new(policy, config.table));
+    let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
     let reload = reload::start(source, seen, throttle.clone(), metrics.clone());
     Ok((throttle, Some(reload)))
 }

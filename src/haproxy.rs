@@ -1,12 +1,16 @@
 //! SPOE in HAProxy's words: messages to a question, a decision to variables.
 //!
-//! The names are those of the configuration in `haproxy/`: messages `request` and `hold`, and the variables
-//! `txn.slowlane.verdict`, `delay`, `retry_after`, `slo` and `key`.
+//! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
+//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining` and `ticket`.
 
+use std::fmt::Write;
 use std::time::Duration;
+
+use arrayvec::ArrayString;
 
 use crate::request::{Request, Value};
 use crate::spop::{Ack, Data, Error, Notify, Scope};
+use crate::ticket::{COUNTED_MAX, Ticket};
 use crate::verdict::{Decision, Verdict};
 
 /// What a NOTIFY asks.
@@ -20,6 +24,8 @@ pub enum Question<'a> {
     Verdict(Request<'a>),
     /// `hold`: answer after this delay.
     Hold(Duration),
+    /// `response`: a request has ended, whose verdict came with this ticket.
+    End(Ticket),
     /// Nothing that slowlane knows; it is answered all the same, or HAProxy would wait.
     Nothing,
 }
@@ -67,6 +73,14 @@ pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
                 }
                 question = Question::Hold(delay);
             }
+            b"response" => {
+                for argument in message.arguments() {
+                    if let (b"ticket", Data::Str(text)) = argument? {
+                        let ticket = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                        question = ticket.map_or(Question::Nothing, Question::End);
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -99,13 +113,24 @@ pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
         .set_var(Scope::Txn, b"verdict", Data::Str(decision.verdict.name().as_bytes()))
         .set_var(Scope::Txn, b"delay", Data::Int64(decision.verdict.delay_ms() as i64))
         .set_var(Scope::Txn, b"slo", Data::Int64(decision.slo.number().into()))
-        .set_var(Scope::Txn, b"key", Data::Int64(decision.key.bits() as i64));
-    match decision.verdict {
-        Verdict::Deny { retry_after_s } => {
-            ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
-        }
-        Verdict::Pass | Verdict::Delay(_) => ack.finish(),
+        .set_var(Scope::Txn, b"key", Data::Int64(decision.key.bits() as i64))
+        .set_var(Scope::Txn, b"remaining", Data::Int64(decision.remaining.into()));
+    if let Verdict::Deny { retry_after_s } = decision.verdict {
+        return ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
     }
+    match decision.ticket() {
+        Some(ticket) => ack.set_var(Scope::Txn, b"ticket", Data::Str(written(&ticket).as_bytes())).finish(),
+        None => ack.finish(),
+    }
+}
+
+/// Two numbers of ten digits, and a number of four and a key of sixteen for each SLO, with their marks.
+const TICKET_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
+
+fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
+    let mut text = ArrayString::new();
+    write!(text, "{ticket}").expect("a ticket is no longer than its parts");
+    text
 }
 
 /// Appends the answer to a `hold` that is over: `pass`, or what is done where holding is impossible.
@@ -134,6 +159,8 @@ mod tests {
     use crate::key::Key;
     use crate::slo_id::SloId;
     use crate::spop::{Action, Frame};
+    use crate::time::Timestamp;
+    use crate::verdict::Judged;
 
     type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
 
@@ -194,13 +221,35 @@ mod tests {
         assert!(question(&read(&bytes)).is_err());
     }
 
+    fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
+        let key = Key::from_bits(u64::MAX);
+        let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end };
+        Decision::of(&[judged], 1, Timestamp::from_millis(90_000))
+    }
+
+    #[test]
+    fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
+        let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), true);
+        let mut out = Vec::new();
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut out);
+        let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
+        let ticket = ack.actions().find_map(|action| match action.unwrap() {
+            Action::SetVar { name: b"ticket", value, .. } => Some(value),
+            _ => None,
+        });
+        let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
+        assert_eq!(question(&read(&bytes)), Ok(Question::End(decision.ticket().unwrap())));
+        let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
+        assert_eq!(question(&read(&nonsense)), Ok(Question::Nothing));
+    }
+
     #[test]
     fn a_denial_tells_all_it_knows() {
         let slo = SloId::new(3001).unwrap();
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();
         let id = Id { stream_id: 0, frame_id: 9 };
-        answer_verdict(id, &Decision { verdict, slo, key: Key::from_bits(u64::MAX) }, &mut out);
+        answer_verdict(id, &decision(verdict, slo, false), &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
         let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });
@@ -210,6 +259,7 @@ mod tests {
             set(b"delay", Data::Int64(0)),
             set(b"slo", Data::Int64(3001)),
             set(b"key", Data::Int64(-1)),
+            set(b"remaining", Data::Int64(4)),
             set(b"retry_after", Data::Int64(3)),
         ];
         assert_eq!(actions, want);

@@ -25,6 +25,7 @@
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
 //! arithmetic. [`throttle::Throttle::decide`] cannot fail.
 
+pub mod annexes;
 pub mod cli;
 pub mod config;
 pub mod daemon;
@@ -43,6 +44,7 @@ pub mod status;
 pub mod table;
 pub mod telemetry;
 pub mod throttle;
+pub mod ticket;
 pub mod time;
 pub mod units;
 pub mod verdict;

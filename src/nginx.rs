@@ -4,6 +4,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use crate::request::{Request, Value};
+use crate::ticket::Ticket;
 use crate::verdict::{Decision, Verdict};
 
 /// What follows this in a header's name is the name of a field.
@@ -15,10 +16,12 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const VERDICT: HeaderName = HeaderName::from_static("x-slowlane-verdict");
 const SLO: HeaderName = HeaderName::from_static("x-slowlane-slo");
 const DELAY: HeaderName = HeaderName::from_static("x-slowlane-delay");
+const REMAINING: HeaderName = HeaderName::from_static("x-slowlane-remaining");
+const TICKET: HeaderName = HeaderName::from_static("x-slowlane-ticket");
 
 /// The header names that answers use are no fields: a proxy that copies an answer's headers into its next
 /// question would otherwise invent some.
-const ANSWERS: [&str; 3] = ["verdict", "slo", "delay"];
+const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 
 /// How a proxy wants to be answered, as the query of `/check` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,11 @@ pub fn request_id(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
 }
 
+/// What `/done` is told with: the ticket of the request that has ended.
+pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
+    headers.get(TICKET)?.to_str().ok()?.parse().ok()
+}
+
 /// The answer to a decision. Its body is empty: one with a body would cost nginx the connection.
 pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> {
     let mut response = Response::new(B::default());
@@ -114,6 +122,11 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> 
     let headers = response.headers_mut();
     headers.insert(VERDICT, HeaderValue::from_static(decision.verdict.name()));
     headers.insert(SLO, HeaderValue::from(decision.slo.number()));
+    headers.insert(REMAINING, HeaderValue::from(decision.remaining));
+    if let Some(ticket) = decision.ticket() {
+        let ticket = HeaderValue::try_from(ticket.to_string()).expect("a ticket is digits, hex and dots");
+        headers.insert(TICKET, ticket);
+    }
     match decision.verdict {
         Verdict::Pass => {}
         Verdict::Delay(_) if manner.hold => {}
@@ -132,6 +145,8 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::slo_id::SloId;
+    use crate::time::Timestamp;
+    use crate::verdict::Judged;
     use std::time::Duration;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -186,11 +201,15 @@ mod tests {
     #[test]
     fn each_manner_has_its_answers() {
         let answer = |verdict, query| {
-            let decision = Decision { verdict, slo: SloId::new(3001).unwrap(), key: Key::from_bits(1) };
+            let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
+            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
+            let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let response: Response<()> = response(&decision, Manner::of(query));
             let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
             assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
             assert_eq!(header("x-slowlane-slo").unwrap(), "3001");
+            assert_eq!(header("x-slowlane-remaining").unwrap(), "4");
+            assert_eq!(ticket(response.headers()), decision.ticket());
             (response.status().as_u16(), header("x-slowlane-delay"), header("retry-after"))
         };
         let delay = Verdict::Delay(Duration::from_millis(250));

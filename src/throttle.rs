@@ -3,24 +3,31 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use arrayvec::ArrayVec;
 
+use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
-use crate::policy::Policy;
+use crate::law::Arrival;
+use crate::policy::{Case, Policy};
 use crate::request::Request;
-use crate::table::{Sizing, Table, Usage};
+use crate::table::{Entry, Sizing, Table, Usage};
+use crate::ticket::Ticket;
 use crate::time::Timestamp;
-use crate::verdict::Decision;
+use crate::verdict::{Decision, JUDGED_MAX, Judged};
 
 /// The policy in force, and what is remembered of every key.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ArcSwap<Policy>,
     table: Table,
+    annexes: Annexes,
 }
 
 impl Throttle {
-    pub fn new(policy: Policy, sizing: Sizing) -> Throttle {
-        Throttle { policy: ArcSwap::from_pointee(policy), table: Table::new(sizing) }
+    /// The annexes take up at most so many bytes beside the table.
+    pub fn new(policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
+        let annexes = Annexes::new(annex_bytes_max);
+        Throttle { policy: ArcSwap::from_pointee(policy), table: Table::new(sizing), annexes }
     }
 
     /// Decides one request, and counts it.
@@ -31,23 +38,99 @@ impl Throttle {
     /// use std::time::Duration;
     ///
     /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
-    /// let throttle = Throttle::new(Policy::builtin(), sizing);
+    /// let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
     /// let decision = throttle.decide(&Request::new(), Timestamp::from_millis(1), Draw::MIDDLE);
     /// assert_eq!(decision.verdict, Verdict::Pass);
     /// ```
     pub fn decide(&self, request: &Request<'_>, now: Timestamp, draw: Draw) -> Decision {
         let policy = self.policy.load();
-        let (slo, key) = policy.classify(request);
-        let judge = |entry: &mut _| slo.law.judge(entry, now, draw);
-        let verdict = self.table.with(key, now, slo.law.memory(), judge);
-        Decision { verdict, slo: slo.id, key }
+        let cases = policy.cases(request);
+        let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
+        match cases.list.as_slice() {
+            [case] => {
+                let judge = |entry: &mut Entry| self.judge(case, entry, arrival);
+                let judged = self.table.with(case.key, now, case.slo.law.memory(), judge);
+                Decision::of(&[judged], arrival.cost, now)
+            }
+            several => self.decide_all(several, arrival),
+        }
+    }
+
+    /// The strictest verdict of several SLOs, as one step. What one of them denies is counted by none: asked
+    /// about, but not let through.
+    fn decide_all(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
+        let keys: ArrayVec<_, JUDGED_MAX> =
+            cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
+        self.table.with_each(&keys, arrival.now, |entries| {
+            let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
+            let judge = |(case, entry)| self.judge(case, entry, arrival);
+            let judged: ArrayVec<Judged, JUDGED_MAX> =
+                cases.iter().zip(entries.iter_mut()).map(judge).collect();
+            let decision = Decision::of(&judged, arrival.cost, arrival.now);
+            if !decision.is_let_through() {
+                for (place, judged) in judged.iter().enumerate().filter(|(_, judged)| judged.is_counted()) {
+                    self.take_annex_back(&cases[place], &mut entries[place], judged, arrival);
+                    entries[place] = before[place];
+                    entries[place].ask(arrival.cost, arrival.now);
+                }
+            }
+            decision
+        })
+    }
+
+    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Judged {
+        let &Case { slo, key, sharer } = case;
+        let arrival = Arrival { sharer, ..arrival };
+        let judgement = match slo.law.has_annex() {
+            false => slo.law.judge(entry, None, &arrival),
+            true => self.annexes.with(key, &slo.law, arrival.cost, arrival.now, |annex| {
+                slo.law.judge(entry, annex, &arrival)
+            }),
+        };
+        if judgement.fell_back {
+            self.annexes.count_fallback();
+        }
+        Judged {
+            slo: slo.id,
+            key,
+            verdict: judgement.verdict,
+            remaining: judgement.remaining,
+            is_dry_run: slo.dry_run,
+            counts_end: slo.law.counts_ends(),
+        }
+    }
+
+    fn take_annex_back(&self, case: &Case<'_>, entry: &mut Entry, judged: &Judged, arrival: Arrival) {
+        if case.slo.law.has_annex() {
+            let due = judged.due(arrival.now);
+            self.annexes.with_known(case.key, &case.slo.law, |annex| {
+                case.slo.law.take_back(entry, annex, arrival.cost, arrival.now, due);
+            });
+        }
     }
 
     /// Takes back a delayed request whose client left before its turn: its slot is free again.
     pub fn take_back(&self, decision: &Decision, now: Timestamp) {
         let policy = self.policy.load();
-        let Some(slo) = policy.slo(decision.slo) else { return };
-        self.table.with(decision.key, now, slo.law.memory(), |entry| slo.law.take_back(entry));
+        for judged in decision.judged().iter().filter(|judged| judged.is_counted()) {
+            let Some(slo) = policy.slo(judged.slo) else { continue };
+            self.table.with_known(judged.key, now, |entry| {
+                self.annexes.with_known(judged.key, &slo.law, |annex| {
+                    slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
+                });
+            });
+        }
+    }
+
+    /// Ends a request that was let through.
+    pub fn end(&self, ticket: &Ticket, now: Timestamp) {
+        let policy = self.policy.load();
+        for &(slo, key) in &ticket.counted {
+            let Some(slo) = policy.slo(slo) else { continue };
+            self.table.with_known(key, now, |entry| {
+                slo.law.end(entry, ticket.cost, ticket.begun(now), now);
+            });
+        }
     }
 
     /// Puts another policy in force, whole, and gives the old one back. The table stays as it is.
@@ -61,5 +144,9 @@ impl Throttle {
 
     pub fn usage(&self) -> Usage {
         self.table.usage()
+    }
+
+    pub fn annex_usage(&self) -> AnnexUsage {
+        self.annexes.usage()
     }
 }

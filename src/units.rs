@@ -11,7 +11,7 @@ use thiserror::Error;
 pub enum UnitError {
     #[error("expected a number and a period s, m, h or d, like 50/s")]
     Rate,
-    #[error("expected a rate from 1 to {RATE_MAX_PER_S}/s")]
+    #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
     RateRange,
     #[error("expected a number and a unit us, ms, s, m, h or d, like 5s")]
     Duration,
@@ -54,7 +54,7 @@ impl Period {
     }
 }
 
-/// A number of requests per period, from 1 per day to a million per second.
+/// A number of requests per period, from 1 per day to a million per second; 0 is none at all.
 ///
 /// ```
 /// use slowlane::units::Rate;
@@ -70,18 +70,42 @@ pub struct Rate {
 
 impl Rate {
     pub const fn new(count: u64, period: Period) -> Result<Rate, UnitError> {
-        if count == 0 || count > RATE_MAX_PER_S * period.seconds() {
+        if count > RATE_MAX_PER_S * period.seconds() {
             return Err(UnitError::RateRange);
         }
         Ok(Rate { count, period })
+    }
+
+    pub const fn is_zero(self) -> bool {
+        self.count == 0
+    }
+
+    /// The period that it was written with.
+    pub const fn period(self) -> Duration {
+        Duration::from_secs(self.period.seconds())
+    }
+
+    /// The whole requests that it allows in a window.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane::units::Rate;
+    /// let rate: Rate = "90/m".parse().unwrap();
+    /// assert_eq!(rate.requests_in(Duration::from_secs(10)), 15);
+    /// ```
+    pub const fn requests_in(self, window: Duration) -> u128 {
+        self.count as u128 * window.as_nanos() / self.period().as_nanos()
     }
 
     pub fn per_second(self) -> f64 {
         self.count as f64 / self.period.seconds() as f64
     }
 
-    /// The time that one request takes up at this rate, to the nearest nanosecond.
+    /// The time that one request takes up at this rate, to the nearest nanosecond; at a rate of 0 centuries.
     pub const fn slot(self) -> Duration {
+        if self.count == 0 {
+            return Duration::from_nanos(u64::MAX);
+        }
         let period_ns = self.period.seconds() * 1_000_000_000;
         Duration::from_nanos((period_ns + self.count / 2) / self.count)
     }
@@ -148,7 +172,7 @@ mod tests {
 
     #[test]
     fn rates_read_back_as_they_were_written() {
-        for text in ["1/d", "50/s", "90/m", "1000000/s", "7/h"] {
+        for text in ["0/s", "1/d", "50/s", "90/m", "1000000/s", "7/h"] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }
     }
@@ -158,7 +182,7 @@ mod tests {
         for text in ["", "50", "5x/s", "/s", "50/", "50/w", "-1/s", "+1/s", " 1/s", "1.5/s", "50/s "] {
             assert_eq!(text.parse::<Rate>(), Err(UnitError::Rate), "{text:?}");
         }
-        for text in ["0/s", "1000001/s", "99999999999999999999/d"] {
+        for text in ["1000001/s", "99999999999999999999/d"] {
             assert_eq!(text.parse::<Rate>(), Err(UnitError::RateRange), "{text:?}");
         }
     }

@@ -105,11 +105,13 @@ pub(super) struct Table {
     pub(super) size: u32,
     #[serde(deserialize_with = "expire")]
     pub(super) expire: Duration,
+    #[serde(deserialize_with = "annex_bytes_max")]
+    pub(super) annex_bytes_max: usize,
 }
 
 impl Default for Table {
     fn default() -> Table {
-        Table { size: 1_000_000, expire: Duration::from_secs(30) }
+        Table { size: 1_000_000, expire: Duration::from_secs(30), annex_bytes_max: 64 << 20 }
     }
 }
 
@@ -238,6 +240,11 @@ fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D:
 /// Row numbers are 32 bits; at some 84 bytes each, a hundred million are 8.4 GB.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 100_000_000)? as u32)
+}
+
+/// None at all is a choice: then the laws that have annexes always fall back.
+fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(within(deserializer, 0, 1 << 40)? as usize)
 }
 
 /// None at all is a choice: then every delay is what `when_full` says.

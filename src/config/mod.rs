@@ -24,6 +24,8 @@ pub struct Config {
     pub admin: Listen,
     pub hold: HoldLimits,
     pub table: Sizing,
+    /// What `fair` and `sliding-log` remember beside the table, in all.
+    pub annex_bytes_max: usize,
     /// None: the built-in policy.
     pub policy: Option<Source>,
     pub log: Level,
@@ -104,6 +106,7 @@ impl Config {
             admin: listen("admin", flags.admin, admin.listen, ADMIN_CONNECTIONS_MAX),
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
+            annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout)),
             log: log.level,
         }

@@ -7,7 +7,8 @@
 //! deny      if floor(gpc1_rate(1s) / over) > slo      over: 2
 //! ```
 //! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. The counters are read before
-//! this request is counted; `gpc0_rate` counts what is throttled, `gpc1_rate` what of it is let through.
+//! this request is counted; `gpc0_rate` counts what is throttled, `gpc1_rate` what of it is let through. A request
+//! of a cost counts for that many, and waits that much longer.
 //!
 //! Two things the article leaves open are decided here. Its feedback runs after the delay, on what it read
 //! before; an agent decides on arrival, so both happen then. And its jitter has no number: it is 0.1 here.
@@ -17,10 +18,8 @@
 
 use std::time::Duration;
 
-use crate::draw::Draw;
-use crate::law::{Objective, OptionError, Options};
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 const JITTER_DEFAULT: f64 = 0.1;
@@ -55,34 +54,42 @@ impl Adaptive {
         Ok(Adaptive::new(objective, jitter, over, max_delay))
     }
 
-    pub fn judge(&self, entry: &mut Entry, now: Timestamp, draw: Draw) -> Verdict {
-        let now_ms = now.ticks_ms();
-        entry.http_req_cnt = entry.http_req_cnt.wrapping_add(1);
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        let now_ms = arrival.now.ticks_ms();
+        entry.http_req_cnt = entry.http_req_cnt.wrapping_add(arrival.cost);
         let throttled = f64::from(entry.http_req_cnt) - self.burst + self.slo > 0.0;
         let rate = f64::from(entry.gpc0_rate.read(now_ms));
         let clients = clients(entry);
         let over = self.is_over(entry, now_ms);
+        let remaining = self.remaining(entry, rate);
 
         entry.gpt0 = milli_clients(clients + (rate - self.slo) / self.slo);
         if throttled {
-            entry.gpc0_rate.add(1, now_ms);
+            entry.gpc0_rate.add(arrival.cost, now_ms);
         }
         if over {
-            return Verdict::Deny { retry_after_s: self.retry_after_s(entry, now_ms) };
+            let retry_after_s = self.retry_after_s(entry, now_ms);
+            return Judgement::new(Verdict::Deny { retry_after_s }, remaining);
         }
-        let delay = if throttled { self.delay(clients, rate, draw) } else { Duration::ZERO };
+        let delay = if throttled { self.delay(clients, rate, arrival) } else { Duration::ZERO };
         if delay > self.max_delay {
-            return Verdict::Deny { retry_after_s: 1 };
+            return Judgement::new(Verdict::Deny { retry_after_s: 1 }, remaining);
         }
         if throttled {
-            entry.gpc1_rate.add(1, now_ms);
+            entry.gpc1_rate.add(arrival.cost, now_ms);
         }
-        Verdict::after(delay)
+        Judgement::new(Verdict::after(delay), remaining)
     }
 
-    fn delay(&self, clients: f64, rate: f64, draw: Draw) -> Duration {
-        let seconds = clients / self.slo * (rate / self.slo).min(1.0) * draw.factor(self.jitter);
-        Duration::from_millis((seconds * 1_000.0).round() as u64)
+    fn delay(&self, clients: f64, rate: f64, arrival: &Arrival) -> Duration {
+        let seconds = clients / self.slo * (rate / self.slo).min(1.0) * arrival.draw.factor(self.jitter);
+        Duration::from_millis((seconds * f64::from(arrival.cost) * 1_000.0).round() as u64)
+    }
+
+    /// What is left of the burst; a request after it waits at once.
+    fn remaining(&self, entry: &Entry, rate: f64) -> u32 {
+        let unthrottled = self.burst - self.slo - f64::from(entry.http_req_cnt);
+        if rate == 0.0 { unthrottled.max(0.0) as u32 } else { 0 }
     }
 
     fn is_over(&self, entry: &Entry, now_ms: u32) -> bool {

@@ -1,16 +1,46 @@
 //! The laws: how an entry, an SLO and a moment become a verdict.
+//!
+//! A law is a pure function: it changes the entry that it is given, and its annex where it has one, and nothing
+//! else. Each has a file, which opens with its formula, its units and its source.
 
 mod adaptive;
+mod annex;
+mod arrival;
+mod bucket;
+mod calendar;
+mod closed;
+mod concurrency;
+mod fair;
+mod fixed_window;
+mod leaky_bucket;
 mod options;
 mod pace;
+mod sliding_buckets;
+mod sliding_log;
+mod sliding_window;
+mod token_bucket;
+mod warm_up;
+mod window;
 
 use std::time::Duration;
 
 pub use adaptive::Adaptive;
+pub use annex::Annex;
+pub use arrival::{Arrival, Judgement};
+pub use calendar::Calendar;
+pub use closed::Closed;
+pub use concurrency::Concurrency;
+pub use fair::Fair;
+pub use fixed_window::FixedWindow;
+pub use leaky_bucket::LeakyBucket;
 pub use options::{OptionError, Options};
 pub use pace::Pace;
+pub use sliding_buckets::SlidingBuckets;
+pub use sliding_log::{Log, SlidingLog};
+pub use sliding_window::SlidingWindow;
+pub use token_bucket::TokenBucket;
+pub use warm_up::WarmUp;
 
-use crate::draw::Draw;
 use crate::table::Entry;
 use crate::time::Timestamp;
 use crate::units::Rate;
@@ -20,6 +50,7 @@ use crate::verdict::Verdict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Objective {
     pub burst: u32,
+    /// Of a rate of 0 every law denies every request.
     pub rate: Rate,
 }
 
@@ -27,7 +58,17 @@ pub struct Objective {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Law {
     Adaptive(Adaptive),
+    Closed(Closed),
+    Concurrency(Concurrency),
+    Fair(Fair),
+    FixedWindow(FixedWindow),
+    LeakyBucket(LeakyBucket),
     Pace(Pace),
+    SlidingBuckets(SlidingBuckets),
+    SlidingLog(SlidingLog),
+    SlidingWindow(SlidingWindow),
+    TokenBucket(TokenBucket),
+    WarmUp(WarmUp),
 }
 
 impl Law {
@@ -35,7 +76,19 @@ impl Law {
     pub const DEFAULT_NAME: &'static str = "pace";
 
     /// The names that `law=` takes.
-    pub const NAMES: &'static [&'static str] = &["adaptive", "pace"];
+    pub const NAMES: &'static [&'static str] = &[
+        "adaptive",
+        "pace",
+        "fair",
+        "token-bucket",
+        "leaky-bucket",
+        "fixed-window",
+        "sliding-window",
+        "sliding-buckets",
+        "sliding-log",
+        "warm-up",
+        "concurrency",
+    ];
 
     /// The law that goes by `name`, with the options that it knows; others are an error.
     ///
@@ -47,43 +100,158 @@ impl Law {
     /// assert!(Law::new("pace", objective, Options::new([("jitter", "0.1")])).is_err());
     /// ```
     pub fn new(name: &str, objective: Objective, mut options: Options) -> Result<Law, OptionError> {
+        let (is_closed, objective) = Closed::or_open(objective);
+        let options_of = &mut options;
         let law = match name {
-            "adaptive" => Law::Adaptive(Adaptive::from_options(objective, &mut options)?),
-            "pace" => Law::Pace(Pace::from_options(objective, &mut options)?),
+            "adaptive" => Law::Adaptive(Adaptive::from_options(objective, options_of)?),
+            "concurrency" => Law::Concurrency(Concurrency::from_options(objective, options_of)?),
+            "fair" => Law::Fair(Fair::from_options(objective, options_of)?),
+            "fixed-window" => Law::FixedWindow(FixedWindow::from_options(objective, options_of)?),
+            "leaky-bucket" => Law::LeakyBucket(LeakyBucket::new(objective)),
+            "pace" => Law::Pace(Pace::from_options(objective, options_of)?),
+            "sliding-buckets" => Law::SlidingBuckets(SlidingBuckets::from_options(objective, options_of)?),
+            "sliding-log" => Law::SlidingLog(SlidingLog::from_options(objective, options_of)?),
+            "sliding-window" => Law::SlidingWindow(SlidingWindow::from_options(objective, options_of)?),
+            "token-bucket" => Law::TokenBucket(TokenBucket::new(objective)),
+            "warm-up" => Law::WarmUp(WarmUp::from_options(objective, options_of)?),
             _ => return Err(OptionError::law(name)),
         };
         options.finish()?;
-        Ok(law)
+        Ok(if is_closed { Law::Closed(Closed::instead_of(law.name())) } else { law })
     }
 
     pub const fn name(&self) -> &'static str {
         match self {
             Law::Adaptive(_) => "adaptive",
+            Law::Closed(closed) => closed.name(),
+            Law::Concurrency(_) => "concurrency",
+            Law::Fair(_) => "fair",
+            Law::FixedWindow(_) => "fixed-window",
+            Law::LeakyBucket(_) => "leaky-bucket",
             Law::Pace(_) => "pace",
+            Law::SlidingBuckets(_) => "sliding-buckets",
+            Law::SlidingLog(_) => "sliding-log",
+            Law::SlidingWindow(_) => "sliding-window",
+            Law::TokenBucket(_) => "token-bucket",
+            Law::WarmUp(_) => "warm-up",
         }
     }
 
-    /// Judges one request and writes it into its entry.
-    pub fn judge(&self, entry: &mut Entry, now: Timestamp, draw: Draw) -> Verdict {
+    /// Judges one request and writes it into its entry, and into its annex if the law has one; without an annex
+    /// such a law falls back to a simpler one.
+    pub fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        if arrival.cost == 0 {
+            return Judgement::new(Verdict::Pass, u32::MAX);
+        }
         match self {
-            Law::Adaptive(adaptive) => adaptive.judge(entry, now, draw),
-            Law::Pace(pace) => pace.judge(entry, now),
+            Law::Adaptive(adaptive) => adaptive.judge(entry, arrival),
+            Law::Closed(closed) => closed.judge(entry, arrival),
+            Law::Concurrency(concurrency) => concurrency.judge(entry, arrival),
+            Law::Fair(fair) => fair.judge(entry, calendar(annex), arrival),
+            Law::FixedWindow(fixed_window) => fixed_window.judge(entry, arrival),
+            Law::LeakyBucket(leaky_bucket) => leaky_bucket.judge(entry, arrival),
+            Law::Pace(pace) => pace.judge(entry, arrival),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.judge(entry, arrival),
+            Law::SlidingLog(sliding_log) => sliding_log.judge(entry, log(annex), arrival),
+            Law::SlidingWindow(sliding_window) => sliding_window.judge(entry, arrival),
+            Law::TokenBucket(token_bucket) => token_bucket.judge(entry, arrival),
+            Law::WarmUp(warm_up) => warm_up.judge(entry, arrival),
         }
     }
 
-    /// Takes back a request that was let through and whose client left before its turn.
-    pub fn take_back(&self, entry: &mut Entry) {
+    /// Takes back a request that was let through: its client left before its turn, which was to come at `due`, or
+    /// another SLO has denied it. `adaptive` has no way back.
+    pub fn take_back(
+        &self,
+        entry: &mut Entry,
+        annex: Option<&mut Annex>,
+        cost: u32,
+        now: Timestamp,
+        due: Timestamp,
+    ) {
         match self {
-            Law::Adaptive(_) => {}
-            Law::Pace(pace) => pace.take_back(entry),
+            Law::Adaptive(_) | Law::Closed(_) => {}
+            Law::Concurrency(concurrency) => concurrency.end(entry, cost, now, now),
+            Law::Fair(fair) => fair.take_back(entry, calendar(annex), cost, now, due),
+            Law::FixedWindow(fixed_window) => fixed_window.take_back(entry, cost),
+            Law::LeakyBucket(leaky_bucket) => leaky_bucket.take_back(entry, cost),
+            Law::Pace(pace) => pace.take_back(entry, cost),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.take_back(&mut entry.state, cost),
+            Law::SlidingLog(sliding_log) => sliding_log.take_back(entry, log(annex), cost),
+            Law::SlidingWindow(sliding_window) => sliding_window.take_back(&mut entry.state, cost),
+            Law::TokenBucket(token_bucket) => token_bucket.take_back(entry, cost),
+            Law::WarmUp(warm_up) => warm_up.take_back(entry, cost),
+        }
+    }
+
+    /// Whether the law wants to know when a request ends.
+    pub const fn counts_ends(&self) -> bool {
+        matches!(self, Law::Concurrency(_))
+    }
+
+    /// A request that was let through at `begun` has ended.
+    pub fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) {
+        if let Law::Concurrency(concurrency) = self {
+            concurrency.end(entry, cost, begun, now);
         }
     }
 
     /// How long an entry must be kept after a write so that forgetting it changes no verdict.
     pub fn memory(&self) -> Duration {
         match self {
-            Law::Adaptive(_) => Duration::ZERO,
+            Law::Adaptive(_) | Law::Closed(_) => Duration::ZERO,
+            Law::Concurrency(concurrency) => concurrency.memory(),
+            Law::Fair(fair) => fair.memory(),
+            Law::FixedWindow(fixed_window) => fixed_window.memory(),
+            Law::LeakyBucket(leaky_bucket) => leaky_bucket.memory(),
             Law::Pace(pace) => pace.memory(),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.memory(),
+            Law::SlidingLog(sliding_log) => sliding_log.memory(),
+            Law::SlidingWindow(sliding_window) => sliding_window.memory(),
+            Law::TokenBucket(token_bucket) => token_bucket.memory(),
+            Law::WarmUp(warm_up) => warm_up.memory(),
         }
+    }
+
+    /// Whether it remembers more than a row has room for.
+    pub const fn has_annex(&self) -> bool {
+        matches!(self, Law::Fair(_) | Law::SlidingLog(_))
+    }
+
+    /// An empty annex, if the law has one.
+    pub fn annex(&self) -> Option<Annex> {
+        match self {
+            Law::Fair(_) => Some(Annex::Calendar(Calendar::default())),
+            Law::SlidingLog(_) => Some(Annex::Log(Log::default())),
+            _ => None,
+        }
+    }
+
+    /// Whether an annex is one of this law: an entry may have had another one before.
+    pub fn owns(&self, annex: &Annex) -> bool {
+        matches!((self, annex), (Law::Fair(_), Annex::Calendar(_)) | (Law::SlidingLog(_), Annex::Log(_)))
+    }
+
+    /// The memory that the annex may take up after one more request of this cost.
+    pub fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
+        match (self, annex) {
+            (Law::Fair(fair), _) => fair.bytes().max(annex.bytes()),
+            (_, Annex::Log(log)) => log.bytes_after(cost),
+            _ => annex.bytes(),
+        }
+    }
+}
+
+fn calendar(annex: Option<&mut Annex>) -> Option<&mut Calendar> {
+    match annex {
+        Some(Annex::Calendar(calendar)) => Some(calendar),
+        _ => None,
+    }
+}
+
+fn log(annex: Option<&mut Annex>) -> Option<&mut Log> {
+    match annex {
+        Some(Annex::Log(log)) => Some(log),
+        _ => None,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::law::Law;
-use crate::units::{self, UnitError};
+use crate::units::{self, Rate, UnitError};
 
 /// An option that cannot be taken, and what may stand there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -14,6 +14,21 @@ pub enum OptionError {
     Unit { name: String, value: String, reason: UnitError },
     #[error("{name} {value:?}: expected a number from {min} to {max}")]
     Number { name: String, value: String, min: String, max: String },
+    #[error(
+        "window {window:?}: at {rate} it holds less than one request, or more than {limit_max}, or is below 10ms"
+    )]
+    Window { window: Duration, rate: Rate, limit_max: u32 },
+    #[error(
+        "{limit} requests in a window: sliding-log remembers each, {limit_max} at most: make the window shorter, \
+         or use sliding-window"
+    )]
+    Log { limit: u32, limit_max: u32 },
+    #[error("{slots} slots within max_delay: fair keeps {slots_max} at most: make max_delay shorter")]
+    Slots { slots: u32, slots_max: u32 },
+    #[error("warmup {warmup:?} at {rate} stores more than 16 million permits: make it shorter")]
+    WarmUp { warmup: Duration, rate: Rate },
+    #[error("lease {lease:?}: expected at least {lease_min:?}")]
+    Lease { lease: Duration, lease_min: Duration },
     #[error("law {name:?}: expected one of {}", Law::NAMES.join(", "))]
     Law { name: String },
     #[error("{name:?} is no option of this law{}", takes(.known))]
@@ -74,6 +89,23 @@ impl Options {
         }
     }
 
+    pub(super) fn count(
+        &mut self,
+        name: &'static str,
+        min: u32,
+        max: u32,
+    ) -> Result<Option<u32>, OptionError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        match value.parse::<u32>() {
+            Ok(count) if is_digits && (min..=max).contains(&count) => Ok(Some(count)),
+            _ => {
+                let (min, max) = (min.to_string(), max.to_string());
+                Err(OptionError::Number { name: name.to_owned(), value: quoted(&value), min, max })
+            }
+        }
+    }
+
     /// Every option has been taken, or the first that has not is an error.
     pub(super) fn finish(self) -> Result<(), OptionError> {
         match self.given.into_iter().next() {
@@ -82,7 +114,7 @@ impl Options {
         }
     }
 
-    fn take(&mut self, name: &'static str) -> Option<String> {
+    pub(super) fn take(&mut self, name: &'static str) -> Option<String> {
         self.taken.push(name);
         let at = self.given.iter().position(|(given, _)| given == name)?;
         Some(self.given.remove(at).1)

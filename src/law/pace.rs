@@ -4,51 +4,51 @@
 //! slot  = 1 / rate                            the time that one request takes up
 //! start = max(full_at, now - burst * slot)    a bucket holds no more than its burst, and owes no more than
 //!                                             max_delay, whatever an SLO before this one let it owe
-//! delay = start + slot - now                  pass if it is not positive
-//! delay > max_delay: deny, full_at stays;     else full_at = start + slot
+//! delay = start + cost * slot - now           pass if it is not positive
+//! delay > max_delay: deny, full_at stays;     else full_at = start + cost * slot
 //! ```
 //! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371, its theoretical arrival
 //! time is `full_at` here) with a wait where that has a refusal. In any time T it lets through at most
 //! `burst + rate * T` requests, and once in debt they leave at least one slot apart.
 //!
 //! Requests that leave late do not lower the mean: the bucket makes up for them, as far as its burst goes.
+//!
+//! The state is `full_at`, in nanoseconds.
 
 use std::time::Duration;
 
-use crate::law::{Objective, OptionError, Options};
+use crate::law::bucket::Bucket;
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// Longer than this a client seldom waits, and a slot spent on one that has left is lost to the others.
-const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
+pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The law `pace` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    slot_ns: u64,
-    burst_ns: u64,
-    max_delay_ns: u64,
+    pub(super) bucket: Bucket,
+    pub(super) max_delay_ns: u64,
 }
 
 impl Pace {
     /// ```
     /// use std::time::Duration;
-    /// use slowlane::{law::{Objective, Pace}, table::Entry, time::Timestamp, verdict::Verdict};
+    /// use slowlane::{law::{Arrival, Objective, Pace}, table::Entry, time::Timestamp, verdict::Verdict};
     ///
     /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
     /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
     /// let pace = Pace::new(objective, Duration::from_secs(5));
-    /// let (mut entry, now) = (Entry::default(), Timestamp::from_millis(1_000_000));
-    /// for _ in 0..10 {
-    ///     assert_eq!(pace.judge(&mut entry, now), Verdict::Pass);
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(1_000_000)));
+    /// for remaining in (0..10).rev() {
+    ///     let judgement = pace.judge(&mut entry, &arrival);
+    ///     assert_eq!((judgement.verdict, judgement.remaining), (Verdict::Pass, remaining));
     /// }
-    /// assert_eq!(pace.judge(&mut entry, now), Verdict::Delay(Duration::from_millis(100)));
+    /// assert_eq!(pace.judge(&mut entry, &arrival).verdict, Verdict::Delay(Duration::from_millis(100)));
     /// ```
     pub fn new(objective: Objective, max_delay: Duration) -> Pace {
-        let slot_ns = objective.rate.slot().as_nanos() as u64;
-        let burst_ns = slot_ns.saturating_mul(u64::from(objective.burst));
-        Pace { slot_ns, burst_ns, max_delay_ns: max_delay.as_nanos() as u64 }
+        Pace { bucket: Bucket::new(objective), max_delay_ns: max_delay.as_nanos() as u64 }
     }
 
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Pace, OptionError> {
@@ -56,44 +56,43 @@ impl Pace {
         Ok(Pace::new(objective, max_delay))
     }
 
-    pub fn judge(&self, entry: &mut Entry, now: Timestamp) -> Verdict {
-        entry.http_req_cnt = entry.http_req_cnt.wrapping_add(1);
-        entry.gpc0_rate.add(1, now.ticks_ms());
-
-        let now_ns = now.as_nanos();
-        entry.state = entry.state.min(now_ns.saturating_add(self.max_delay_ns));
-        let start = entry.state.max(now_ns.saturating_sub(self.burst_ns));
-        let full_at = start.saturating_add(self.slot_ns);
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        let now_ns = arrival.now.as_nanos();
+        let taken_ns = self.bucket.time(arrival.cost);
+        let start = self.start(entry, now_ns);
+        let full_at = start.saturating_add(taken_ns);
         let delay_ns = full_at.saturating_sub(now_ns);
-        entry.gpt0 = self.milli_clients(delay_ns);
+        entry.gpt0 = self.bucket.milli_clients(delay_ns);
         if delay_ns > self.max_delay_ns {
-            return Verdict::Deny { retry_after_s: self.retry_after_s(delay_ns) };
+            let remaining = self.bucket.requests(now_ns.saturating_sub(start));
+            return match taken_ns.saturating_sub(self.bucket.burst_ns) > self.max_delay_ns {
+                true => Judgement::never(remaining),
+                // The debt shrinks by a second each second.
+                false => Judgement::deny(delay_ns - self.max_delay_ns, remaining),
+            };
         }
-        entry.state = full_at;
-        entry.gpc1_rate.add(1, now.ticks_ms());
-        Verdict::after(Duration::from_nanos(delay_ns))
+        entry.state.set_wide(full_at);
+        entry.let_through(arrival.cost, arrival.now);
+        let remaining = self.bucket.requests(now_ns.saturating_sub(full_at));
+        Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
     }
 
-    /// Gives one slot back. The requests behind keep the slots they were told; the next to come finds the
-    /// queue one shorter.
-    pub(super) fn take_back(&self, entry: &mut Entry) {
-        entry.state = entry.state.saturating_sub(self.slot_ns);
+    /// When the next slot begins; what is owed past `max_delay` is forgiven.
+    pub(super) fn start(&self, entry: &mut Entry, now_ns: u64) -> u64 {
+        let full_at = entry.state.wide().min(now_ns.saturating_add(self.max_delay_ns));
+        entry.state.set_wide(full_at);
+        full_at.max(now_ns.saturating_sub(self.bucket.burst_ns))
+    }
+
+    /// Gives the slots of a request back. The requests behind keep the slots they were told; the next to come
+    /// finds the queue shorter.
+    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
     }
 
     /// Until the bucket is full again, from the deepest debt.
     pub(super) fn memory(&self) -> Duration {
-        Duration::from_nanos(self.burst_ns.saturating_add(self.max_delay_ns))
-    }
-
-    /// So many clients, each asking again as it is answered, would make for this delay.
-    fn milli_clients(&self, delay_ns: u64) -> u32 {
-        let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(self.slot_ns);
-        u32::try_from(milli_clients).unwrap_or(u32::MAX).max(1_000)
-    }
-
-    /// The debt shrinks by a second each second.
-    fn retry_after_s(&self, delay_ns: u64) -> u32 {
-        let seconds = (delay_ns - self.max_delay_ns).div_ceil(1_000_000_000);
-        u32::try_from(seconds).unwrap_or(u32::MAX)
+        Duration::from_nanos(self.bucket.burst_ns.saturating_add(self.max_delay_ns))
     }
 }

@@ -19,3 +19,6 @@ pub const BURST_YEARS_MAX: u64 = 10;
 
 /// The one line that a policy needs: the article's global SLO, and the whole of the built-in policy.
 pub const DEFAULT_LINE: &str = "0 burst=10000 rate=5000/s";
+
+/// The most requests that one counts for.
+pub const COST_MAX: u32 = 1_000_000;

@@ -39,18 +39,25 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub(super) fn new(layout: &Layout) -> Fields {
+    /// Those of a layout, and those that its SLOs share by. None: they are more than a request carries.
+    pub(super) fn new<'a>(layout: &'a Layout, shares: impl Iterator<Item = &'a str>) -> Option<Fields> {
+        let mut names = layout.field_names();
+        names.extend(shares);
         let field = |name: &str| Field { name: name.to_owned(), is_address: layout.is_address(name) };
-        Fields {
-            fields: layout.field_names().into_iter().map(field).collect(),
+        (names.len() <= FIELDS_MAX).then(|| Fields {
+            fields: names.into_iter().map(field).collect(),
             ipv4_mask: Ipv4Addr::from_bits(!u32::MAX.checked_shr(layout.ipv4_prefix().into()).unwrap_or(0)),
             ipv6_mask: Ipv6Addr::from_bits(!u128::MAX.checked_shr(layout.ipv6_prefix().into()).unwrap_or(0)),
-        }
+        })
     }
 
     pub(super) fn places(&self, names: &[String]) -> Box<[Place]> {
-        let place = |name: &String| self.fields.iter().position(|field| field.name == *name);
-        names.iter().map(|name| place(name).expect("a layout's own field")).collect()
+        names.iter().map(|name| self.place(name)).collect()
+    }
+
+    pub(super) fn place(&self, name: &str) -> Place {
+        let place = self.fields.iter().position(|field| field.name == name);
+        place.expect("a field of the layout, or one that is shared by")
     }
 
     pub(super) fn values<'a>(&self, request: &Request<'a>) -> Values<'a> {

@@ -204,6 +204,15 @@ impl Layout {
         std::iter::once(dir.join(SLO_MAP)).chain(maps).collect()
     }
 
+    pub(super) fn has_lookup(&self, name: &str) -> bool {
+        self.lookups.iter().any(|lookup| lookup.name() == name)
+    }
+
+    /// `source, website`
+    pub(super) fn lookup_list(&self) -> String {
+        self.lookups.iter().map(Lookup::name).collect::<Vec<_>>().join(", ")
+    }
+
     pub(super) fn has_type(&self, kind: u8) -> bool {
         self.types.contains_key(&kind)
     }

@@ -30,8 +30,11 @@ mod slo;
 use std::io;
 use std::path::Path;
 
+use arrayvec::ArrayVec;
+
 pub use bounds::{
-    BURST_YEARS_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCHED_BYTES_MAX,
+    BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
+    SEARCHED_BYTES_MAX,
 };
 use fields::{Fields, Place, Values};
 use file::{MapFile, read_file};
@@ -43,8 +46,9 @@ pub use slo::Slo;
 use slo::Slos;
 
 use crate::key::{Key, KeyHasher};
-use crate::request::Request;
+use crate::request::{Request, Value};
 use crate::slo_id::SloId;
+use crate::verdict::JUDGED_MAX;
 
 /// As many as an id has thousands digits.
 const TYPES: usize = SloId::END / 1000;
@@ -71,12 +75,43 @@ const TYPES: usize = SloId::END / 1000;
 pub struct Policy {
     /// In the order of their ids: the first is SLO 0.
     slos: Vec<Slo>,
+    /// What their options name, in the same order.
+    ties: Vec<Ties>,
     /// Those whose maps hold something.
     lookups: Vec<LookupMap>,
     fields: Fields,
     /// What the key of each type is made of.
     types: [Box<[Place]>; TYPES],
 }
+
+/// What the options of an SLO name.
+#[derive(Clone, Copy, Debug)]
+struct Ties {
+    /// The number of the lookup that names one more SLO; None also where its map is empty.
+    also: Option<usize>,
+    share: Option<Place>,
+}
+
+/// An SLO that a request falls under.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'p> {
+    pub slo: &'p Slo,
+    /// What it is counted by.
+    pub key: Key,
+    /// Whose it is among those who share the SLO's bucket, as a hash; 0 where nobody shares.
+    pub sharer: u64,
+}
+
+/// All SLOs that a request falls under, its own first.
+#[derive(Clone, Debug)]
+pub struct Cases<'p> {
+    pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
+    /// How many requests it counts for.
+    pub cost: u32,
+}
+
+/// The field that says how many requests a request counts for.
+const COST: &[u8] = b"cost";
 
 /// Why a request falls under its SLO.
 #[derive(Clone, Copy, Debug)]
@@ -128,24 +163,79 @@ impl Policy {
 
         let mut problems = Problems::default();
         let slos = Slos::read(&slo_map, layout, &mut problems);
-        let fields = Fields::new(layout);
+        let shares = slos.shares();
+        let Some(fields) = Fields::new(layout, shares) else {
+            problems.add(&slo_map.path, None, Fault::TooManyFields);
+            return Err(problems);
+        };
         let lookups = layout.lookups().iter().zip(files);
         let lookups = lookups.filter_map(|(lookup, file)| {
             LookupMap::read(lookup, fields.places(&lookup.fields), file, &slos, &mut problems)
         });
-        let lookups = lookups.collect();
+        let lookups: Vec<LookupMap> = lookups.collect();
         if !problems.is_empty() {
             return Err(problems);
         }
         let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
-        Ok(Policy { slos: slos.into_sorted(), lookups, fields, types })
+        let slos = slos.into_sorted();
+        let ties = |slo: &Slo| Ties {
+            also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
+            share: slo.share.as_ref().map(|share| fields.place(share)),
+        };
+        Ok(Policy { ties: slos.iter().map(ties).collect(), slos, lookups, fields, types })
     }
 
     /// The SLO of a request, and the key that it is counted by.
     pub fn classify(&self, request: &Request<'_>) -> (&Slo, Key) {
         let values = self.fields.values(request);
-        let slo = self.answer(&values).map_or(&self.slos[0], |answer| answer.slo);
+        let slo = &self.slos[self.answer(&values).map_or(0, |answer| answer.slo)];
         (slo, self.key(slo, &values))
+    }
+
+    /// Every SLO of a request: its own, the one that this names with `also`, and so on, as long as none of a type
+    /// comes twice, for these would share an entry.
+    ///
+    /// ```
+    /// # use std::{io, path::Path};
+    /// # use slowlane::{policy::{Layout, Policy}, request::{Request, Value}};
+    /// let read = |path: &Path| match path.to_str() {
+    ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s also=owner\n1001 burst=9 rate=9/s".to_vec()),
+    ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),
+    ///     _ => Err(io::ErrorKind::NotFound.into()),
+    /// };
+    /// # let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    /// # let mut request = Request::new();
+    /// request.push(b"owner", Value::Text(b"acme"));
+    /// request.push(b"cost", Value::Number(5));
+    /// let cases = policy.cases(&request);
+    /// # // The owner's SLO is the request's own here, and names no other.
+    /// assert_eq!((cases.list[0].slo.id.number(), cases.cost), (1001, 5));
+    /// ```
+    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
+        let values = self.fields.values(request);
+        let mut place = self.answer(&values).map_or(0, |answer| answer.slo);
+        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
+        list.push(self.case(place, &values));
+        while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
+            let answer = self.lookups[also].find(&values).and_then(|pattern| pattern.answer.place());
+            let kind = |place: usize| self.slos[place].id.kind();
+            match answer {
+                Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
+                _ => break,
+            }
+            list.push(self.case(place, &values));
+        }
+        Cases { list, cost: cost(request) }
+    }
+
+    fn case(&self, place: usize, values: &Values<'_>) -> Case<'_> {
+        let slo = &self.slos[place];
+        let sharer = self.ties[place].share.map_or(0, |share| {
+            let mut hasher = KeyHasher::new(0);
+            self.fields.hash(&mut hasher, share, values);
+            hasher.finish().bits()
+        });
+        Case { slo, key: self.key(slo, values), sharer }
     }
 
     /// What [`classify`](Policy::classify) says, and why. The lines of a map are counted for it: not for
@@ -153,7 +243,7 @@ impl Policy {
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let values = self.fields.values(request);
         let answer = self.answer(&values);
-        let slo = answer.as_ref().map_or(&self.slos[0], |answer| answer.slo);
+        let slo = &self.slos[answer.as_ref().map_or(0, |answer| answer.slo)];
         Explanation { slo, key: self.key(slo, &values), origin: answer.map(Answered::origin) }
     }
 
@@ -176,7 +266,7 @@ impl Policy {
     fn answer(&self, values: &Values<'_>) -> Option<Answered<'_>> {
         self.lookups.iter().find_map(|map| {
             let pattern = map.find(values)?;
-            Some(Answered { slo: &self.slos[pattern.answer.place()?], map, pattern })
+            Some(Answered { slo: pattern.answer.place()?, map, pattern })
         })
     }
 
@@ -191,9 +281,24 @@ impl Policy {
 }
 
 struct Answered<'p> {
-    slo: &'p Slo,
+    /// Its place among the SLOs.
+    slo: usize,
     map: &'p LookupMap,
     pattern: Pattern,
+}
+
+/// What is no number counts for one request, as what has no cost does.
+fn cost(request: &Request<'_>) -> u32 {
+    let number = match request.get(COST) {
+        None => return 1,
+        Some(Value::Number(number)) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
+        Some(Value::Text(text)) => match text.iter().all(u8::is_ascii_digit) {
+            true => std::str::from_utf8(text).ok().and_then(|digits| digits.parse().ok()).unwrap_or(1),
+            false => 1,
+        },
+        Some(Value::Address(_)) => 1,
+    };
+    number.min(COST_MAX)
 }
 
 impl<'p> Answered<'p> {
@@ -427,7 +532,8 @@ mod tests {
             "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
             "maps/slo.map:4: burst \"1e3\": expected a number of requests, 0 to 4294967295",
             "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h or d, like 50/s",
-            "maps/slo.map:4: law \"best\": expected one of adaptive, pace",
+            "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
+                fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency",
             "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
             "maps/slo.map:6: \"burst\": expected an option, like burst=100",
             "maps/slo.map:6: burst is given twice: keep one",

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX};
+use crate::request::FIELDS_MAX;
 use crate::slo_id::SloId;
 use crate::units::{Rate, UnitError};
 
@@ -88,6 +89,14 @@ pub enum Fault {
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
+    #[error("dry_run {0:?}: expected yes or no")]
+    DryRun(String),
+    #[error("also={name}: no lookup of that name: use one of {lookups}")]
+    Also { name: String, lookups: String },
+    #[error(
+        "more than {FIELDS_MAX} fields in all, the most that a request carries: share by one that a type has"
+    )]
+    TooManyFields,
     #[error(
         "more than {0} lines, which one request may all be held against: `str` and `beg` have no such limit"
     )]

@@ -22,15 +22,25 @@ use crate::units::{Period, Rate};
 /// assert_eq!((slo.objective.burst, slo.law.name()), (100, "pace"));
 /// assert!(Slo::parse(SloId::DEFAULT, "burst=100").is_err());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Slo {
     pub id: SloId,
     pub objective: Objective,
     pub law: Law,
+    /// Decide, count and report, but let pass.
+    pub dry_run: bool,
+    /// The lookup that names another SLO for the same request.
+    pub also: Option<String>,
+    /// The field that says whose a request is, for a law that shares its bucket.
+    pub share: Option<String>,
 }
 
+/// The field that `fair` shares by where the SLO names none.
+const SHARE_DEFAULT: &str = "source";
+
 impl Slo {
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [option=value …]`, in any order.
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [option=value …]`, in any
+    /// order.
     ///
     /// # Errors
     /// All that is wrong, of the law's options only the first.
@@ -40,8 +50,13 @@ impl Slo {
         let burst = keep(take(&mut options, "burst").ok_or(Fault::NoBurst).and_then(burst), &mut faults);
         let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
         let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let also = take(&mut options, "also").map(str::to_owned);
+        let share =
+            options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
 
         if let (Some(burst), Some(rate)) = (burst, rate)
+            && !rate.is_zero()
             && rate.slot().checked_mul(burst).is_none_or(|time| time > BURST_TIME_MAX)
         {
             faults.push(Fault::BurstTime { burst, rate });
@@ -50,7 +65,11 @@ impl Slo {
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(STAND_IN) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
         match keep(law, &mut faults) {
-            Some(law) if faults.is_empty() => Ok(Slo { id, objective, law }),
+            Some(law) if faults.is_empty() => {
+                let share = matches!(law, Law::Fair(_)).then(|| share.to_owned());
+                let dry_run = dry_run.unwrap_or(false);
+                Ok(Slo { id, objective, law, dry_run, also, share })
+            }
             _ => Err(faults),
         }
     }
@@ -84,6 +103,14 @@ fn take<'a>(options: &mut Vec<(&'a str, &'a str)>, name: &str) -> Option<&'a str
 
 fn keep<T>(read: Result<T, Fault>, faults: &mut Vec<Fault>) -> Option<T> {
     read.map_err(|fault| faults.push(fault)).ok()
+}
+
+fn yes_or_no(value: &str) -> Result<bool, Fault> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Fault::DryRun(quoted(value.as_bytes()))),
+    }
 }
 
 fn burst(value: &str) -> Result<u32, Fault> {
@@ -150,7 +177,10 @@ impl Slos {
         }
         self.lines.insert(id, line.number);
         match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
-            Ok(slo) => self.sorted.push(slo),
+            Ok(slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
+                Some(also) => report(Fault::Also { name: also.clone(), lookups: layout.lookup_list() }),
+                None => self.sorted.push(slo),
+            },
             Err(faults) => faults.into_iter().for_each(report),
         }
     }
@@ -162,6 +192,11 @@ impl Slos {
             Err(_) if self.is_unread || self.lines.contains_key(&id) => Ok(Answer::NEXT),
             Err(_) => Err(Fault::NoSuchSlo(id.number().into())),
         }
+    }
+
+    /// The fields that some of them share by.
+    pub(super) fn shares(&self) -> impl Iterator<Item = &str> {
+        self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
     pub(super) fn into_sorted(self) -> Vec<Slo> {

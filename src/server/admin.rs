@@ -59,6 +59,9 @@ fn metrics(agent: &Agent) -> Answer {
     let usage = agent.throttle.usage();
     agent.metrics.table_entries.set(usage.entries as i64);
     agent.metrics.table_evictions.set(usage.evictions);
+    let annexes = agent.throttle.annex_usage();
+    agent.metrics.annex_bytes.set(annexes.bytes as i64);
+    agent.metrics.law_fallbacks.set(annexes.fallbacks);
     let mut answer = plain(StatusCode::OK, agent.metrics.text());
     answer.headers_mut().insert(CONTENT_TYPE, OPENMETRICS);
     answer

@@ -42,10 +42,10 @@ impl Check {
         agent: &Arc<Agent>,
         shutdown: Shutdown,
     ) -> Answer {
-        if question.uri().path() != "/check" {
-            let mut unknown = Answer::default();
-            *unknown.status_mut() = StatusCode::NOT_FOUND;
-            return unknown;
+        match question.uri().path() {
+            "/check" => {}
+            "/done" => return end(&question, agent),
+            _ => return status(StatusCode::NOT_FOUND),
         }
         let manner = Manner::of(question.uri().query());
         let mut decision = self.decide(&question, manner, agent);
@@ -72,6 +72,23 @@ impl Check {
         }
         decision
     }
+}
+
+/// A request has ended that an SLO counts until then.
+fn end(question: &hyper::Request<Incoming>, agent: &Agent) -> Answer {
+    match nginx::ticket(question.headers()) {
+        Some(ticket) => {
+            agent.throttle.end(&ticket, agent.clock.now());
+            status(StatusCode::NO_CONTENT)
+        }
+        None => status(StatusCode::BAD_REQUEST),
+    }
+}
+
+fn status(status: StatusCode) -> Answer {
+    let mut answer = Answer::default();
+    *answer.status_mut() = status;
+    answer
 }
 
 /// Waits for the delay to pass, or for the end; or does without.

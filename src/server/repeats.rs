@@ -14,7 +14,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 
 /// The most ids remembered by one shard, 24 MiB in all. Past it an id is forgotten at once, and a request
 /// that is redirected counts twice.
-const IDS_MAX: usize = 16_384;
+const IDS_MAX: usize = 7_168;
 
 const SHARDS: usize = 16;
 
@@ -51,19 +51,16 @@ impl Repeats {
         if answer.forgotten_at() <= now {
             return None;
         }
-        let verdict = match answer.decision.verdict {
-            Verdict::Pass | Verdict::Delay(_) => Verdict::after(answer.due.since(now)),
-            deny @ Verdict::Deny { .. } => deny,
-        };
-        Some(Decision { verdict, ..answer.decision })
+        let mut decision = answer.decision;
+        if decision.is_let_through() {
+            decision.verdict = Verdict::after(answer.due.since(now));
+        }
+        Some(decision)
     }
 
     /// Remembers what was decided. False: there was no room.
     pub(super) fn remember(&self, id: &[u8], decision: Decision, now: Timestamp) -> bool {
-        let wait = match decision.verdict {
-            Verdict::Delay(wait) => wait,
-            Verdict::Pass | Verdict::Deny { .. } => Duration::ZERO,
-        };
+        let wait = decision.verdict.wait();
         let hash = xxh64(id, 0);
         let mut shard = self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner);
         shard.sweep(now);
@@ -94,9 +91,12 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::slo_id::SloId;
+    use crate::verdict::Judged;
 
     fn decision(verdict: Verdict) -> Decision {
-        Decision { verdict, slo: SloId::DEFAULT, key: Key::from_bits(1) }
+        let (slo, key) = (SloId::DEFAULT, Key::from_bits(1));
+        let judged = Judged { slo, key, verdict, remaining: 0, is_dry_run: false, counts_end: false };
+        Decision::of(&[judged], 1, Timestamp::from_millis(10_000))
     }
 
     #[test]

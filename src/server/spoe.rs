@@ -177,6 +177,10 @@ impl Link {
                 haproxy::answer_verdict(haproxy::Id::of(notify), &decision, &mut self.out);
             }
             Question::Hold(delay) => self.hold(haproxy::Id::of(notify), delay, now),
+            Question::End(ticket) => {
+                self.agent.throttle.end(&ticket, now);
+                haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out);
+            }
             Question::Nothing => haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out),
         }
         Ok(())

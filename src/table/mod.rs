@@ -7,7 +7,9 @@ mod shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use entry::Entry;
+use arrayvec::ArrayVec;
+
+pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 use shard::Shard;
 
@@ -19,6 +21,9 @@ const SHARDS_MAX: usize = 64;
 
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
+
+/// The most entries that are written as one step.
+pub const EACH_MAX: usize = 4;
 
 /// How large a table may become and how long it remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +56,7 @@ pub struct Usage {
 /// table.with(key, now, Duration::ZERO, |entry| entry.http_req_cnt += 1);
 /// let (entry, left) = table.get(key, now).unwrap();
 /// assert_eq!((entry.http_req_cnt, left.as_secs()), (1, 30));
-/// assert_eq!(table.get(key, now + Duration::from_secs(30)), None);
+/// assert_eq!(table.get(key, now + Duration::from_millis(30_016)), None); // it may be 16 ms late
 /// ```
 #[derive(Debug)]
 pub struct Table {
@@ -81,6 +86,43 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
+    /// Gives `write` the entries of up to [`EACH_MAX`] keys, none of them twice, as one step: nobody else sees them in
+    /// between.
+    ///
+    /// They are copies, put back when all are written: to enter one may push out another.
+    pub fn with_each<R>(
+        &self,
+        keys: &[(Key, Duration)],
+        now: Timestamp,
+        write: impl FnOnce(&mut [Entry]) -> R,
+    ) -> R {
+        let mut numbers: ArrayVec<usize, EACH_MAX> = keys.iter().map(|&(key, _)| self.number(key)).collect();
+        // Always in the same order, or two writers would wait for each other.
+        numbers.sort_unstable();
+        let mut shards: ArrayVec<(usize, MutexGuard<'_, Shard>), EACH_MAX> = ArrayVec::new();
+        for number in numbers {
+            if shards.last().is_none_or(|&(locked, _)| locked != number) {
+                shards.push((number, lock(&self.shards[number])));
+            }
+        }
+        let mut entries: ArrayVec<Entry, EACH_MAX> = ArrayVec::new();
+        for &(key, keep) in keys {
+            entries.push(*locked(&mut shards, self.number(key)).entry(key, now, keep));
+        }
+        let result = write(&mut entries);
+        for (&(key, keep), entry) in keys.iter().zip(entries) {
+            *locked(&mut shards, self.number(key)).entry(key, now, keep) = entry;
+        }
+        result
+    }
+
+    /// Gives `write` the entry of `key` if there is one, and leaves its expiry as it is.
+    pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.shard(key).known(key, now) {
+            write(entry);
+        }
+    }
+
     /// A copy of the entry of `key` and the time it has left, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)
@@ -97,10 +139,18 @@ impl Table {
     }
 
     /// The shard's number is taken from the middle of the key: a shard's own index uses both ends.
-    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
-        let number = (key.bits() >> 40) as usize & (self.shards.len() - 1);
-        lock(&self.shards[number])
+    fn number(&self, key: Key) -> usize {
+        (key.bits() >> 40) as usize & (self.shards.len() - 1)
     }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.number(key)])
+    }
+}
+
+fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -> &'s mut Shard {
+    let shard = shards.iter_mut().find(|(locked, _)| *locked == number);
+    &mut shard.expect("the shard of each key is locked").1
 }
 
 /// A writer that panicked has at worst left one entry half judged; the table serves on.

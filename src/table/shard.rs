@@ -15,17 +15,47 @@ const EXPIRED_PER_WRITE: usize = 2;
 /// their writes, and a plain list is all the order they need. Twelve classes reach from 30 s to four years.
 const CLASSES: usize = 12;
 
+/// The longest that a row is kept, whatever its class: well within what an [`Expiry`] can tell apart.
+const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+
 /// An entry with its place: 64 bytes, one line of the cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     key: u64,
-    expires: Timestamp,
     entry: Entry,
+    expires: Expiry,
     older: u32,
     newer: u32,
 }
 
 const _: () = assert!(size_of::<Row>() == 64);
+
+/// When a row expires, in wrapping units of 16 ms: 32 bits tell two years apart, one ahead and one behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Expiry(u32);
+
+const EXPIRY_UNIT_MS: u64 = 16;
+
+impl Expiry {
+    /// Not before `moment`, and less than a unit after it.
+    fn at(moment: Timestamp) -> Expiry {
+        Expiry(moment.as_nanos().div_ceil(EXPIRY_UNIT_MS * 1_000_000) as u32)
+    }
+
+    /// The units that are left at `now`; what is expired has none, or fewer.
+    fn units_left(self, now: Timestamp) -> i32 {
+        let now = now.as_nanos() / (EXPIRY_UNIT_MS * 1_000_000);
+        self.0.wrapping_sub(now as u32) as i32
+    }
+
+    fn is_over(self, now: Timestamp) -> bool {
+        self.units_left(now) <= 0
+    }
+
+    fn left(self, now: Timestamp) -> Duration {
+        Duration::from_millis(self.units_left(now).max(0) as u64 * EXPIRY_UNIT_MS)
+    }
+}
 
 /// ```text
 ///  index: key ─▶ row number            one ring per class, opened by a mark that stands in its first row:
@@ -60,7 +90,14 @@ impl Shard {
 
     pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         let row = &self.rows[self.find(key)? as usize];
-        (row.expires > now).then(|| (row.entry, row.expires.since(now)))
+        (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
+    }
+
+    /// The entry of `key`, if it has not expired.
+    pub(super) fn known(&mut self, key: Key, now: Timestamp) -> Option<&mut Entry> {
+        let number = self.find(key)? as usize;
+        let row = &mut self.rows[number];
+        (!row.expires.is_over(now)).then_some(&mut row.entry)
     }
 
     /// The entry of `key`, fresh if it is new or has expired, re-armed.
@@ -113,11 +150,10 @@ impl Shard {
         self.rows[row].newer = mark;
         self.rows[newest as usize].newer = number;
         self.rows[class].older = number;
-        let expired = self.rows[row].expires <= now;
-        if expired {
+        if self.rows[row].expires.is_over(now) {
             self.rows[row].entry = Entry::default();
         }
-        self.rows[row].expires = now + lifetime;
+        self.rows[row].expires = Expiry::at(now + lifetime);
     }
 
     /// The first class that lives at least as long as `keep`.
@@ -128,7 +164,7 @@ impl Shard {
             lifetime = lifetime.saturating_mul(4);
             class += 1;
         }
-        (class, lifetime)
+        (class, lifetime.min(LIFETIME_MAX))
     }
 
     fn unlink(&mut self, number: u32) {
@@ -139,28 +175,28 @@ impl Shard {
 
     fn clear_expired(&mut self, now: Timestamp) {
         for _ in 0..EXPIRED_PER_WRITE {
-            match self.next_to_expire() {
-                Some(number) if self.rows[number as usize].expires <= now => self.give_up(number),
+            match self.next_to_expire(now) {
+                Some(number) if self.rows[number as usize].expires.is_over(now) => self.give_up(number),
                 _ => return,
             }
         }
     }
 
     fn evict(&mut self, now: Timestamp) {
-        let Some(number) = self.next_to_expire() else { return };
-        if self.rows[number as usize].expires > now {
+        let Some(number) = self.next_to_expire(now) else { return };
+        if !self.rows[number as usize].expires.is_over(now) {
             self.evictions += 1;
         }
         self.give_up(number);
     }
 
     /// The oldest of each class is the first of its class to go; the earliest of these goes first of all.
-    fn next_to_expire(&self) -> Option<u32> {
+    fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)
             .map(|mark| (mark as u32, self.rows[mark].newer))
             .filter(|(mark, oldest)| oldest != mark)
             .map(|(_, oldest)| oldest)
-            .min_by_key(|&oldest| self.rows[oldest as usize].expires)
+            .min_by_key(|&oldest| self.rows[oldest as usize].expires.units_left(now))
     }
 
     fn give_up(&mut self, number: u32) {
@@ -183,8 +219,9 @@ mod tests {
 
     const EXPIRE: Duration = Duration::from_secs(30);
 
+    /// A second of these tests is 63 whole units of expiry.
     fn at(second: u64) -> Timestamp {
-        Timestamp::from_millis(1_000 * (1_000 + second))
+        Timestamp::from_millis(63 * EXPIRY_UNIT_MS * (1_000 + second))
     }
 
     impl Shard {
@@ -250,7 +287,7 @@ mod tests {
             for (write, (key, pause, keep)) in writes.into_iter().enumerate() {
                 second += pause;
                 // No two expiries are the same, so there is one nearest.
-                let now = at(second) + Duration::from_micros(write as u64);
+                let now = at(second) + Duration::from_millis(write as u64 * EXPIRY_UNIT_MS);
                 let keep = Duration::from_secs(keep * 40);
                 let lifetime = if keep > EXPIRE { EXPIRE * 4 } else { EXPIRE };
                 list.retain(|&(_, expires, _)| expires > now);

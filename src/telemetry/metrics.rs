@@ -24,6 +24,8 @@ pub struct Metrics {
     pub verdicts: Arc<Verdicts>,
     pub table_entries: Gauge,
     pub table_evictions: Arc<Total>,
+    pub annex_bytes: Gauge,
+    pub law_fallbacks: Arc<Total>,
     pub holds: Gauge,
     pub holds_refused: Counter,
     pub holds_abandoned: Counter,
@@ -75,6 +77,12 @@ impl Metrics {
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(table_evictions.clone()));
+        let law_fallbacks = Arc::new(Total {
+            name: "law_fallbacks",
+            help: "Requests judged by a simpler law, for fair or sliding-log had no room to remember more",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(law_fallbacks.clone()));
 
         let connections = Family::<Labels, Gauge>::default();
         registry.register("connections", "Connections open, by listener", connections.clone());
@@ -114,11 +122,15 @@ impl Metrics {
         let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
 
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
+        let help = "What fair and sliding-log remember beside the table";
+        let annex_bytes = gauge(&mut registry, "annex_bytes", help);
         let holds = gauge(&mut registry, "holds", "Answers held at this moment");
         Metrics {
             verdicts,
             table_entries,
             table_evictions,
+            annex_bytes,
+            law_fallbacks,
             holds,
             holds_refused: counter(&mut registry, "holds_refused", "Answers not held: too many were already"),
             holds_abandoned: counter(
@@ -168,42 +180,59 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     counter
 }
 
-/// Verdicts by SLO and verdict: an array by number, so that counting is one atomic and needs no policy.
+/// Verdicts by SLO and verdict, and the shadow verdicts of dry runs: arrays by number, so that counting is one
+/// atomic and needs no policy.
 #[derive(Debug)]
 pub struct Verdicts {
-    by_slo: Box<[[AtomicU64; 3]]>,
+    given: Counts,
+    shadow: Counts,
 }
+
+type Counts = Box<[[AtomicU64; 3]]>;
 
 const VERDICTS: [&str; 3] = ["pass", "delay", "deny"];
 
 impl Default for Verdicts {
     fn default() -> Verdicts {
         let none = || [const { AtomicU64::new(0) }; 3];
-        Verdicts { by_slo: (0..SloId::END).map(|_| none()).collect() }
+        let counts = || (0..SloId::END).map(|_| none()).collect();
+        Verdicts { given: counts(), shadow: counts() }
     }
 }
 
 impl Verdicts {
     pub fn count(&self, decision: &Decision) {
-        let verdict = match decision.verdict {
+        Verdicts::add(&self.given, decision.slo, decision.verdict);
+        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+            Verdicts::add(&self.shadow, judged.slo, judged.verdict);
+        }
+    }
+
+    fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
+        let verdict = match verdict {
             Verdict::Pass => 0,
             Verdict::Delay(_) => 1,
             Verdict::Deny { .. } => 2,
         };
-        self.by_slo[decision.slo.index()][verdict].fetch_add(1, Relaxed);
+        counts[slo.index()][verdict].fetch_add(1, Relaxed);
     }
 }
 
 impl Collector for Verdicts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let kind = MetricType::Counter;
-        let mut family = encoder.encode_descriptor("verdicts", "Verdicts, by SLO and verdict", None, kind)?;
-        for (slo, counts) in self.by_slo.iter().enumerate() {
-            for (verdict, count) in VERDICTS.into_iter().zip(counts) {
-                let count = count.load(Relaxed);
-                if count > 0 {
-                    let labels = [("slo", slo.to_string()), ("verdict", verdict.to_owned())];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        let families = [
+            ("verdicts", "Verdicts, by SLO and verdict", &self.given),
+            ("shadow_verdicts", "What SLOs with dry_run=yes would have said", &self.shadow),
+        ];
+        for (name, help, counts) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (slo, counts) in counts.iter().enumerate() {
+                for (verdict, count) in VERDICTS.into_iter().zip(counts) {
+                    let count = count.load(Relaxed);
+                    if count > 0 {
+                        let labels = [("slo", slo.to_string()), ("verdict", verdict.to_owned())];
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
                 }
             }
         }

@@ -94,7 +94,7 @@ impl Agent {
         };
         offered.encode(&mut hello);
         let mut agent = Agent {
-            throttle: Throttle::new(policy(), sizing),
+            throttle: Throttle::new(policy(), sizing, 1 << 20),
             verdicts: Verdicts::default(),
             connection: Connection::new(16_380),
             out: Vec::with_capacity(64 * 1024),

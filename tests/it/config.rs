@@ -220,9 +220,11 @@ fn typed_addresses_win_over_the_file_each_for_itself() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = run_on_sockets(folder.path(), "", &[flag, "127.0.0.1:0", flag, "127.0.0.1:0"]);
         process.logged("admin on ");
-        let log = process.log();
-        let typed = log.iter().filter(|line| line.contains(&format!("{marker} on 127.0.0.1:"))).count();
-        assert_eq!(typed, 2, "both that were typed: {log:?}");
+        let typed = format!("{marker} on 127.0.0.1:");
+        eventually("both that were typed", || {
+            let log = process.log();
+            (log.iter().filter(|line| line.contains(&typed)).count() == 2).then_some(())
+        });
         for other in ["spop", "http", "admin"] {
             let is_there = folder.path().join(format!("{other}.sock")).exists();
             assert_eq!(is_there, other != name, "{flag}: {other}");

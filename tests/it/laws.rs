@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::draw::Draw;
-use slowlane::law::{Adaptive, Law, Objective, Options, Pace};
+use slowlane::law::{Adaptive, Arrival, Law, Objective, Options, Pace};
 use slowlane::table::{Entry, FreqCtr};
 use slowlane::time::Timestamp;
 use slowlane::verdict::Verdict;
@@ -166,7 +166,7 @@ fn adaptive_is_the_article_step_by_step() {
         let (mut delays, mut denials, mut steps) = (0, 0, 0);
         closed_loop(clients, 30_000, |ms| {
             let now = at_ms(ms);
-            let verdict = law.judge(&mut entry, now, Draw::MIDDLE);
+            let verdict = law.judge(&mut entry, &Arrival::at(now)).verdict;
             let want = article.request(i64::from(burst), rate, i64::from(now.ticks_ms()));
             assert_eq!(matches!(verdict, Verdict::Deny { .. }), want.denied, "{clients} clients at {ms} ms");
             assert_eq!(i64::from(entry.gpt0), article.gpt0, "{clients} clients at {ms} ms");
@@ -190,7 +190,7 @@ fn adaptive_is_the_article_step_by_step() {
 fn adaptive_begins_as_worked_out_by_hand() {
     let law = Adaptive::new(objective(20, "10/s"), 0.0, 2.0, Duration::MAX);
     let mut entry = Entry::default();
-    let mut ask = |ms| (law.judge(&mut entry, at_ms(ms), Draw::MIDDLE).delay_ms(), entry.gpt0);
+    let mut ask = |ms| (law.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict.delay_ms(), entry.gpt0);
     for _ in 0..11 {
         // Requests 1 to 10 are not throttled; the 11th is, at a rate of 0.
         assert_eq!(ask(0), (0, 1_000));
@@ -211,7 +211,7 @@ fn adaptive_begins_as_worked_out_by_hand() {
 fn adaptive_denies_past_twice_the_rate_and_says_when_to_come_back() {
     let law = Adaptive::new(objective(0, "10/s"), 0.0, 2.0, Duration::MAX);
     let mut entry = Entry::default();
-    let mut ask = |ms| law.judge(&mut entry, at_ms(ms), Draw::MIDDLE);
+    let mut ask = |ms| law.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
     for _ in 0..22 {
         assert!(!matches!(ask(0), Verdict::Deny { .. }));
     }
@@ -225,7 +225,7 @@ fn adaptive_denies_past_twice_the_rate_and_says_when_to_come_back() {
 fn what_would_wait_too_long_is_denied_and_uses_no_slot() {
     let pace = Pace::new(objective(1, "10/s"), Duration::from_millis(250));
     let mut entry = Entry::default();
-    let mut ask = |ms| pace.judge(&mut entry, at_ms(ms));
+    let mut ask = |ms| pace.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
     let ms = Duration::from_millis;
     assert_eq!(ask(0), Verdict::Pass);
     assert_eq!(ask(0), Verdict::Delay(ms(100)));
@@ -239,10 +239,10 @@ fn a_raised_objective_forgives_the_debt_of_the_one_before() {
     let slow = Pace::new(objective(1, "1/s"), Duration::from_secs(3_600));
     let mut entry = Entry::default();
     for _ in 0..600 {
-        slow.judge(&mut entry, at_ms(0));
+        slow.judge(&mut entry, &Arrival::at(at_ms(0)));
     }
     let fast = Pace::new(objective(100, "50/s"), Duration::from_secs(5));
-    let mut ask = |ms| fast.judge(&mut entry, at_ms(ms));
+    let mut ask = |ms| fast.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
     assert_eq!(ask(0), Verdict::Deny { retry_after_s: 1 }, "it owes no more than the longest delay");
     assert_eq!(ask(20), Verdict::Delay(Duration::from_secs(5)));
     assert_eq!(ask(10_000), Verdict::Pass);
@@ -252,10 +252,11 @@ fn a_raised_objective_forgives_the_debt_of_the_one_before() {
 fn a_slot_that_is_taken_back_goes_to_the_next() {
     let law = Law::new("pace", objective(1, "10/s"), Options::default()).unwrap();
     let mut entry = Entry::default();
-    law.judge(&mut entry, at_ms(0), Draw::MIDDLE);
-    let second = law.judge(&mut entry, at_ms(0), Draw::MIDDLE);
-    law.take_back(&mut entry);
-    assert_eq!(law.judge(&mut entry, at_ms(0), Draw::MIDDLE), second);
+    let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(at_ms(0))).verdict;
+    ask(&mut entry);
+    let second = ask(&mut entry);
+    law.take_back(&mut entry, None, 1, at_ms(0), at_ms(100));
+    assert_eq!(ask(&mut entry), second);
 }
 
 #[test]
@@ -265,7 +266,7 @@ fn pace_holds_its_rate_for_any_number_of_clients() {
         let mut entry = Entry::default();
         let mut released = [0u32; 40];
         closed_loop(clients, 30_000, |ms| {
-            let verdict = pace.judge(&mut entry, at_ms(ms));
+            let verdict = pace.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
             assert!(!matches!(verdict, Verdict::Deny { .. }), "{clients} clients at {ms} ms");
             released[((ms + verdict.delay_ms()) / 1_000) as usize] += 1;
             verdict.delay_ms()
@@ -290,14 +291,14 @@ proptest! {
         let mut released: Vec<(u64, bool)> = Vec::new();
         for pause in pauses_us {
             now = now + Duration::from_micros(pause * (pause % 3));
-            match pace.judge(&mut entry, now) {
+            match pace.judge(&mut entry, &Arrival::at(now)).verdict {
                 Verdict::Pass => released.push((now.as_nanos(), false)),
                 Verdict::Delay(wait) => released.push(((now + wait).as_nanos(), true)),
                 Verdict::Deny { retry_after_s } => {
                     prop_assert!(retry_after_s >= 1);
                     let mut later = entry;
                     let back = now + Duration::from_secs(u64::from(retry_after_s));
-                    let again = pace.judge(&mut later, back);
+                    let again = pace.judge(&mut later, &Arrival::at(back)).verdict;
                     prop_assert_ne!(again.name(), "deny", "it said to come back after {} s", retry_after_s);
                 }
             }
@@ -323,12 +324,14 @@ proptest! {
         name in prop::sample::select(Law::NAMES), pauses_ms in prop::collection::vec(0u64..300, 1..200), seed: u64,
     ) {
         let law = Law::new(name, objective(20, "10/s"), Options::default()).unwrap();
-        let (mut entry, mut ms, mut asked, mut dice) = (Entry::default(), 0, 0, fastrand::Rng::with_seed(seed));
+        let (mut entry, mut annex) = (Entry::default(), law.annex());
+        let (mut ms, mut asked, mut dice) = (0, 0, fastrand::Rng::with_seed(seed));
         for pause in pauses_ms {
             ms += pause;
             asked += 1;
             let before = entry;
-            let verdict = law.judge(&mut entry, at_ms(ms), Draw::from_bits(dice.u64(..)));
+            let arrival = Arrival { draw: Draw::from_bits(dice.u64(..)), ..Arrival::at(at_ms(ms)) };
+            let verdict = law.judge(&mut entry, annex.as_mut(), &arrival).verdict;
             let now = at_ms(ms).ticks_ms();
             prop_assert_eq!(entry.http_req_cnt, asked);
             prop_assert!(entry.gpt0 >= 1_000);

@@ -28,7 +28,11 @@ fn policy(slo_map: &str, website_map: &str) -> Policy {
 fn throttle(entries_max: u32, law: &str) -> Throttle {
     let websites: String = (0..100).map(|number| format!("w{number} 2001\n")).collect();
     let slo_map = format!("0 burst=9 rate=9/s\n2001 burst=1 rate=1/s {law}\n");
-    Throttle::new(policy(&slo_map, &websites), Sizing { entries_max, expire: Duration::from_secs(30) })
+    Throttle::new(
+        policy(&slo_map, &websites),
+        Sizing { entries_max, expire: Duration::from_secs(30) },
+        1 << 20,
+    )
 }
 
 fn ask(throttle: &Throttle, website: &str, after_ms: u64) -> Decision {
@@ -109,7 +113,8 @@ fn a_decision_is_made_under_one_policy_while_policies_are_replaced() {
     // The key tells which type of SLO it was made for: 2001 by website, 0 by nothing.
     let by_website = || policy("0 burst=9 rate=9/s\n2001 burst=9 rate=9/s\n", "w1 2001\n");
     let by_nothing = || policy("0 burst=9 rate=9/s\n", "");
-    let throttle = Throttle::new(by_website(), Sizing { entries_max: 100, expire: Duration::from_secs(30) });
+    let throttle =
+        Throttle::new(by_website(), Sizing { entries_max: 100, expire: Duration::from_secs(30) }, 1 << 20);
     let website = ask(&throttle, "w1", 0).key;
     throttle.replace(by_nothing());
     let nothing = ask(&throttle, "w1", 0).key;

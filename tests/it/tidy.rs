@@ -13,13 +13,15 @@ const IMPORTS: &[(&str, &str)] = &[
     ("key", ""),
     ("request", ""),
     ("spop", ""),
-    ("verdict", "key slo_id"),
+    ("ticket", "key slo_id time"),
+    ("verdict", "key slo_id ticket time"),
     ("table", "key time"),
     ("law", "time draw units verdict table"),
-    ("policy", "law key request slo_id units"),
-    ("haproxy", "spop request verdict"),
-    ("nginx", "request verdict"),
-    ("throttle", "policy table law request verdict key time draw"),
+    ("annexes", "key law time"),
+    ("policy", "law key request slo_id units verdict"),
+    ("haproxy", "spop request ticket verdict"),
+    ("nginx", "request ticket verdict"),
+    ("throttle", "annexes policy table law request ticket verdict key time draw"),
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
@@ -36,8 +38,8 @@ const OUTSIDE: &[&str] =
 
 /// The rooms below it.
 const CORE: &[&str] = &[
-    "draw", "units", "slo_id", "key", "request", "spop", "verdict", "table", "law", "policy", "haproxy",
-    "throttle",
+    "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
+    "policy", "haproxy", "throttle",
 ];
 
 /// Every source file with the room that it stands in.

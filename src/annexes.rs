@@ -1,0 +1,168 @@
+//! The annexes of all entries, bounded in bytes.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::key::Key;
+use crate::law::{Annex, Law};
+use crate::time::Timestamp;
+
+const SHARDS: usize = 16;
+
+/// How often what has expired is looked for when there is no room.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// What `fair` and `sliding-log` remember beside the rows of the table. A law that finds no room here falls back to
+/// a simpler one, and is counted.
+#[derive(Debug)]
+pub struct Annexes {
+    shards: [Mutex<HashTable<Kept>>; SHARDS],
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    swept_at_ns: AtomicU64,
+    fallbacks: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    key: u64,
+    annex: Annex,
+    expires: Timestamp,
+    bytes: usize,
+}
+
+/// What an annex costs beside what it holds.
+const KEPT_BYTES: usize = 2 * size_of::<Kept>();
+
+/// The numbers that an operator watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnnexUsage {
+    pub bytes: u64,
+    /// Requests judged by the simpler law.
+    pub fallbacks: u64,
+}
+
+impl Annexes {
+    pub fn new(bytes_max: usize) -> Annexes {
+        Annexes {
+            shards: Default::default(),
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            swept_at_ns: AtomicU64::new(0),
+            fallbacks: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives `judge` the annex that `law` has for `key`, or none if there is no room for a request of this cost.
+    pub fn with<R>(
+        &self,
+        key: Key,
+        law: &Law,
+        cost: u32,
+        now: Timestamp,
+        judge: impl FnOnce(Option<&mut Annex>) -> R,
+    ) -> R {
+        self.sweep(now);
+        let mut shard = self.shard(key);
+        let Some(kept) = self.kept(&mut shard, key, law, now) else { return judge(None) };
+        let more = law.annex_bytes_after(&kept.annex, cost).saturating_sub(kept.annex.bytes());
+        if self.bytes.load(Relaxed) + more > self.bytes_max {
+            return judge(None);
+        }
+        let judged = judge(Some(&mut kept.annex));
+        kept.expires = now + law.memory();
+        self.account(kept);
+        judged
+    }
+
+    /// Gives `write` the annex of `key`, if it has one.
+    pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut Annex>) -> R) -> R {
+        if !law.has_annex() {
+            return write(None);
+        }
+        let mut shard = self.shard(key);
+        match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+            Some(kept) if law.owns(&kept.annex) => write(Some(&mut kept.annex)),
+            _ => write(None),
+        }
+    }
+
+    pub fn count_fallback(&self) {
+        self.fallbacks.fetch_add(1, Relaxed);
+    }
+
+    pub fn usage(&self) -> AnnexUsage {
+        AnnexUsage { bytes: self.bytes.load(Relaxed) as u64, fallbacks: self.fallbacks.load(Relaxed) }
+    }
+
+    /// The annex of a key, a fresh one if there is none of this law, or none if there is no room for it.
+    fn kept<'s>(
+        &self,
+        shard: &'s mut HashTable<Kept>,
+        key: Key,
+        law: &Law,
+        now: Timestamp,
+    ) -> Option<&'s mut Kept> {
+        let is_known = match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+            Some(kept) => {
+                if kept.expires <= now || !law.owns(&kept.annex) {
+                    kept.annex = law.annex()?;
+                    self.account(kept);
+                }
+                true
+            }
+            None => false,
+        };
+        if !is_known {
+            if self.bytes.load(Relaxed) + KEPT_BYTES > self.bytes_max {
+                return None;
+            }
+            let fresh = Kept { key: key.bits(), annex: law.annex()?, expires: now, bytes: KEPT_BYTES };
+            self.bytes.fetch_add(KEPT_BYTES, Relaxed);
+            shard.insert_unique(key.bits(), fresh, |kept| kept.key);
+        }
+        shard.find_mut(key.bits(), |kept| kept.key == key.bits())
+    }
+
+    fn account(&self, kept: &mut Kept) {
+        let bytes = KEPT_BYTES + kept.annex.bytes();
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.bytes.fetch_sub(kept.bytes, Relaxed);
+        kept.bytes = bytes;
+    }
+
+    /// Once in a while, and only when half of the room is taken, everything that has expired goes.
+    fn sweep(&self, now: Timestamp) {
+        let swept_at_ns = self.swept_at_ns.load(Relaxed);
+        let is_due = now.since(Timestamp::from_nanos(swept_at_ns)) >= SWEEP_EVERY;
+        if self.bytes.load(Relaxed) <= self.bytes_max / 2 || !is_due {
+            return;
+        }
+        let is_ours =
+            self.swept_at_ns.compare_exchange(swept_at_ns, now.as_nanos(), Relaxed, Relaxed).is_ok();
+        if is_ours {
+            self.shards.iter().for_each(|shard| self.sweep_shard(&mut lock(shard), now));
+        }
+    }
+
+    fn sweep_shard(&self, shard: &mut HashTable<Kept>, now: Timestamp) {
+        shard.retain(|kept| {
+            let is_live = kept.expires > now;
+            if !is_live {
+                self.bytes.fetch_sub(kept.bytes, Relaxed);
+            }
+            is_live
+        });
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, HashTable<Kept>> {
+        lock(&self.shards[(key.bits() >> 40) as usize % SHARDS])
+    }
+}
+
+fn lock(shard: &Mutex<HashTable<Kept>>) -> MutexGuard<'_, HashTable<Kept>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,40 @@
+//! A bucket of requests, measured in the time that it takes to fill.
+
+use crate::law::Objective;
+
+/// What the laws of the bucket family have in common; all times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bucket {
+    /// The time that one request takes up: `1 / rate`, to the nearest nanosecond.
+    pub(super) slot_ns: u64,
+    /// The time in which an empty bucket fills: `burst / rate`.
+    pub(super) burst_ns: u64,
+}
+
+impl Bucket {
+    pub(super) fn new(objective: Objective) -> Bucket {
+        let slot_ns = objective.rate.slot().as_nanos() as u64;
+        Bucket { slot_ns, burst_ns: slot_ns.saturating_mul(u64::from(objective.burst)) }
+    }
+
+    /// A bucket that refuses must hold one request at least, or nothing would ever get through.
+    pub(super) fn of_one_at_least(objective: Objective) -> Bucket {
+        Bucket::new(Objective { burst: objective.burst.max(1), ..objective })
+    }
+
+    /// The time that a request of this cost takes up.
+    pub(super) fn time(&self, cost: u32) -> u64 {
+        self.slot_ns.saturating_mul(u64::from(cost))
+    }
+
+    /// How many whole requests stand for so much time.
+    pub(super) fn requests(&self, ns: u64) -> u32 {
+        u32::try_from(ns / self.slot_ns.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// So many clients, each asking again as it is answered, would make for this delay.
+    pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
+        let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(self.slot_ns.max(1));
+        u32::try_from(milli_clients).unwrap_or(u32::MAX).max(1_000)
+    }
+}

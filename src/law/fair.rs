@@ -1,0 +1,144 @@
+//! `fair`: `pace`, with the slots of one bucket shared between its sources.
+//!
+//! ```text
+//! slot = 1 / rate; time is cut into slots, and a request takes the first free one at or after its source's
+//! eligible time. The eligible times of one source lie A slots apart, A: the sources with a request waiting (A + 1
+//! where the source itself has one waiting beside others).
+//! a slot that nobody took fills the burst;   a slot further away than max_delay: deny
+//! ```
+//! So one greedy source leaves the others their share, and takes all when it is alone. In any time T it lets through
+//! at most `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says
+//! whose a request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//!
+//! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each of `sources_max`
+//! sources at most. Where there is no room for them, or for one source more, it judges as `pace` does, whose
+//! state it keeps in the entry. A burst of 0 counts as 1; with less than 2 a slot that nobody took is lost while
+//! others wait.
+
+use std::time::Duration;
+
+use crate::law::calendar::{Booking, Calendar, Plan, Wish};
+use crate::law::pace::Pace;
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::table::Entry;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+const SOURCES_DEFAULT: u32 = 256;
+
+/// They are walked through at each request.
+const SOURCES_MAX: u32 = 4_096;
+
+/// The most slots within `max_delay`: eight kibibytes of bits.
+const SLOTS_MAX: u32 = 65_536;
+
+/// The law `fair` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fair {
+    pace: Pace,
+    slots_max: u32,
+    tokens_max: u32,
+    sources_max: u32,
+}
+
+impl Fair {
+    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
+        // Whose a request is, the policy says.
+        options.take("share");
+        let pace = Pace::from_options(objective, options)?;
+        let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
+        match pace.bucket.requests(pace.max_delay_ns) {
+            slots_max @ ..=SLOTS_MAX => {
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst.max(1), sources_max })
+            }
+            slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
+        }
+    }
+
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// // 10/s: one source asks again and again. As soon as another has come, it leaves slots in between to it.
+    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("fair", objective, Options::default()).unwrap();
+    /// let (mut entry, mut annex) = (Entry::default(), law.annex());
+    /// let mut ask = |sharer, ms| {
+    ///     let arrival = Arrival { sharer, ..Arrival::at(Timestamp::from_millis(ms)) };
+    ///     law.judge(&mut entry, annex.as_mut(), &arrival).verdict.delay_ms()
+    /// };
+    /// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
+    /// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
+    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
+    /// ```
+    pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
+        let Some(calendar) = calendar else {
+            return Judgement { fell_back: true, ..self.pace.judge(entry, arrival) };
+        };
+        entry.ask(arrival.cost, arrival.now);
+        let (now_ns, bucket) = (arrival.now.as_nanos(), self.pace.bucket);
+        let start = self.pace.start(entry, now_ns);
+        calendar.advance(&self.plan(), now_ns, entry.state.wide());
+        let max_delay_ns = self.pace.max_delay_ns;
+        let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
+        let (booking, has_place) = calendar.book(&wish, self.sources_max);
+        #[cfg(debug_assertions)]
+        calendar.check();
+
+        let (delay_ns, late_ns) = match booking {
+            Booking::Now => (0, None),
+            Booking::At(due_ns) => (due_ns.saturating_sub(now_ns), None),
+            Booking::TooLate(late_ns) => (max_delay_ns.saturating_add(late_ns), Some(late_ns)),
+        };
+        entry.gpt0 = bucket.milli_clients(delay_ns);
+        let remaining = calendar.tokens();
+        let judgement = match late_ns {
+            None => {
+                entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
+                entry.let_through(arrival.cost, arrival.now);
+                Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
+            }
+            Some(_) if arrival.cost > self.tokens_max.saturating_add(self.slots_max) => {
+                Judgement::never(remaining)
+            }
+            Some(late_ns) => {
+                // Its slot comes near enough, or slots that nobody takes become the tokens that it wants.
+                let token_at = calendar.next_token_at(arrival.cost.saturating_sub(remaining));
+                let wait_ns = token_at.map_or(late_ns, |at| late_ns.min(at.saturating_sub(now_ns)));
+                Judgement::deny(wait_ns, remaining)
+            }
+        };
+        Judgement { fell_back: !has_place, ..judgement }
+    }
+
+    pub(super) fn take_back(
+        &self,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        cost: u32,
+        now: Timestamp,
+        due: Timestamp,
+    ) {
+        self.pace.take_back(entry, cost);
+        if let Some(calendar) = calendar {
+            calendar.free(cost, now.as_nanos(), due.as_nanos());
+        }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            slot_ns: self.pace.bucket.slot_ns,
+            tokens_max: self.tokens_max,
+            slots_max: self.slots_max,
+            sharers_max: self.sources_max,
+        }
+    }
+
+    /// The most that its calendar takes up.
+    pub(super) fn bytes(&self) -> usize {
+        self.plan().bytes()
+    }
+
+    pub(super) fn memory(&self) -> Duration {
+        self.pace.memory()
+    }
+}

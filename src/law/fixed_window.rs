@@ -1,0 +1,77 @@
+//! `fixed-window`: so many requests in a window that begins with its first.
+//!
+//! ```text
+//! N = rate * window
+//! now >= start + window: start = now, count = 0
+//! count + cost > N: deny;                     else count += cost
+//! ```
+//! As in "Throttling Solutions in Standalone and Distributed Scenarios" (J. Fu), section "Simple Window". It lets
+//! through at most 2N in any time of one window: N just before its end, and N just after. The burst plays no part.
+//!
+//! The state is `start` in nanoseconds, and `count`.
+
+use std::time::Duration;
+
+use crate::law::window::Window;
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::table::Entry;
+use crate::verdict::Verdict;
+
+/// The law `fixed-window` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    window: Window,
+}
+
+impl FixedWindow {
+    pub(super) fn from_options(
+        objective: Objective,
+        options: &mut Options,
+    ) -> Result<FixedWindow, OptionError> {
+        Ok(FixedWindow { window: Window::from_options(objective, options)? })
+    }
+
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// // Two a second, from the first one on.
+    /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
+    /// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+    /// assert_eq!([ask(9_500), ask(9_600), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
+    /// ```
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        let Window { limit, window_ns } = self.window;
+        let now_ns = arrival.now.as_nanos();
+        let (start, count) = match entry.state.wide() {
+            start if start > now_ns => (now_ns, entry.state.narrow()),
+            start if now_ns - start < window_ns => (start, entry.state.narrow()),
+            _ => (now_ns, 0),
+        };
+        let counted = count.saturating_add(arrival.cost);
+        if counted > limit {
+            let remaining = limit.saturating_sub(count);
+            entry.state.set_wide(start);
+            entry.state.set_narrow(count);
+            return match arrival.cost > limit {
+                true => Judgement::never(remaining),
+                false => Judgement::deny(window_ns - (now_ns - start), remaining),
+            };
+        }
+        entry.state.set_wide(start);
+        entry.state.set_narrow(counted);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, limit - counted)
+    }
+
+    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
+        entry.state.set_narrow(entry.state.narrow().saturating_sub(cost));
+    }
+
+    pub(super) fn memory(&self) -> Duration {
+        self.window.duration()
+    }
+}

@@ -1,0 +1,155 @@
+//! `sliding-buckets`: a window cut into sub-windows, of which the oldest falls out as a new one begins.
+//!
+//! ```text
+//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it
+//! sum = the counts of the current sub-window and of the n - 1 before it
+//! sum + cost > N: deny
+//! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it
+//! ```
+//! The first condition is Sentinel's `LeapArray`. Alone it lets 2N through in one window's time: N at the end of a
+//! sub-window, and N as soon as that has fallen out, which is a sub-window too early for the first of them. With
+//! the second condition at most `N * (1 + 1/n)` pass in any window's time (rounded up), for such a time touches
+//! n + 1 sub-windows. Whoever keeps to the rate never meets it. The burst plays no part.
+//!
+//! The state is the number of the sub-window, and n + 1 counts in 64 bits: more sub-windows, or a larger N, do
+//! not fit and are refused when the SLO is read.
+
+use std::time::Duration;
+
+use crate::law::window::Window;
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::table::{Entry, State};
+use crate::verdict::Verdict;
+
+/// The default: as many as fit, but no more than this.
+const BUCKETS_DEFAULT_MAX: u32 = 10;
+
+const COUNTS_BITS: u32 = u64::BITS;
+
+/// The law `sliding-buckets` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingBuckets {
+    limit: u32,
+    /// What n + 1 sub-windows may hold together.
+    wide_limit: u32,
+    buckets: u32,
+    bucket_ns: u64,
+    count_bits: u32,
+}
+
+/// The counts of an entry, as they are at one moment: the current sub-window's in the lowest bits.
+#[derive(Clone, Copy)]
+struct Counts {
+    number: u32,
+    packed: u64,
+}
+
+impl Counts {
+    fn store(self, state: &mut State) {
+        state.set_narrow(self.number);
+        state.set_wide(self.packed);
+    }
+}
+
+impl SlidingBuckets {
+    pub(super) fn from_options(
+        objective: Objective,
+        options: &mut Options,
+    ) -> Result<SlidingBuckets, OptionError> {
+        let Window { limit, window_ns } = Window::from_options(objective, options)?;
+        let count_bits = u32::BITS - limit.leading_zeros();
+        let buckets_max = COUNTS_BITS / count_bits - 1;
+        let buckets = options.count("buckets", 1, buckets_max)?;
+        let buckets = buckets.unwrap_or(buckets_max.min(BUCKETS_DEFAULT_MAX)).max(1);
+        Ok(SlidingBuckets {
+            limit,
+            wide_limit: limit + limit.div_ceil(buckets),
+            buckets,
+            bucket_ns: window_ns.div_ceil(u64::from(buckets)),
+            count_bits,
+        })
+    }
+
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// // 10/s in two halves: ten at the end of one half. A half later that one has fallen out, but five more
+    /// // are all that may come before a whole second is over.
+    /// let objective = Objective { burst: 0, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("sliding-buckets", objective, Options::new([("buckets", "2")])).unwrap();
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+    /// for _ in 0..10 {
+    ///     assert_eq!(ask(10_499), "pass");
+    /// }
+    /// assert_eq!(ask(10_999), "deny");
+    /// for _ in 0..5 {
+    ///     assert_eq!(ask(11_000), "pass");
+    /// }
+    /// assert_eq!([ask(11_499), ask(11_500)], ["deny", "pass"]);
+    /// ```
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        let now_ns = arrival.now.as_nanos();
+        let mut counts = self.counts(&entry.state, now_ns);
+        let room = self.room(counts.packed);
+        if arrival.cost > room {
+            counts.store(&mut entry.state);
+            return match arrival.cost > self.limit {
+                true => Judgement::never(room),
+                false => Judgement::deny(self.wait_ns(counts.packed, arrival.cost, now_ns), room),
+            };
+        }
+        counts.packed += u64::from(arrival.cost);
+        counts.store(&mut entry.state);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, room - arrival.cost)
+    }
+
+    fn counts(&self, state: &State, now_ns: u64) -> Counts {
+        let number = (now_ns / self.bucket_ns) as u32;
+        let packed = match number.wrapping_sub(state.narrow()) as i32 {
+            0.. => self.later(state.wide(), number.wrapping_sub(state.narrow())),
+            // Written to later than now: what was counted stands as it is.
+            ..0 => state.wide(),
+        };
+        Counts { number, packed }
+    }
+
+    /// The counts so many sub-windows later.
+    fn later(&self, packed: u64, sub_windows: u32) -> u64 {
+        let shifted = packed.checked_shl(sub_windows.saturating_mul(self.count_bits)).unwrap_or(0);
+        match COUNTS_BITS - (self.buckets + 1) * self.count_bits {
+            0 => shifted,
+            unused => shifted << unused >> unused,
+        }
+    }
+
+    fn count(&self, packed: u64, back: u32) -> u32 {
+        (packed >> (back * self.count_bits) & ((1 << self.count_bits) - 1)) as u32
+    }
+
+    /// How much more both conditions let through.
+    fn room(&self, packed: u64) -> u32 {
+        let sum: u32 = (0..self.buckets).map(|back| self.count(packed, back)).sum();
+        let wide_sum = sum.saturating_add(self.count(packed, self.buckets));
+        self.limit.saturating_sub(sum).min(self.wide_limit.saturating_sub(wide_sum))
+    }
+
+    /// The beginning of the first sub-window that has room, for a request that an empty window has room for.
+    fn wait_ns(&self, packed: u64, cost: u32, now_ns: u64) -> u64 {
+        let has_room = |&later: &u32| self.room(self.later(packed, later)) >= cost;
+        let later = (1..=self.buckets).find(has_room).unwrap_or(self.buckets + 1);
+        u64::from(later) * self.bucket_ns - now_ns % self.bucket_ns
+    }
+
+    pub(super) fn take_back(&self, state: &mut State, cost: u32) {
+        let curr = self.count(state.wide(), 0);
+        state.set_wide(state.wide() - u64::from(curr.min(cost)));
+    }
+
+    pub(super) fn memory(&self) -> Duration {
+        Duration::from_nanos(self.bucket_ns * u64::from(self.buckets + 1))
+    }
+}

@@ -1,0 +1,149 @@
+//! `sliding-window`: the requests of the last window, estimated from the counts of two.
+//!
+//! ```text
+//! N        = rate * window                    windows begin at multiples of their length
+//! estimate = prev * (window - age) / window + curr        age: of the current window
+//! estimate + cost > N: deny;                  else curr += cost
+//! ```
+//! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex (its
+//! proposal of a global rate limiter) and Adobe, whose example gives 5: 4 in the window before, 2 half-way into this one,
+//! and the request itself.
+//!
+//! When one passes again is Cortex's `limitForSecs`: while the current window has room, the excess divided by the rate
+//! at which the window before fades, `(estimate + cost - N) / (prev / window)`; else the rest of the current
+//! window, and then the same with it as the window before.
+//!
+//! The estimate takes the window before for evenly filled. A client that fills its end, and then every opening, gets at
+//! most 2N - 1 into one window's time; one that spreads its requests gets N. The burst plays no part.
+//!
+//! The state is the number of the window, `prev`, and `curr`.
+
+use std::time::Duration;
+
+use crate::law::window::Window;
+use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::table::{Entry, State};
+use crate::verdict::Verdict;
+
+/// The law `sliding-window` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    pub(super) window: Window,
+}
+
+/// The state of an entry, as it is at one moment.
+#[derive(Clone, Copy)]
+struct Counts {
+    number: u32,
+    prev: u32,
+    curr: u32,
+    age_ns: u64,
+}
+
+impl Counts {
+    fn store(self, state: &mut State) {
+        state.set_narrow(self.number);
+        state.set_wide(u64::from(self.prev) << 32 | u64::from(self.curr));
+    }
+}
+
+impl SlidingWindow {
+    pub(super) fn from_options(
+        objective: Objective,
+        options: &mut Options,
+    ) -> Result<SlidingWindow, OptionError> {
+        Ok(SlidingWindow { window: Window::from_options(objective, options)? })
+    }
+
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
+    /// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };
+    /// let law = Law::new("sliding-window", objective, Options::default()).unwrap();
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+    /// assert_eq!([ask(9_900), ask(9_900), ask(9_900), ask(9_900)], ["pass"; 4]);
+    /// assert_eq!([ask(10_250), ask(10_250), ask(10_500), ask(10_500)], ["pass", "pass", "pass", "deny"]);
+    /// ```
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        let mut counts = self.counts(&entry.state, arrival.now.as_nanos());
+        if !self.has_room(&counts, arrival.cost) {
+            counts.store(&mut entry.state);
+            return match arrival.cost > self.window.limit {
+                true => Judgement::never(self.remaining(&counts)),
+                false => Judgement::deny(self.wait_ns(&counts, arrival.cost), self.remaining(&counts)),
+            };
+        }
+        counts.curr += arrival.cost;
+        counts.store(&mut entry.state);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, self.remaining(&counts))
+    }
+
+    /// Counts a request that another law lets through.
+    pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
+        let mut counts = self.counts(state, arrival.now.as_nanos());
+        counts.curr = counts.curr.saturating_add(arrival.cost);
+        counts.store(state);
+    }
+
+    /// Whether a request would be let through.
+    pub(super) fn would_pass(&self, state: &State, arrival: &Arrival) -> bool {
+        self.has_room(&self.counts(state, arrival.now.as_nanos()), arrival.cost)
+    }
+
+    fn counts(&self, state: &State, now_ns: u64) -> Counts {
+        let (age_ns, number) = (now_ns % self.window.window_ns, (now_ns / self.window.window_ns) as u32);
+        let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
+        let (prev, curr) = match number.wrapping_sub(state.narrow()) as i32 {
+            0 => (prev, curr),
+            1 => (curr, 0),
+            // Written to later than now: all that was counted then counts now.
+            ..0 => (0, curr),
+            2.. => (0, 0),
+        };
+        Counts { number, prev, curr, age_ns }
+    }
+
+    /// The limit less the estimate, times the window: in whole numbers, so that nothing is rounded.
+    fn room(&self, counts: &Counts) -> i128 {
+        let window = i128::from(self.window.window_ns);
+        let past = i128::from(counts.prev) * (window - i128::from(counts.age_ns));
+        (i128::from(self.window.limit) - i128::from(counts.curr)) * window - past
+    }
+
+    fn has_room(&self, counts: &Counts, cost: u32) -> bool {
+        self.room(counts) >= i128::from(cost) * i128::from(self.window.window_ns)
+    }
+
+    fn remaining(&self, counts: &Counts) -> u32 {
+        (self.room(counts).max(0) / i128::from(self.window.window_ns)) as u32
+    }
+
+    /// Cortex's `limitForSecs`, in nanoseconds, for a request that has no room now but would in an empty window.
+    fn wait_ns(&self, counts: &Counts, cost: u32) -> u64 {
+        let Window { limit, window_ns } = self.window;
+        let rest_ns = window_ns - counts.age_ns;
+        // When as much of a past window has faded as leaves `room`.
+        let faded_at = |past: u32, room: u32| {
+            let left = u128::from(room) * u128::from(window_ns) / u128::from(past.max(1));
+            window_ns.saturating_sub(u64::try_from(left).unwrap_or(u64::MAX))
+        };
+        match limit.checked_sub(counts.curr.saturating_add(cost)) {
+            Some(room) => faded_at(counts.prev, room).saturating_sub(counts.age_ns),
+            None => rest_ns + faded_at(counts.curr, limit - cost),
+        }
+    }
+
+    pub(super) fn take_back(&self, state: &mut State, cost: u32) {
+        let (prev, curr) = (state.wide() >> 32, state.wide() as u32);
+        state.set_wide(prev << 32 | u64::from(curr.saturating_sub(cost)));
+    }
+
+    pub(super) fn memory(&self) -> Duration {
+        self.window.duration() * 2
+    }
+}

@@ -1,0 +1,73 @@
+//! `token-bucket`: a request takes a token, and is refused where there is none.
+//!
+//! ```text
+//! slot  = 1 / rate                            the time in which one token comes
+//! start = max(full_at, now - burst * slot)    the bucket holds `burst` tokens at most
+//! start + cost * slot > now: deny;            else full_at = start + cost * slot
+//! tokens = (now - full_at) / slot
+//! ```
+//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371) as it is mostly used, with a refusal.
+//! In any time T it lets through at most `burst + rate * T` requests. A burst of 0 counts as 1.
+//!
+//! The state is `full_at`, in nanoseconds: the moment at which as many tokens as are missing would have come.
+
+use std::time::Duration;
+
+use crate::law::bucket::Bucket;
+use crate::law::{Arrival, Judgement, Objective};
+use crate::table::Entry;
+use crate::verdict::Verdict;
+
+/// The law `token-bucket` for one objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    bucket: Bucket,
+}
+
+impl TokenBucket {
+    /// ```
+    /// use slowlane::{law::{Arrival, Objective, TokenBucket}, table::Entry, time::Timestamp, verdict::Verdict};
+    ///
+    /// // 10/s with a burst of 2: two pass, the third comes too early by a tenth of a second.
+    /// let law = TokenBucket::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, &Arrival::at(Timestamp::from_millis(ms))).verdict;
+    /// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
+    /// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
+    /// assert_eq!(ask(9_100), Verdict::Pass);
+    /// ```
+    pub fn new(objective: Objective) -> TokenBucket {
+        TokenBucket { bucket: Bucket::of_one_at_least(objective) }
+    }
+
+    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        let now_ns = arrival.now.as_nanos();
+        let taken_ns = self.bucket.time(arrival.cost);
+        // A bucket that was written to later than now is empty, and no more than that.
+        let full_at = entry.state.wide().min(now_ns);
+        let start = full_at.max(now_ns.saturating_sub(self.bucket.burst_ns));
+        entry.gpt0 = 1_000;
+        if start.saturating_add(taken_ns) > now_ns {
+            entry.state.set_wide(start);
+            let remaining = self.bucket.requests(now_ns - start);
+            return match taken_ns > self.bucket.burst_ns {
+                true => Judgement::never(remaining),
+                false => Judgement::deny(start + taken_ns - now_ns, remaining),
+            };
+        }
+        entry.state.set_wide(start + taken_ns);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, self.bucket.requests(now_ns - start - taken_ns))
+    }
+
+    /// Gives the tokens of a request back.
+    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+    }
+
+    /// Until the bucket is full again.
+    pub(super) fn memory(&self) -> Duration {
+        Duration::from_nanos(self.bucket.burst_ns)
+    }
+}
