@@ -7,8 +7,8 @@
 //!  socket ─bytes─▶ hyper ─────────── headers ──────────────▶ nginx ───Request─▶┤
 //!                                                                              ▼
 //!        Throttle::decide(&Request, now, draw) -> Decision
-//!          policy.classify(&request)                 -> (&Slo, Key)
-//!          table.with(key, now, |entry| law.judge(entry, now, draw)) -> Verdict
+//!          policy.cases(&request)                    -> SLOs with their keys, mostly one; cost
+//!          table.with(key, now, |entry| law.judge(entry, annex, &arrival)) -> Judgement
 //!                                                                              │
 //!  socket ◀─bytes── spop::Ack ◀─variables── haproxy ◀───── Decision ◀──────────┤
 //!  socket ◀─bytes── hyper ◀─status, headers── nginx ◀───── Decision ◀──────────┘
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
-//! under what, [`throttle`] the three together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
+//! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
 //! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
 //! [`daemon`] builds everything once.
 //!

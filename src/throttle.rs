@@ -50,7 +50,7 @@ impl Throttle {
             [case] => {
                 let judge = |entry: &mut Entry| self.judge(case, entry, arrival);
                 let judged = self.table.with(case.key, now, case.slo.law.memory(), judge);
-                Decision::of(&[judged], arrival.cost, now)
+                Decision::of_one(judged, arrival.cost, now)
             }
             several => self.decide_all(several, arrival),
         }

@@ -140,23 +140,32 @@ impl Decision {
     /// assert_eq!((decision.verdict, decision.remaining), (second.verdict, 0));
     /// ```
     pub fn of(judged: &[Judged], cost: u32, at: Timestamp) -> Decision {
-        let mut list = [judged[0]; JUDGED_MAX];
-        list[..judged.len()].copy_from_slice(judged);
-        let judged_count = judged.len() as u8;
-        let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged[0];
-        let (verdict, remaining) = match (is_dry_run, judged) {
-            (false, _) => (verdict, remaining),
-            (true, [_]) => (Verdict::Pass, remaining),
-            (true, _) => (Verdict::Pass, u32::MAX),
-        };
-        let mut decision = Decision { verdict, slo, key, remaining, cost, at, judged: list, judged_count };
-        for other in judged[1..].iter().filter(|judged| !judged.is_dry_run) {
-            if strictness(&other.verdict, &decision.verdict) == Ordering::Greater {
-                (decision.verdict, decision.slo, decision.key) = (other.verdict, other.slo, other.key);
-            }
-            decision.remaining = decision.remaining.min(other.remaining);
+        let mut decision = Decision::of_one(judged[0], cost, at);
+        for other in &judged[1..] {
+            decision.add(*other);
         }
         decision
+    }
+
+    /// Of the one SLO that most requests fall under.
+    pub const fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
+        let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
+        let verdict = if is_dry_run { Verdict::Pass } else { verdict };
+        Decision { verdict, slo, key, remaining, cost, at, judged: [judged; JUDGED_MAX], judged_count: 1 }
+    }
+
+    fn add(&mut self, other: Judged) {
+        let is_first_to_count = self.judged().iter().all(|judged| judged.is_dry_run);
+        self.judged[usize::from(self.judged_count)] = other;
+        self.judged_count += 1;
+        if other.is_dry_run {
+            return;
+        }
+        if is_first_to_count || strictness(&other.verdict, &self.verdict) == Ordering::Greater {
+            (self.verdict, self.slo, self.key) = (other.verdict, other.slo, other.key);
+        }
+        self.remaining =
+            if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
     }
 
     /// What each of its SLOs says.
