@@ -2,8 +2,10 @@
 
 mod entry;
 mod freq_ctr;
+mod index;
 mod shard;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,7 +72,9 @@ impl Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
         let per_shard = entries_max.div_ceil(shards) as u32;
-        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire));
+        // The standard library's own secrets are drawn from the system.
+        let secret = RandomState::new().hash_one(per_shard);
+        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
         Table { shards: (0..shards).map(|_| shard()).collect() }
     }
 
