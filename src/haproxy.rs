@@ -15,13 +15,9 @@ use crate::verdict::{Decision, Verdict};
 
 /// What a NOTIFY asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is nearly every one, and a box is an allocation"
-)]
-pub enum Question<'a> {
+pub enum Question {
     /// `request`: what is to be done with it? Its arguments are the fields.
-    Verdict(Request<'a>),
+    Verdict,
     /// `hold`: answer after this delay.
     Hold(Duration),
     /// `response`: a request has ended, whose verdict came with this ticket.
@@ -45,8 +41,9 @@ impl Id {
 
 /// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
 ///
-/// Of several questions the first counts; messages and arguments of other names mean nothing here.
-pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
+/// Of several questions the first counts; messages and arguments of other names mean nothing here. The fields of a
+/// request are put into `request`, which is too large to be handed back.
+pub fn question<'a>(notify: &Notify<'a>, request: &mut Request<'a>) -> Result<Question, Error> {
     let mut question = Question::Nothing;
     let mut messages = notify.messages();
     while let Some(message) = messages.next_message()? {
@@ -55,14 +52,13 @@ pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
         }
         match message.name {
             b"request" => {
-                let mut request = Request::new();
                 for argument in message.arguments() {
                     let (name, data) = argument?;
                     if let Some(value) = value(data) {
                         request.push(name, value);
                     }
                 }
-                question = Question::Verdict(request);
+                question = Question::Verdict;
             }
             b"hold" => {
                 let mut delay = Duration::ZERO;
@@ -172,6 +168,10 @@ mod tests {
         bytes
     }
 
+    fn asked(bytes: &[u8]) -> Result<Question, Error> {
+        question(&read(bytes), &mut Request::new())
+    }
+
     fn read(bytes: &[u8]) -> Notify<'_> {
         Notify::decode(Frame::cut(bytes, 16_380).unwrap().unwrap().0).unwrap()
     }
@@ -186,9 +186,8 @@ mod tests {
             (b"", Data::Int64(-5)),
         ];
         let bytes = notify(&[(b"request", &arguments)]);
-        let Ok(Question::Verdict(request)) = question(&read(&bytes)) else {
-            panic!("not asked for a verdict")
-        };
+        let mut request = Request::new();
+        assert_eq!(question(&read(&bytes), &mut request), Ok(Question::Verdict));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
         assert_eq!(request.get(b"owner"), None);
@@ -200,16 +199,16 @@ mod tests {
     fn the_first_question_counts_and_others_are_walked_over() {
         let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
         let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);
-        assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::from_millis(250))));
-        assert_eq!(question(&read(&notify(&[(b"other", &delay)]))), Ok(Question::Nothing));
-        assert_eq!(question(&read(&notify(&[]))), Ok(Question::Nothing));
+        assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::from_millis(250))));
+        assert_eq!(asked(&notify(&[(b"other", &delay)])), Ok(Question::Nothing));
+        assert_eq!(asked(&notify(&[])), Ok(Question::Nothing));
     }
 
     #[test]
     fn what_is_no_delay_is_not_held() {
         for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
             let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
-            assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
+            assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
         }
     }
 
@@ -218,7 +217,7 @@ mod tests {
         let mut bytes = notify(&[(b"request", &[])]);
         bytes.push(9);
         bytes[3] += 1;
-        assert!(question(&read(&bytes)).is_err());
+        assert!(asked(&bytes).is_err());
     }
 
     fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
@@ -238,9 +237,9 @@ mod tests {
             _ => None,
         });
         let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
-        assert_eq!(question(&read(&bytes)), Ok(Question::End(decision.ticket().unwrap())));
+        assert_eq!(asked(&bytes), Ok(Question::End(decision.ticket().unwrap())));
         let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
-        assert_eq!(question(&read(&nonsense)), Ok(Question::Nothing));
+        assert_eq!(asked(&nonsense), Ok(Question::Nothing));
     }
 
     #[test]

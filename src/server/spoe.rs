@@ -10,6 +10,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::draw::Draw;
 use crate::haproxy::{self, Question};
+use crate::request::Request;
 use crate::server::Agent;
 use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
@@ -169,8 +170,9 @@ impl Link {
 
     /// Answers one NOTIFY, now or when its hold is over.
     fn answer(&mut self, notify: &Notify<'_>, now: Timestamp) -> Result<(), Error> {
-        match haproxy::question(notify)? {
-            Question::Verdict(request) => {
+        let mut request = Request::new();
+        match haproxy::question(notify, &mut request)? {
+            Question::Verdict => {
                 let draw = Draw::from_bits(self.dice.u64(..));
                 let decision = self.agent.throttle.decide(&request, now, draw);
                 self.agent.metrics.verdicts.count(&decision);

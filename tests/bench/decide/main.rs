@@ -62,7 +62,7 @@ impl Agent {
         let sizing = Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) };
         let throttle = Throttle::new(policy(law, keys), sizing, 0);
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let mut agent =
+        let agent =
             Agent { throttle, connection, dice: fastrand::Rng::with_seed(7), keys, now, out: Vec::new() };
         for number in 0..keys {
             agent.throttle.decide(&request(number), now, Draw::MIDDLE);
@@ -122,9 +122,8 @@ impl Agent {
         self.out.clear();
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
-                let Ok(Question::Verdict(request)) = haproxy::question(&notify) else {
-                    panic!("no question")
-                };
+                let mut request = Request::new();
+                assert_eq!(haproxy::question(&notify, &mut request), Ok(Question::Verdict));
                 let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
                 haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
             }
