@@ -152,6 +152,39 @@ fn a_client_that_leaves_haproxy_frees_its_place_when_the_application_has_answere
     });
 }
 
+/// Then there is no response, and HAProxy sends no event. 2.6 waits for the response all the same.
+#[test]
+fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease() {
+    each(&[(V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let edit = |name: &str, text: String| match name {
+            CONFIG => {
+                let text = telling_patiently(name, text);
+                replace(&text, "\nbackend app\n", "\nbackend app\n    option abortonclose\n")
+            }
+            _ => telling_patiently(name, text),
+        };
+        let agent = slowlane.spop.to_string();
+        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+        haproxy.wait_for_agent("UP");
+        let get = |website| haproxy.client().request("GET", "/", &[("Host", website)], "");
+        app.gate.close();
+        let leaving = ["one.example", "brief.example"].map(|website| ask_and_stay(haproxy.client(), website));
+        eventually("they are inside", || (app.gate.inside() == 2).then_some(()));
+        drop(leaving);
+        // The client has left while the headers of the response were waited for.
+        let has_left = |line: &&String| line.contains(" CH-- ");
+        eventually("HAProxy has seen it", || {
+            (haproxy.process.log().iter().filter(has_left).count() == 2).then_some(())
+        });
+        app.gate.open();
+        assert_eq!(get("one.example").status, 429, "for a minute");
+        eventually("the lease is over", || {
+            (Told::by(&get("brief.example")).remaining == Some(4)).then_some(())
+        });
+    });
+}
+
 /// HAProxy sends no event for a response of its own.
 #[test]
 fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {

@@ -185,7 +185,8 @@ fn figures(heard: &Heard) -> Figures {
         light: light_rate,
         light_least: heard.light.iter().map(rate).fold(f64::INFINITY, f64::min),
         light_refused: refused(light()),
-        light_p50_ms: delays[delays.len() / 2],
+        // Nobody may have got through.
+        light_p50_ms: delays.get(delays.len() / 2).copied().unwrap_or(f64::NAN),
         other,
     }
 }
