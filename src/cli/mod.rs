@@ -51,12 +51,19 @@ Examples:
   slowlane run --config /etc/slowlane/slowlane.toml --admin 127.0.0.1:9102
 
 The policy directory holds slo.map and the lookup maps, all in HAProxy map syntax:
-  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d> [law=pace|adaptive] [max_delay=<time>]
+  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes]
+                           [also=<lookup>] [option=value ...]
   source+website.map       <address or network>+<website> <id>
   source+owner.map         <address or network>+<owner> <id>
   source.map               <address or network> <id>
   website.map, owner.map   <name> <id>
-The first map that answers decides; what none names has SLO 0.";
+The first map that answers decides; what none names has SLO 0.
+
+Laws that delay:   pace (the default), fair, warm-up, adaptive
+Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-buckets,
+                   sliding-log, concurrency
+dry_run=yes counts what an SLO would have said, and lets pass. also=owner adds the SLO that
+owner.map names.";
 
 #[derive(Debug, Args)]
 struct Files {

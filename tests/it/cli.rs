@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use slowlane::law::Law;
 use slowlane::spop::{Frame, Kind};
 
 use crate::support::process::Process;
@@ -91,6 +92,10 @@ fn help_teaches_with_examples_that_can_be_typed() {
             let typed_on: Vec<&str> = example.split(' ').chain(["--help"]).collect();
             assert_eq!(typed(Path::new(HERE), &typed_on).0, 0, "{example}");
         }
+    }
+    let (_, run, _) = typed(Path::new(HERE), &["run", "--help"]);
+    for law in Law::NAMES {
+        assert!(run.contains(law), "the help does not name {law}");
     }
     let (_, short, _) = typed(Path::new(HERE), &["-h"]);
     assert!(short.contains("Examples:"));

@@ -60,6 +60,18 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         ("[table]\nsize = 0", ":2: invalid value: integer `0`, expected a number from 1 to 100000000"),
         (
+            "[table]\nannex_bytes_max = -1",
+            ":2: invalid value: integer `-1`, expected a number from 0 to 1099511627776",
+        ),
+        (
+            "[table]\nannex_bytes_max = 1099511627777",
+            ":2: invalid value: integer `1099511627777`, expected a number from 0 to 1099511627776",
+        ),
+        (
+            "[table]\nannex_bytes_max = \"64m\"",
+            ":2: invalid type: string \"64m\", expected a number from 0 to 1099511627776",
+        ),
+        (
             "[spop]\nconnections_max = 0",
             ":2: invalid value: integer `0`, expected a number from 1 to 1000000",
         ),
@@ -382,4 +394,30 @@ fn an_entry_is_forgotten_when_its_time_is_over() {
         (slowlane.metric("slowlane_table_entries", "") == 1.0).then_some(())
     });
     assert_eq!(slowlane.metric("slowlane_table_evictions_total", ""), 0.0, "nobody had to go");
+}
+
+#[test]
+fn laws_that_need_more_memory_than_there_is_fall_back_and_tell() {
+    let files = [
+        (
+            "slo.map",
+            "0 burst=1 rate=1/m law=sliding-log\n2001 burst=2 rate=1/m law=fair max_delay=1s\n\
+             2002 burst=9 rate=2/h law=sliding-log\n",
+        ),
+        ("website.map", "fair.example 2001\nlog.example 2002\n"),
+    ];
+    for (config, is_enough) in [("", true), ("[table]\nannex_bytes_max = 0\n", false)] {
+        let slowlane = Slowlane::with_config(&files, config);
+        for website in ["fair.example", "log.example"] {
+            let ask = |_| slowlane.check("", &[("X-Slowlane-Website", website)]).status;
+            assert_eq!(
+                [(); 3].map(ask),
+                [204, 204, 403],
+                "{website}: the law that stands in holds the SLO too"
+            );
+        }
+        let metric = |name| slowlane.metric(name, "");
+        assert_eq!(metric("slowlane_law_fallbacks_total"), if is_enough { 0.0 } else { 6.0 });
+        assert_eq!(metric("slowlane_annex_bytes") > 0.0, is_enough);
+    }
 }

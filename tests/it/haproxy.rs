@@ -205,6 +205,8 @@ fn haproxy_sees_every_variable() {
             slo: Some(0),
             key: Some(nothing),
             retry_after_s: None,
+            remaining: Some(9_999),
+            ticket: None,
             error: None,
             hold_error: None,
         };
@@ -212,6 +214,7 @@ fn haproxy_sees_every_variable() {
 
         let (response, delay) = delayed(|| scene.get("slow.example"));
         let website = key(2, |key| key.part(b"slow.example"));
+        let pass = Told { remaining: Some(0), ..pass };
         let expected =
             Told { verdict: Some("delay".into()), delay, slo: Some(2001), key: website, ..pass.clone() };
         assert_eq!(Told::by(&response), expected);

@@ -102,7 +102,7 @@ fn the_example_maps_are_a_policy() {
     let maps = project("haproxy/maps");
     let output = Command::new(BINARY).arg("check").arg("--policy").arg(maps).output().unwrap();
     succeeds(&output);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok: 8 SLOs, 5 maps\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok: 16 SLOs, 5 maps\n");
 }
 
 /// An edit that lets HAProxy look up the same maps itself.

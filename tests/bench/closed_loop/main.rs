@@ -1,11 +1,13 @@
 //! How exactly each law holds its SLO: closed-loop clients through a real HAProxy 2.6, delays held.
 //!
-//! `cargo bench --bench closed_loop [-- RUNS]`. Each client asks again as soon as it is answered, or after
+//! `cargo bench --bench closed_loop [-- RUNS] [laws|sharing]`. Each client asks again as soon as it is answered, or after
 //! Retry-After when it is refused. The rate is what got through from second 5 to second 25; each figure is
-//! the median of the runs. All scenarios run at the same time, each on a website of its own.
+//! the median of the runs. All scenarios run at the same time, each on a website of its own; then, also together, those
+//! where several sources share one bucket.
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod sharing;
 #[path = "../../it/support/mod.rs"]
 mod support;
 
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use slowlane::key::KeyHasher;
 use support::backend::Backend;
-use support::client::{self, Client};
+use support::client::{self, Client, Response};
 use support::haproxy::{Delivery, Haproxy, Version};
 use support::slowlane::Slowlane;
 
@@ -50,7 +52,20 @@ struct Figures {
 }
 
 fn main() {
-    let runs = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(3);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let runs = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(3);
+    let is_wanted = |part: &str, other: &str| {
+        arguments.iter().any(|given| given == part) || arguments.iter().all(|given| given != other)
+    };
+    if is_wanted("laws", "sharing") {
+        laws(runs);
+    }
+    if is_wanted("sharing", "laws") {
+        sharing::print(runs);
+    }
+}
+
+fn laws(runs: usize) {
     let mut figures: Vec<Vec<Figures>> = SCENARIOS.iter().map(|_| Vec::new()).collect();
     for run in 1..=runs {
         eprintln!("run {run} of {runs}: {} s", UNTIL.as_secs());
@@ -60,11 +75,7 @@ fn main() {
     }
     println!("law                  clients     error   refused   delay p50   delay p99   gpt0/1000");
     for ((_, law, clients), runs) in SCENARIOS.iter().zip(&figures) {
-        let median = |figure: fn(&Figures) -> f64| {
-            let mut values: Vec<f64> = runs.iter().map(figure).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
+        let median = |figure: fn(&Figures) -> f64| median(runs.iter().map(figure));
         println!(
             "{law:<20} {clients:>7} {:>+8.2} % {:>7.1} % {:>8.0} ms {:>8.0} ms {:>11.2}",
             median(|figures| figures.error),
@@ -74,6 +85,12 @@ fn main() {
             median(|figures| figures.clients),
         );
     }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// One run of all scenarios.
@@ -92,7 +109,7 @@ fn measure() -> Vec<Figures> {
     let scenarios = SCENARIOS.map(|(id, _, clients)| {
         let ask = |_| {
             let address = haproxy.address;
-            thread::spawn(move || closed_loop(address, &format!("{id}.example"), start))
+            thread::spawn(move || closed_loop(address, &[("Host", &format!("{id}.example"))], start))
         };
         (0..clients).map(ask).collect::<Vec<_>>()
     });
@@ -108,20 +125,56 @@ fn measure() -> Vec<Figures> {
     answers.iter().zip(estimates).map(|(answers, clients)| figures(answers, clients)).collect()
 }
 
-fn closed_loop(address: SocketAddr, host: &str, start: Instant) -> Vec<Answer> {
+fn closed_loop(address: SocketAddr, headers: &[(&str, &str)], start: Instant) -> Vec<Answer> {
     let mut client = Client::connect(address);
     let mut answers = Vec::new();
     while start.elapsed() < UNTIL {
-        let response = client.request("GET", "/", &[("Host", host)], "");
-        let refused = response.status == 429;
-        assert!(refused || response.status == 200, "status {}", response.status);
-        answers.push(Answer { at: start.elapsed(), took: response.took, refused });
-        if refused {
+        let response = client.request("GET", "/", headers, "");
+        let answer = Answer::of(&response, start);
+        if answer.refused {
             let seconds = response.header("retry-after").and_then(|seconds| seconds.parse().ok());
             thread::sleep(Duration::from_secs(seconds.expect("a 429 says when to come back")));
         }
+        answers.push(answer);
     }
     answers
+}
+
+impl Answer {
+    fn of(response: &Response, start: Instant) -> Answer {
+        let refused = response.status == 429;
+        assert!(refused || response.status == 200, "status {}", response.status);
+        Answer { at: start.elapsed(), took: response.took, refused }
+    }
+
+    /// Whether it is one of those that make up the rate.
+    fn is_steady(&self) -> bool {
+        !self.refused && self.at >= FROM && self.at < UNTIL
+    }
+}
+
+/// How many of them got through each second.
+fn rate<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
+    let steady = answers.into_iter().filter(|answer| answer.is_steady()).count();
+    steady as f64 / (UNTIL - FROM).as_secs_f64()
+}
+
+/// How long those waited that got through, in milliseconds, the shortest first.
+fn delays<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Vec<f64> {
+    let steady = answers.into_iter().filter(|answer| answer.is_steady());
+    let mut delays: Vec<f64> = steady.map(|answer| answer.took.as_secs_f64() * 1_000.0).collect();
+    delays.sort_by(f64::total_cmp);
+    delays
+}
+
+/// How many of them were refused, in percent.
+fn refused<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
+    let (mut all, mut refused) = (0.0, 0.0);
+    for answer in answers {
+        all += 1.0;
+        refused += f64::from(u8::from(answer.refused));
+    }
+    refused / all * 100.0
 }
 
 /// The column of the table, as an operator reads it.
@@ -133,16 +186,11 @@ fn gpt0(admin: SocketAddr, website: &str) -> f64 {
 }
 
 fn figures(answers: &[Answer], clients: f64) -> Figures {
-    let refused = answers.iter().filter(|answer| answer.refused).count();
-    let steady = |answer: &&Answer| !answer.refused && answer.at >= FROM && answer.at < UNTIL;
-    let mut delays: Vec<f64> =
-        answers.iter().filter(steady).map(|answer| answer.took.as_secs_f64() * 1_000.0).collect();
-    delays.sort_by(f64::total_cmp);
-    let rate = delays.len() as f64 / (UNTIL - FROM).as_secs_f64();
+    let delays = delays(answers);
     let percentile = |percent: usize| delays[delays.len() * percent / 100];
     Figures {
-        error: (rate / RATE - 1.0) * 100.0,
-        refused: refused as f64 / answers.len() as f64 * 100.0,
+        error: (rate(answers) / RATE - 1.0) * 100.0,
+        refused: refused(answers),
         p50_ms: percentile(50),
         p99_ms: percentile(99),
         clients,

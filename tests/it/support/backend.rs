@@ -1,10 +1,12 @@
-//! The application behind the proxies: answers 200 at once, and remembers when it was asked.
+//! The application behind the proxies: answers 200 at once unless its gate is closed, and remembers when it was asked.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
 
 /// A request as the application sees it.
 #[derive(Clone, Debug)]
@@ -19,18 +21,73 @@ pub struct Seen {
 #[derive(Clone)]
 pub struct Backend {
     pub address: SocketAddr,
+    /// Where every request waits while it is closed.
+    pub gate: Arc<Gate>,
     seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// It stands open at first, and counts who is inside: has asked and has not been answered.
+#[derive(Default)]
+pub struct Gate {
+    state: Mutex<Inside>,
+    opened: Condvar,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Inside {
+    is_closed: bool,
+    takes: Duration,
+    count: usize,
+    most: usize,
+}
+
+impl Gate {
+    pub fn close(&self) {
+        self.state.lock().unwrap().is_closed = true;
+    }
+
+    pub fn open(&self) {
+        self.state.lock().unwrap().is_closed = false;
+        self.opened.notify_all();
+    }
+
+    /// From now on each request takes this long.
+    pub fn takes(&self, time: Duration) {
+        self.state.lock().unwrap().takes = time;
+    }
+
+    pub fn inside(&self) -> usize {
+        self.state.lock().unwrap().count
+    }
+
+    /// The most that were inside at once.
+    pub fn most(&self) -> usize {
+        self.state.lock().unwrap().most
+    }
+
+    /// Through the gate and out again.
+    fn pass(&self) {
+        let mut inside = self.state.lock().unwrap();
+        inside.count += 1;
+        inside.most = inside.most.max(inside.count);
+        let takes = inside.takes;
+        let waited = self.opened.wait_timeout_while(inside, PATIENCE, |inside| inside.is_closed);
+        drop(waited);
+        thread::sleep(takes);
+        self.state.lock().unwrap().count -= 1;
+    }
 }
 
 impl Backend {
     pub fn start() -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let backend = Backend { address: listener.local_addr().unwrap(), seen: Arc::default() };
-        let seen = backend.seen.clone();
+        let backend =
+            Backend { address: listener.local_addr().unwrap(), gate: Arc::default(), seen: Arc::default() };
+        let (gate, seen) = (backend.gate.clone(), backend.seen.clone());
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let seen = seen.clone();
-                thread::spawn(move || serve(stream, &seen));
+                let (gate, seen) = (gate.clone(), seen.clone());
+                thread::spawn(move || serve(stream, &gate, &seen));
             }
         });
         backend
@@ -53,7 +110,7 @@ impl Backend {
 }
 
 /// Ends with the connection. `/status/NNN` is answered with that status.
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>) -> Option<()> {
+fn serve(stream: TcpStream, gate: &Gate, seen: &Mutex<Vec<Seen>>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut stream = BufReader::new(stream);
     loop {
@@ -75,6 +132,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>) -> Option<()> {
         let status = path.strip_prefix("/status/").unwrap_or("200 OK").to_owned();
         let body = if method == "HEAD" { "" } else { "ok\n" };
         seen.lock().unwrap().push(Seen { at, method, path, body_bytes });
+        gate.pass();
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\n{body}");
         stream.get_mut().write_all(answer.as_bytes()).ok()?;
     }

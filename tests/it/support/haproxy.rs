@@ -93,6 +93,8 @@ pub struct Told {
     pub slo: Option<u16>,
     pub key: Option<i64>,
     pub retry_after_s: Option<u64>,
+    pub remaining: Option<u32>,
+    pub ticket: Option<String>,
     pub error: Option<u32>,
     /// Of the second engine, which asks for the hold.
     pub hold_error: Option<u32>,
@@ -109,6 +111,8 @@ impl Told {
             slo: number("x-slo").map(|slo| slo.try_into().unwrap()),
             key: number("x-key"),
             retry_after_s: number("x-retry-after").map(|seconds| seconds.try_into().unwrap()),
+            remaining: number("x-remaining").map(|requests| requests.try_into().unwrap()),
+            ticket: header("x-ticket"),
             error: number("x-error").map(|error| error.try_into().unwrap()),
             hold_error: number("x-hold-error").map(|error| error.try_into().unwrap()),
         }
@@ -133,6 +137,8 @@ pub fn telling(name: &str, text: String) -> String {
         ("slo", "slowlane.slo"),
         ("key", "slowlane.key"),
         ("retry-after", "slowlane.retry_after"),
+        ("remaining", "slowlane.remaining"),
+        ("ticket", "slowlane.ticket"),
         ("error", "slowlane.error"),
         ("hold-error", "slowlane_hold.error"),
     ];

@@ -69,6 +69,11 @@ impl Nginx {
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
+
+    pub fn access_log(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.folder.path().join("access.log")).unwrap();
+        log.lines().map(str::to_owned).collect()
+    }
 }
 
 /// The master is asked to end, so that its workers do: a killed one would leave them behind.

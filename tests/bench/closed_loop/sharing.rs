@@ -1,0 +1,192 @@
+//! How the sources of one bucket share it: light ones beside a greedy one, and beside an attacker.
+//!
+//! Light sources have one connection each and ask again as soon as they are answered. What they get alone, on another website
+//! and in the same run, is what they want.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::support::backend::Backend;
+use crate::support::client::Client;
+use crate::support::haproxy::{Delivery, Haproxy, Version, telling};
+use crate::support::slowlane::Slowlane;
+use crate::{Answer, RATE, UNTIL, closed_loop, delays, median, rate, refused};
+
+/// Who is in the bucket beside the light sources, all from one address.
+#[derive(Clone, Copy)]
+enum Other {
+    Nobody,
+    /// Closed-loop connections.
+    Greedy(usize),
+    /// Requests per second, whether answered or not.
+    Attacker(u32),
+}
+
+/// The number of an SLO with burst 100 and rate 50/s, its law, its light sources, and who else.
+const SCENARIOS: [(u16, &str, usize, Other); 6] = [
+    (2001, "fair", 9, Other::Nobody),
+    (2002, "fair", 9, Other::Greedy(45)),
+    (2003, "pace", 9, Other::Greedy(45)),
+    (2004, "fair", 10, Other::Nobody),
+    (2005, "fair", 10, Other::Attacker(500)),
+    (2006, "pace", 10, Other::Attacker(500)),
+];
+
+/// More requests of an attacker wait at the same time under no law here: 5 s of 50/s each.
+const ATTACKER_CONNECTIONS: usize = 300;
+
+const GREEDY: &str = "203.0.113.1";
+
+/// The figures of one scenario in one run; rates per second.
+struct Figures {
+    total: f64,
+    light: f64,
+    light_least: f64,
+    light_refused: f64,
+    light_p50_ms: f64,
+    other: f64,
+}
+
+pub fn print(runs: usize) {
+    let mut figures: Vec<Vec<Figures>> = SCENARIOS.iter().map(|_| Vec::new()).collect();
+    for run in 1..=runs {
+        eprintln!("sharing, run {run} of {runs}: {} s", UNTIL.as_secs());
+        for (scenario, measured) in figures.iter_mut().zip(measure()) {
+            scenario.push(measured);
+        }
+    }
+    println!(
+        "law   beside            total   error   light sources   of alone   least of them   refused   delay p50   other"
+    );
+    let mut alone = 0.0;
+    for (&(_, law, sources, other), runs) in SCENARIOS.iter().zip(&figures) {
+        let median = |figure: fn(&Figures) -> f64| median(runs.iter().map(figure));
+        let (total, light) = (median(|figures| figures.total), median(|figures| figures.light));
+        let beside = match other {
+            Other::Nobody => "nobody".to_owned(),
+            Other::Greedy(connections) => format!("{connections} connections"),
+            Other::Attacker(rate) => format!("{rate}/s"),
+        };
+        if let Other::Nobody = other {
+            alone = light;
+        }
+        println!(
+            "{law:<5} {beside:<14} {total:>6.2}/s {:>+6.2} %  {sources:>2}: {light:>6.2}/s {:>8.1} % {:>13.2}/s {:>7.1} % {:>8.0} ms {:>5.2}/s",
+            (total / RATE - 1.0) * 100.0,
+            light / alone * 100.0,
+            median(|figures| figures.light_least),
+            median(|figures| figures.light_refused),
+            median(|figures| figures.light_p50_ms),
+            median(|figures| figures.other),
+        );
+    }
+}
+
+/// The answers to each light source, and to the other.
+struct Heard {
+    light: Vec<Vec<Answer>>,
+    other: Vec<Answer>,
+}
+
+/// One run of all scenarios.
+fn measure() -> Vec<Figures> {
+    let slo_map: String =
+        SCENARIOS.iter().map(|(id, law, ..)| format!("{id} burst=100 rate=50/s law={law}\n")).collect();
+    let website_map: String = SCENARIOS.iter().map(|(id, ..)| format!("{id}.example {id}\n")).collect();
+    let slo_map = format!("0 burst=10000 rate=5000/s\n{slo_map}");
+    let slowlane = Slowlane::with_policy(&[("slo.map", &slo_map), ("website.map", &website_map)]);
+    let app = Backend::start();
+    let agent = slowlane.spop.to_string();
+    let mut haproxy =
+        Haproxy::with(Version::V2_6, Delivery::Hold, &agent, app.address, telling).expect("it is installed");
+    haproxy.wait_for_agent("UP");
+
+    let (start, address) = (Instant::now(), haproxy.address);
+    let scenarios = SCENARIOS.map(|(id, _, sources, other)| {
+        let website = format!("{id}.example");
+        let light = |number| client(address, website.clone(), format!("192.0.2.{number}"), start);
+        let light: Vec<_> = (1..=sources).map(light).collect();
+        let other: Vec<_> = match other {
+            Other::Nobody => Vec::new(),
+            Other::Greedy(connections) => {
+                (0..connections).map(|_| client(address, website.clone(), GREEDY.to_owned(), start)).collect()
+            }
+            Other::Attacker(rate) => attack(address, &website, rate, start),
+        };
+        (light, other)
+    });
+    let join = |client: JoinHandle<Vec<Answer>>| client.join().expect("no client met an error");
+    let heard = scenarios.map(|(light, other)| Heard {
+        light: light.into_iter().map(join).collect(),
+        other: other.into_iter().flat_map(join).collect(),
+    });
+    heard.iter().map(figures).collect()
+}
+
+fn client(address: SocketAddr, website: String, source: String, start: Instant) -> JoinHandle<Vec<Answer>> {
+    thread::spawn(move || closed_loop(address, &[("Host", &website), ("X-From", &source)], start))
+}
+
+/// Asks at a rate, and waits for nobody: each question goes to a connection that is free.
+fn attack(address: SocketAddr, website: &str, rate: u32, start: Instant) -> Vec<JoinHandle<Vec<Answer>>> {
+    let (ask, asked) = mpsc::channel();
+    let asked = Arc::new(Mutex::new(asked));
+    thread::spawn(move || {
+        for number in 0.. {
+            let due = start + Duration::from_secs(1) * number / rate;
+            if due >= start + UNTIL {
+                return;
+            }
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            ask.send(()).expect("the connections last as long as the attack");
+        }
+    });
+    let connection = |_| {
+        let (asked, website) = (asked.clone(), website.to_owned());
+        thread::spawn(move || answer_all(address, &website, &asked, start))
+    };
+    (0..ATTACKER_CONNECTIONS).map(connection).collect()
+}
+
+fn answer_all(
+    address: SocketAddr,
+    website: &str,
+    asked: &Mutex<Receiver<()>>,
+    start: Instant,
+) -> Vec<Answer> {
+    let mut connection = None;
+    let mut answers = Vec::new();
+    loop {
+        let question = asked.lock().expect("nobody panics while listening").recv();
+        if question.is_err() {
+            return answers;
+        }
+        // An idle connection does not last.
+        let client = connection.take().filter(|(_, since): &(_, Instant)| since.elapsed() < KEPT);
+        let mut client = client.map_or_else(|| Client::connect(address), |(client, _)| client);
+        let response = client.request("GET", "/", &[("Host", website), ("X-From", GREEDY)], "");
+        answers.push(Answer::of(&response, start));
+        connection = Some((client, Instant::now()));
+    }
+}
+
+/// Less than HAProxy's `timeout http-keep-alive`.
+const KEPT: Duration = Duration::from_secs(3);
+
+fn figures(heard: &Heard) -> Figures {
+    let light = || heard.light.iter().flatten();
+    let delays = delays(light());
+    let (light_rate, other) = (rate(light()), rate(&heard.other));
+    Figures {
+        total: light_rate + other,
+        light: light_rate,
+        light_least: heard.light.iter().map(rate).fold(f64::INFINITY, f64::min),
+        light_refused: refused(light()),
+        // Nobody may have got through.
+        light_p50_ms: delays.get(delays.len() / 2).copied().unwrap_or(f64::NAN),
+        other,
+    }
+}

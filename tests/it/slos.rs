@@ -1,0 +1,257 @@
+//! What an SLO line may say, through the real HAProxy: every law, costs, several SLOs for one request, dry runs.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use slowlane::law::Law;
+
+use crate::support::backend::Backend;
+use crate::support::client::{self, Response};
+use crate::support::eventually;
+use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::{Delivery, Haproxy, Told, Version, each, replace, telling_patiently};
+use crate::support::slowlane::Slowlane;
+
+struct Scene {
+    _app: Backend,
+    slowlane: Slowlane,
+    haproxy: Haproxy,
+}
+
+impl Scene {
+    fn start(version: Version, delivery: Delivery, policy: &[(&str, &str)]) -> Scene {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(policy));
+        let agent = slowlane.spop.to_string();
+        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, counting_costs).unwrap();
+        haproxy.wait_for_agent("UP");
+        Scene { _app: app, slowlane, haproxy }
+    }
+
+    fn get(&self, headers: &[(&str, &str)]) -> Response {
+        self.haproxy.client().request("GET", "/", headers, "")
+    }
+
+    fn statuses<const N: usize>(&self, headers: &[(&str, &str)]) -> [u16; N] {
+        [(); N].map(|()| self.get(headers).status)
+    }
+}
+
+/// HAProxy as it is shipped, but it tells what it heard, and takes the cost of a request from its client: a number, or a text
+/// that is one.
+fn counting_costs(name: &str, text: String) -> String {
+    let text = telling_patiently(name, text);
+    match name {
+        "spoe-slowlane.conf" => {
+            // Of two arguments of one name the first that is there counts.
+            let costs = "method=method cost=req.hdr(x-cost-number),add(0) cost=req.hdr(x-cost)";
+            replace(&text, "method=method\n", &format!("{costs}\n"))
+        }
+        _ => text,
+    }
+}
+
+/// Under each, five pass at once and the sixth is refused for a minute at least; the three below have other numbers.
+const FIVE_AT_ONCE: [(&str, &str); 8] = [
+    ("pace", "burst=5 rate=1/m max_delay=1s"),
+    ("fair", "burst=5 rate=1/m max_delay=1s"),
+    ("token-bucket", "burst=5 rate=1/m"),
+    ("leaky-bucket", "burst=5 rate=1/m"),
+    ("fixed-window", "burst=0 rate=5/h"),
+    ("sliding-window", "burst=0 rate=5/h"),
+    ("sliding-buckets", "burst=0 rate=5/h"),
+    ("sliding-log", "burst=0 rate=5/h"),
+];
+
+#[test]
+fn every_law_decides_for_haproxy() {
+    let others = [
+        ("adaptive", "burst=5 rate=1/m max_delay=1s"),
+        ("warm-up", "burst=5 rate=1/m max_delay=1s"),
+        ("concurrency", "burst=5 rate=1/m"),
+    ];
+    let laws: Vec<_> = FIVE_AT_ONCE.into_iter().chain(others).collect();
+    let mut names: Vec<_> = laws.iter().map(|&(name, _)| name).collect();
+    let mut known = Law::NAMES.to_vec();
+    names.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(names, known);
+
+    let mut slo_map = "0 burst=10000 rate=5000/s\n".to_owned();
+    let mut website_map = String::new();
+    for (number, (name, numbers)) in laws.iter().enumerate() {
+        slo_map += &format!("{} {numbers} law={name}\n", 2_001 + number);
+        slo_map += &format!("{} burst=5 rate=0/s law={name}\n", 2_101 + number);
+        website_map +=
+            &format!("{name}.example {}\nclosed.{name}.example {}\n", 2_001 + number, 2_101 + number);
+    }
+    let scene = Scene::start(V2_6, Delivery::Hold, &[("slo.map", &slo_map), ("website.map", &website_map)]);
+    for (name, _) in FIVE_AT_ONCE {
+        let website = format!("{name}.example");
+        let answers = [(); 7].map(|()| scene.get(&[("Host", &website)]));
+        assert_eq!(
+            answers.each_ref().map(|answer| answer.status),
+            [200, 200, 200, 200, 200, 429, 429],
+            "{name}"
+        );
+        let remaining = answers.each_ref().map(|answer| Told::by(answer).remaining);
+        assert_eq!(remaining, [4, 3, 2, 1, 0, 0, 0].map(Some), "{name}");
+        assert!(Told::by(&answers[5]).retry_after_s.unwrap() >= 30, "{name}: {:?}", answers[5]);
+    }
+    // The sixth is refused for what was seen in the last second.
+    assert_eq!(scene.statuses(&[("Host", "adaptive.example")]), [200; 5]);
+    eventually("adaptive refuses", || {
+        (scene.get(&[("Host", "adaptive.example")]).status == 429).then_some(())
+    });
+    // A cold bucket has one, and holds the distance from then on.
+    assert_eq!(scene.statuses(&[("Host", "warm-up.example")]), [200, 429, 429]);
+    // One after the other they are one at a time.
+    assert_eq!(scene.statuses(&[("Host", "concurrency.example")]), [200; 12]);
+
+    for name in Law::NAMES {
+        let answer = scene.get(&[("Host", &format!("closed.{name}.example"))]);
+        assert_eq!((answer.status, Told::by(&answer).retry_after_s), (429, Some(86_400)), "{name}");
+    }
+}
+
+#[test]
+fn a_request_counts_for_what_it_costs() {
+    let policy = [
+        ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=10 rate=1/m law=token-bucket\n"),
+        ("website.map", "shop.example 2001\n"),
+    ];
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let scene = Scene::start(version, delivery, &policy);
+        let get = |header: &str, cost: &str| {
+            let response = scene.get(&[("Host", "shop.example"), (header, cost)]);
+            (response.status, Told::by(&response).remaining.unwrap())
+        };
+        assert_eq!(get("X-Cost-Number", "5"), (200, 5), "a number");
+        assert_eq!(get("X-Cost", "2"), (200, 3), "a text");
+        assert_eq!(get("X-Cost", "4"), (429, 3), "there are not so many left");
+        assert_eq!(get("X-Cost", "0").0, 200, "it counts for nothing");
+        assert_eq!(get("X-Cost", "much"), (200, 2), "what is no number is one");
+        assert_eq!(get("X-None", "1"), (200, 1));
+        let over_http = [("X-Slowlane-Website", "shop.example"), ("X-Slowlane-Cost", "2")];
+        assert_eq!(scene.slowlane.check("", &over_http).status, 403);
+        let over_http = [("X-Slowlane-Website", "shop.example"), ("X-Slowlane-Cost", "1")];
+        assert_eq!(scene.slowlane.check("", &over_http).status, 204);
+        assert_eq!(get("X-Cost", "1"), (429, 0));
+    });
+}
+
+#[test]
+fn an_slo_that_names_another_lookup_is_held_together_with_it() {
+    let policy = [
+        (
+            "slo.map",
+            "0 burst=10000 rate=5000/s\n2001 burst=10 rate=1/m law=token-bucket also=owner\n\
+             1001 burst=3 rate=1/m law=token-bucket\n",
+        ),
+        ("website.map", "shop.example 2001\n"),
+        ("owner.map", "acme 1001\n"),
+    ];
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let scene = Scene::start(version, delivery, &policy);
+        let told = |owner: &str| {
+            let response = scene.get(&[("Host", "shop.example"), ("X-Api-Key", owner)]);
+            let told = Told::by(&response);
+            (response.status, told.slo.unwrap(), told.remaining.unwrap())
+        };
+        let acme = [(); 5].map(|()| told("acme"));
+        let refused = (429, 1001, 0);
+        assert_eq!(acme, [(200, 2001, 2), (200, 2001, 1), (200, 2001, 0), refused, refused]);
+        // What the owner's SLO refused was not counted by the website's.
+        assert_eq!(told("globex"), (200, 2001, 6));
+    });
+}
+
+#[test]
+fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
+    let policy = [
+        (
+            "slo.map",
+            "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/m law=token-bucket dry_run=yes\n\
+             2002 burst=1 rate=1/m max_delay=150s dry_run=yes\n",
+        ),
+        ("website.map", "deny.example 2001\ndelay.example 2002\n"),
+    ];
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let scene = Scene::start(version, delivery, &policy);
+        for website in ["deny.example", "delay.example"] {
+            for _ in 0..5 {
+                let response = scene.get(&[("Host", website)]);
+                let told = Told::by(&response);
+                assert_eq!((response.status, told.delay), (200, Duration::ZERO), "{website}");
+                assert!(told.is("pass"));
+            }
+        }
+        let count = |family: &str, slo: u16, verdict: &str| {
+            let labels = format!("slo=\"{slo}\",verdict=\"{verdict}\"");
+            scene.slowlane.metric(&format!("slowlane_{family}_total"), &labels)
+        };
+        let verdicts = |family, slo| ["pass", "delay", "deny"].map(|verdict| count(family, slo, verdict));
+        assert_eq!(verdicts("verdicts", 2001), [5.0, 0.0, 0.0]);
+        assert_eq!(verdicts("shadow_verdicts", 2001), [1.0, 0.0, 4.0]);
+        assert_eq!(verdicts("verdicts", 2002), [5.0, 0.0, 0.0]);
+        // One passes, two would wait for a minute and two, and the others for too long.
+        assert_eq!(verdicts("shadow_verdicts", 2002), [1.0, 2.0, 2.0]);
+        let metrics = client::get(scene.slowlane.admin, "/metrics", &[]).body;
+        for (name, kind) in [
+            ("slowlane_verdicts", "counter"),
+            ("slowlane_shadow_verdicts", "counter"),
+            ("slowlane_law_fallbacks", "counter"),
+            ("slowlane_annex_bytes", "gauge"),
+        ] {
+            assert!(metrics.contains(&format!("# TYPE {name} {kind}\n")), "{name}:\n{metrics}");
+        }
+    });
+}
+
+/// Requests that are let through until it is over: six seconds' worth.
+const SHARED: usize = 300;
+
+/// One bucket of 50/s; nine sources with a connection each, and one with forty-five that never rests. First come, first served
+/// would give the nine a sixth of what there is; `fair` gives them nine tenths.
+#[test]
+fn light_sources_get_their_share_beside_a_greedy_one() {
+    let policy = [
+        ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=1 rate=50/s law=fair\n"),
+        ("website.map", "shop.example 2001\n"),
+    ];
+    let scene = Scene::start(V2_6, Delivery::Hold, &policy);
+    let passed = AtomicUsize::new(0);
+    let address = scene.haproxy.address;
+    let ask = |source: String| {
+        let (mut client, mut mine, mut refused) = (client::Client::connect(address), 0, 0);
+        while passed.load(Relaxed) < SHARED {
+            let headers = [("Host", "shop.example"), ("X-From", source.as_str())];
+            match client.request("GET", "/", &headers, "").status {
+                200 if passed.fetch_add(1, Relaxed) < SHARED => mine += 1,
+                200 => {}
+                429 => {
+                    refused += 1;
+                    // Much sooner than it was told to.
+                    thread::sleep(Duration::from_millis(50));
+                }
+                status => panic!("{source}: status {status}"),
+            }
+        }
+        (mine, refused)
+    };
+    let (light, greedy) = thread::scope(|scope| {
+        let start = |source: String| scope.spawn(|| ask(source));
+        let light: Vec<_> = (1..=9).map(|number| start(format!("192.0.2.{number}"))).collect();
+        eventually("they are there", || (passed.load(Relaxed) >= 9).then_some(()));
+        let greedy: Vec<_> = (0..45).map(|_| start("203.0.113.1".to_owned())).collect();
+        let join = |clients: Vec<thread::ScopedJoinHandle<'_, (usize, usize)>>| {
+            clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+        };
+        (join(light), join(greedy))
+    });
+    let sum = |clients: &[(usize, usize)]| clients.iter().map(|&(mine, _)| mine).sum::<usize>();
+    assert_eq!(sum(&light) + sum(&greedy), SHARED);
+    assert!(light.iter().all(|&(_, refused)| refused == 0), "{light:?}");
+    assert!(sum(&light) >= 4 * SHARED / 6, "of {SHARED} they got {}: {light:?}", sum(&light));
+    assert_eq!(scene.slowlane.metric("slowlane_law_fallbacks_total", ""), 0.0);
+}
