@@ -29,6 +29,7 @@ pub use report::report;
 
 use crate::law::Law;
 use crate::policy::{DEFAULT_LINE, Fault, Layout, Policy};
+use crate::simulate::record::Record;
 use crate::slo_id::SloId;
 use crate::table::Sizing;
 use crate::throttle::Throttle;
@@ -77,9 +78,9 @@ pub enum ScenarioError {
     #[error("{0} seconds: expected 1 to {SECONDS_MAX}")]
     Seconds(u32),
     #[error(
-        "{law}: more than {REQUESTS_MAX} requests: take fewer seconds or clients, or a longer pause between requests"
+        "{law}: more than {requests_max} requests: take fewer seconds or clients, or a longer pause between requests"
     )]
-    TooManyRequests { law: String },
+    TooManyRequests { law: String, requests_max: u64 },
 }
 
 /// What is wrong with the SLO, one fault per line.
@@ -119,13 +120,15 @@ impl Scenario {
     /// # Errors
     /// The law refuses its options, or something is more than may be.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
+        Ok(Outcome::new(self, &self.record(progress)?))
+    }
+
+    fn record(&self, progress: impl FnMut(Duration)) -> Result<Record, ScenarioError> {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy was made of it");
         let aims_at_rate = !slo.law.counts_ends();
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        let record = run::run(self, &throttle, aims_at_rate, progress)?;
-        let fallbacks = throttle.annex_usage().fallbacks;
-        Ok(Outcome::new(self, &record, aims_at_rate, fallbacks))
+        run::run(self, &throttle, aims_at_rate, REQUESTS_MAX, progress)
     }
 
     fn policy(&self) -> Result<Policy, ScenarioError> {
@@ -158,5 +161,38 @@ impl Scenario {
     /// The laws whose objective is a rate, which can be held against each other.
     pub fn laws_of_rates() -> impl Iterator<Item = &'static str> {
         Law::NAMES.iter().copied().filter(|&name| name != "concurrency")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_no_time_does_a_bucket_let_through_more_than_its_burst_and_its_rate() {
+        for (law, seed) in ["pace", "fair", "token-bucket", "leaky-bucket"].into_iter().zip(1..) {
+            let load = Load { clients: "0-50-0-9".parse().unwrap(), greedy: 9, ..Load::default() };
+            let scenario = Scenario {
+                law: law.into(),
+                options: vec![],
+                rate: "50/s".parse().unwrap(),
+                burst: 100,
+                load: Load { attack: Some("200/s".parse().unwrap()), ..load },
+                seconds: 20,
+                seed,
+            };
+            let bins = scenario.record(|_| ()).unwrap().bins;
+            for from in 0..bins.len() {
+                let mut let_through = 0;
+                for (count, bin) in (1..).zip(&bins[from..]) {
+                    let_through += bin.all;
+                    // One more, for delays are rounded up to milliseconds.
+                    assert!(
+                        let_through <= 100 + 10 * count + 1,
+                        "{law}: {count} fifths of a second from {from}"
+                    );
+                }
+            }
+        }
     }
 }

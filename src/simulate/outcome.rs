@@ -57,15 +57,15 @@ const TOLERANCE: f64 = 0.1;
 const BINS_PER_S: usize = (1_000_000_000 / BIN_NS) as usize;
 
 impl Outcome {
-    pub(super) fn new(scenario: &Scenario, record: &Record, aims_at_rate: bool, fallbacks: u64) -> Outcome {
+    pub(super) fn new(scenario: &Scenario, record: &Record) -> Outcome {
         let phases = record.phases.iter().enumerate();
         Outcome {
             law: scenario.law.clone(),
             clients: scenario.load.clients.clone(),
             seconds: scenario.seconds,
             rate: scenario.rate,
-            aims_at_rate,
-            fallbacks,
+            aims_at_rate: record.aims_at_rate,
+            fallbacks: record.fallbacks,
             phases: phases.map(|(number, seen)| Phase::new(scenario, record, number, seen)).collect(),
             series: record.bins.iter().map(|bin| (bin.shown, bin.shown_delay_ms)).collect(),
             is_of_clients: record.shown() == Shown::Clients,
@@ -155,7 +155,7 @@ fn is_within(window: &[Bin], rate_per_s: f64) -> bool {
 /// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
 fn jain(shares: &[u64]) -> Option<f64> {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
-    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    let squares: f64 = shares.iter().map(|&share| share as f64 * share as f64).sum();
     (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 

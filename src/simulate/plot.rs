@@ -1,7 +1,7 @@
 //! The outcomes as a picture: an SVG that stands alone and is read on light and on dark.
 //!
 //! ```text
-//! legend:   a line each
+//! legend:   a line each                                          the number of clients, where it changes
 //! ┌────────────────┐
 //! │ requests/s     │  the mean of each second, or of as many as make POINTS_MAX; the SLO as a dashed line
 //! └────────────────┘
@@ -12,6 +12,7 @@
 //! ```
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use crate::simulate::outcome::Outcome;
 use crate::simulate::record::BIN_NS;
@@ -36,11 +37,11 @@ const LETTER: f64 = 7.2;
 const COLOURS: usize = 6;
 
 const STYLE: &str = "\
-svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}
+.page{fill:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}
 .end{text-anchor:end}.mid{text-anchor:middle}.grid{stroke:#d0d7de;stroke-width:1}.slo{stroke:#57606a;stroke-dasharray:6 4}
-path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round}.dash{stroke-dasharray:3 3}
+path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}.dash{stroke-dasharray:3 3}
 .c0{stroke:#0969da}.c1{stroke:#cf222e}.c2{stroke:#1a7f37}.c3{stroke:#bf6a02}.c4{stroke:#8250df}.c5{stroke:#0a7ea4}
-@media(prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}.grid{stroke:#30363d}.slo{stroke:#9198a1}
+@media(prefers-color-scheme:dark){.page{fill:#0d1117}text{fill:#e6edf3}.grid{stroke:#30363d}.slo{stroke:#9198a1}
 .c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
 ";
 
@@ -51,18 +52,23 @@ pub fn plot(outcomes: &[Outcome]) -> String {
     let Some(first) = outcomes.first() else { return String::new() };
     let labels = labels(outcomes);
     let legend = legend(&labels, first);
-    let rates = Panel::rates(outcomes, legend.bottom);
+    let steps = Steps::of(outcomes);
+    let rates = Panel::rates(outcomes, legend.bottom + steps.as_ref().map_or(0.0, |_| LEGEND_LINE));
     let delays = Panel::delays(outcomes, rates.bottom() + PANEL_GAP);
     let height = delays.bottom() + 44.0;
 
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\">\n<title>{} at {}</title>\n<style>\n{STYLE}</style>\n{}",
+         height=\"{height}\" role=\"img\">\n<title>{} at {}</title>\n<style>\n{STYLE}</style>\n\
+         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n{}",
         escaped(&labels.join(", ")),
         first.rate,
         legend.svg
     );
     let axis = TimeAxis { seconds: f64::from(first.seconds) };
+    if let Some(steps) = steps {
+        steps.draw(&mut svg, &axis, rates.top..delays.bottom());
+    }
     rates.draw(&mut svg, &axis);
     delays.draw(&mut svg, &axis);
     axis.draw(&mut svg, delays.bottom());
@@ -124,17 +130,16 @@ struct Panel {
 
 impl Panel {
     fn rates(outcomes: &[Outcome], top: f64) -> Panel {
-        let whose = if outcomes[0].is_of_clients { "let through of the clients" } else { "let through" };
         let per_second = |count: u32, _, seconds: f64| Some(f64::from(count) / seconds);
         let lines = outcomes.iter().map(|outcome| line(outcome, per_second)).collect();
         let objective = outcomes[0].rate.per_second();
-        Panel::new(format!("{whose}, requests/s"), top, lines, Some(objective))
+        Panel::new(format!("{}requests let through per second", whose(outcomes)), top, lines, Some(objective))
     }
 
     fn delays(outcomes: &[Outcome], top: f64) -> Panel {
         let mean = |count: u32, delay_ms: u64, _| (count > 0).then(|| delay_ms as f64 / f64::from(count));
         let lines = outcomes.iter().map(|outcome| line(outcome, mean)).collect();
-        Panel::new("mean delay, ms".into(), top, lines, None)
+        Panel::new(format!("{}mean delay, ms", whose(outcomes)), top, lines, None)
     }
 
     fn new(title: String, top: f64, lines: Vec<Line>, dashed_at: Option<f64>) -> Panel {
@@ -166,19 +171,15 @@ impl Panel {
                 LEFT - 8.0
             );
         }
-        if let Some(value) = self.dashed_at {
-            let at = y(value);
-            let _ = writeln!(
-                svg,
-                "<line class=\"slo\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
-            );
-        }
-        for (number, line) in self.lines.iter().enumerate() {
+        // The first is drawn last, on top.
+        for (number, line) in self.lines.iter().enumerate().rev() {
             let (mut path, mut command) = (String::new(), 'M');
             for &(seconds, value) in line {
                 match value {
                     Some(value) => {
                         let _ = write!(path, "{command}{:.1} {:.1}", axis.x(seconds), y(value));
+                        // A point between gaps is a line of no length, which has ends.
+                        path += if command == 'M' { "h0" } else { "" };
                         command = 'L';
                     }
                     None => command = 'M',
@@ -186,7 +187,18 @@ impl Panel {
             }
             let _ = writeln!(svg, "<path class=\"{}\" d=\"{path}\"/>", class(number));
         }
+        if let Some(value) = self.dashed_at {
+            let at = y(value);
+            let _ = writeln!(
+                svg,
+                "<line class=\"slo\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
+            );
+        }
     }
+}
+
+fn whose(outcomes: &[Outcome]) -> &'static str {
+    if outcomes[0].is_of_clients { "clients' " } else { "" }
 }
 
 /// A series with so many bins to a point that there are not too many.
@@ -200,6 +212,39 @@ fn line(outcome: &Outcome, value: impl Fn(u32, u64, f64) -> Option<f64>) -> Line
         ((number * seconds_each) as f64 + seconds / 2.0, value(count, delay_ms, seconds))
     };
     outcome.series.chunks(seconds_each * bins_per_s).enumerate().map(point).collect()
+}
+
+/// The changes of the number of clients, where they are the same in all runs.
+struct Steps<'o> {
+    counts: &'o [u32],
+}
+
+/// Room for `50 clients`; where there is less only the number stands.
+const STEP_LABEL: f64 = 80.0;
+
+impl<'o> Steps<'o> {
+    fn of(outcomes: &'o [Outcome]) -> Option<Steps<'o>> {
+        let clients = &outcomes[0].clients;
+        let is_same = outcomes.iter().all(|outcome| outcome.clients == *clients);
+        (is_same && clients.counts().len() > 1).then(|| Steps { counts: clients.counts() })
+    }
+
+    fn draw(&self, svg: &mut String, axis: &TimeAxis, y: Range<f64>) {
+        let phase_s = axis.seconds / self.counts.len() as f64;
+        let noun = if axis.x(phase_s) - axis.x(0.0) < STEP_LABEL { "" } else { " clients" };
+        for (number, clients) in self.counts.iter().enumerate() {
+            let starts_s = number as f64 * phase_s;
+            let (x, middle) = (axis.x(starts_s), axis.x(starts_s + phase_s / 2.0));
+            let _ = writeln!(
+                svg,
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
+                 <text class=\"mid\" x=\"{middle:.1}\" y=\"{:.1}\">{clients}{noun}</text>",
+                y.start,
+                y.end,
+                y.start - 27.0
+            );
+        }
+    }
 }
 
 struct TimeAxis {

@@ -20,6 +20,10 @@ pub(super) struct Record {
     phase_ns: u64,
     end_ns: u64,
     shown: Shown,
+    /// The law's objective is a rate.
+    pub(super) aims_at_rate: bool,
+    /// Requests that the law had no room to remember.
+    pub(super) fallbacks: u64,
     pub(super) phases: Vec<Seen>,
     pub(super) bins: Vec<Bin>,
 }
@@ -61,7 +65,7 @@ pub(super) struct Bin {
 }
 
 impl Record {
-    pub(super) fn new(scenario: &Scenario) -> Record {
+    pub(super) fn new(scenario: &Scenario, aims_at_rate: bool) -> Record {
         let load = &scenario.load;
         let phases = load.clients.counts().len() as u64;
         let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
@@ -78,6 +82,8 @@ impl Record {
             phase_ns,
             end_ns,
             shown: if is_mixed { Shown::Clients } else { Shown::All },
+            aims_at_rate,
+            fallbacks: 0,
             phases: (0..phases).map(seen).collect(),
             bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
         }

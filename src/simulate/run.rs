@@ -10,7 +10,7 @@ use crate::request::{Request, Value};
 use crate::simulate::load::{Load, Retry, Who};
 use crate::simulate::queue::{Event, Queue};
 use crate::simulate::record::Record;
-use crate::simulate::{REQUESTS_MAX, Scenario, ScenarioError, WEBSITE};
+use crate::simulate::{Scenario, ScenarioError, WEBSITE};
 use crate::throttle::Throttle;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, Verdict};
@@ -25,6 +25,7 @@ pub(super) fn run(
     scenario: &Scenario,
     throttle: &Throttle,
     aims_at_rate: bool,
+    requests_max: u64,
     mut progress: impl FnMut(Duration),
 ) -> Result<Record, ScenarioError> {
     let mut run = Run::begin(scenario, throttle, aims_at_rate);
@@ -35,10 +36,11 @@ pub(super) fn run(
             next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
         }
         run.happen(now_ns, event);
-        if run.requests > REQUESTS_MAX {
-            return Err(ScenarioError::TooManyRequests { law: scenario.law.clone() });
+        if run.requests > requests_max {
+            return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
         }
     }
+    run.record.fallbacks = throttle.annex_usage().fallbacks;
     Ok(run.record)
 }
 
@@ -68,7 +70,7 @@ impl<'s> Run<'s> {
             throttle,
             queue: Queue::default(),
             dice: Rng::with_seed(scenario.seed),
-            record: Record::new(scenario),
+            record: Record::new(scenario, aims_at_rate),
             clients: 0,
             is_idle: vec![true; load.clients.max() as usize],
             think_ns: nanos(load.think),
@@ -175,4 +177,26 @@ fn at(now_ns: u64) -> Timestamp {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use crate::simulate::SIZING;
+
+    #[test]
+    fn a_run_of_too_many_requests_ends_with_a_remedy() {
+        let attack = Some("1000/s".parse().unwrap());
+        let load = Load { clients: "0".parse().unwrap(), attack, ..Load::default() };
+        let rate = "50/s".parse().unwrap();
+        let scenario =
+            Scenario { law: "pace".into(), options: vec![], rate, burst: 1, load, seconds: 86_400, seed: 1 };
+        let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
+        let mut seconds = 0;
+        let error = run(&scenario, &throttle, true, 10_000, |_| seconds += 1).unwrap_err();
+        let expected = "pace: more than 10000 requests: take fewer seconds or clients, or a longer pause between requests";
+        assert_eq!(error.to_string(), expected);
+        assert!((8..12).contains(&seconds), "told of progress once in a virtual second: {seconds}");
+    }
 }

@@ -14,6 +14,7 @@ mod maps;
 mod nginx;
 mod reload;
 mod shipped;
+mod simulate;
 mod support;
 mod throttle;
 mod tidy;
