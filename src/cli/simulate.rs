@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use crate::law::Law;
-use crate::simulate::{self, LINES_MAX, Load, Outcome, Phases, Retry, SECONDS_MAX, Scenario};
+use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
 use crate::units::{self, Rate};
 
 pub(super) const EXAMPLES: &str = "\
@@ -130,11 +130,10 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
         check_plot(path, scenarios.len())?;
     }
     let mut progress = Progress::begin();
-    let mut outcomes: Vec<Outcome> = Vec::new();
-    for scenario in &scenarios {
-        outcomes.push(scenario.run(|passed| progress.tell(scenario, passed))?);
-    }
+    let run = |scenario: &Scenario| scenario.run(|passed| progress.tell(scenario, passed));
+    let outcomes = scenarios.iter().map(run).collect::<Result<Vec<_>, _>>();
     progress.end();
+    let outcomes = outcomes?;
     if let Some(path) = &typed.plot {
         fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
     }

@@ -78,7 +78,8 @@ pub enum ScenarioError {
     #[error("{0} seconds: expected 1 to {SECONDS_MAX}")]
     Seconds(u32),
     #[error(
-        "{law}: more than {requests_max} requests: take fewer seconds or clients, or a longer pause between requests"
+        "{law}: more than {requests_max} requests, or too many under way at once: take fewer seconds or clients, or \
+         longer pauses"
     )]
     TooManyRequests { law: String, requests_max: u64 },
 }
@@ -167,6 +168,18 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_shorter_than_a_bin_settle_never() {
+        let clients = vec!["9"; PHASES_MAX].join("-").parse().unwrap();
+        let load = Load { clients, ..Load::default() };
+        let rate = "50/s".parse().unwrap();
+        let scenario =
+            Scenario { law: "fair".into(), options: vec![], rate, burst: 1, load, seconds: 1, seed: 1 };
+        let outcomes = [scenario.run(|_| ()).unwrap()];
+        assert!(outcomes[0].phases.iter().all(|phase| phase.settled_s.is_none()));
+        assert!(!report(&outcomes).is_empty() && !plot(&outcomes).is_empty());
+    }
 
     #[test]
     fn in_no_time_does_a_bucket_let_through_more_than_its_burst_and_its_rate() {

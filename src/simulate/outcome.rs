@@ -137,7 +137,8 @@ impl Figures {
 /// The start of the first of the 1-s windows that are all right until the end of the phase.
 fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
     let first = phase_ns.start.div_ceil(BIN_NS) as usize;
-    let bins = &record.bins[first..(phase_ns.end / BIN_NS) as usize];
+    // A phase may be shorter than a bin.
+    let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
     let is_right = |window: &[_]| is_within(window, rate.per_second());
     let windows = bins.windows(BINS_PER_S);
     let settled = windows.clone().rposition(|window| !is_right(window)).map_or(0, |wrong| wrong + 1);

@@ -38,6 +38,10 @@ impl Queue {
         self.entered += 1;
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     pub(super) fn next(&mut self) -> Option<(u64, Event)> {
         self.heap.pop().map(|Reverse(due)| (due.at_ns, due.event))
     }

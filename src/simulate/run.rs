@@ -18,6 +18,10 @@ use crate::verdict::{Decision, Verdict};
 /// When a run begins: at a midnight, for the laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
+/// The most that can be under way at once: half a gigabyte of it. Only those of whom a law has forgotten that they
+/// are under way come to so many.
+const UNDER_WAY_MAX: usize = 4_000_000;
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Runs a scenario against a throttle that has its SLO, and gives back what was seen.
@@ -29,14 +33,14 @@ pub(super) fn run(
     mut progress: impl FnMut(Duration),
 ) -> Result<Record, ScenarioError> {
     let mut run = Run::begin(scenario, throttle, aims_at_rate);
-    let (end_ns, mut next_second_ns) = (u64::from(scenario.seconds) * SECOND_NS, SECOND_NS);
-    while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < end_ns) {
+    let mut next_second_ns = SECOND_NS;
+    while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < run.end_ns) {
         if now_ns >= next_second_ns {
             progress(Duration::from_nanos(now_ns));
             next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
         }
         run.happen(now_ns, event);
-        if run.requests > requests_max {
+        if run.requests > requests_max || run.queue.len() > UNDER_WAY_MAX {
             return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
         }
     }
@@ -59,6 +63,7 @@ struct Run<'s> {
     /// The mean pause between two requests of the attacker.
     gap_ns: u64,
     requests: u64,
+    end_ns: u64,
 }
 
 impl<'s> Run<'s> {
@@ -78,6 +83,7 @@ impl<'s> Run<'s> {
             patience_ms,
             gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
             requests: 0,
+            end_ns: u64::from(scenario.seconds) * SECOND_NS,
         };
         for phase in 0..load.clients.counts().len() {
             run.queue.enter(run.record.phase_starts_ns(phase), Event::Phase(phase));
@@ -152,7 +158,7 @@ impl<'s> Run<'s> {
                 let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
                 self.record.let_through(begun_ns, who, source, delay_ms);
                 let ended_ns = begun_ns.saturating_add(self.service_ns);
-                if let Some(ticket) = decision.ticket() {
+                if let Some(ticket) = decision.ticket().filter(|_| ended_ns < self.end_ns) {
                     self.queue.enter(ended_ns, Event::End(Box::new(ticket)));
                 }
                 ended_ns
@@ -195,8 +201,7 @@ mod tests {
         let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
         let mut seconds = 0;
         let error = run(&scenario, &throttle, true, 10_000, |_| seconds += 1).unwrap_err();
-        let expected = "pace: more than 10000 requests: take fewer seconds or clients, or a longer pause between requests";
-        assert_eq!(error.to_string(), expected);
+        assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
         assert!((8..12).contains(&seconds), "told of progress once in a virtual second: {seconds}");
     }
 }
