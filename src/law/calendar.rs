@@ -9,6 +9,10 @@
 //! A sharer is pending while a slot of its lies ahead. A request takes tokens, or the first free slots from its
 //! sharer's `eligible` on, which then moves on by as many slots as there are sharers pending. So a greedy sharer
 //! leaves the slots in between to the others, and what nobody takes becomes a token for whoever comes.
+//!
+//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all there
+//! is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
+//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost.
 
 /// The slots of one bucket; times are nanoseconds, slots are numbered from when the calendar began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,11 +76,20 @@ pub(super) enum Booking {
     Now,
     /// Its last slot begins then.
     At(u64),
-    /// Nothing is taken. Its slot would begin so much later than it may.
-    TooLate(u64),
+    /// Nothing is taken: its last slot would begin later than it may.
+    TooLate,
 }
 
 const WORD_BITS: u64 = 64;
+
+/// The slots that one with slots ahead may take: three of four.
+const OPEN: u64 = 0x7777_7777_7777_7777;
+
+/// The slots that one with nothing ahead may take.
+const ALL: u64 = u64::MAX;
+
+/// Enough for some clients that come together; while they gather, that much of the rate is held back.
+const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
     /// Brings it to `now`; begins anew where it is not of this plan, from a bucket that is full at `full_at_ns`.
@@ -117,42 +130,43 @@ impl Calendar {
         calendar
     }
 
-    /// Books the slots of a request.
+    /// Books the slots of a request. False: there was no place for its sharer among the others.
     pub(super) fn book(&mut self, wish: &Wish, sharers_max: u32) -> (Booking, bool) {
-        let wanted = wish.cost.saturating_sub(self.tokens);
-        if wanted == 0 {
+        // While nobody waits there is nothing to share.
+        if self.taken == 0 && wish.cost <= self.tokens {
             self.tokens -= wish.cost;
             return (Booking::Now, true);
         }
         let (own, others_pending) = self.place(wish.sharer, sharers_max);
         let next = self.begun + 1;
         let from = own.map_or(next, |own| self.sharers[own].eligible.max(next));
+        let is_pending = own.is_none_or(|own| self.sharers[own].last > self.begun);
+        let is_kept_for = self.taken == 0 || (!is_pending && from == next);
+        let tokens = if is_kept_for { self.tokens } else { self.tokens.saturating_sub(self.kept_tokens()) };
+        let wanted = wish.cost - wish.cost.min(tokens);
+
         let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(self.origin_ns);
         let end = (latest_ns / self.slot_ns).min(self.begun + self.slots()) + 1;
-        let Some(last) = self.nth_free(from, end, wanted) else {
-            let first = self.nth_free(from, self.begun + self.slots() + 1, wanted);
-            let slot = first.unwrap_or_else(|| from.max(end) + u64::from(wanted) - 1);
-            let late_ns = slot.saturating_mul(self.slot_ns).saturating_sub(latest_ns);
-            return (Booking::TooLate(late_ns.max(1)), own.is_some());
+        let free = if is_pending { OPEN } else { ALL };
+        let Some(last) = self.nth_free(from, end, wanted, free) else {
+            return (Booking::TooLate, own.is_some());
         };
-        self.tokens = 0;
-        self.take_free(from, wanted);
+        self.tokens -= wish.cost - wanted;
+        self.take_free(from, wanted, free);
         if let Some(own) = own {
-            let sharer = &mut self.sharers[own];
             // One that has slots ahead already lets the others go first where they meet.
-            let yields = u64::from(others_pending > 0 && sharer.last > self.begun);
+            let yields = u64::from(is_pending && others_pending > 0);
             let turn = u64::from(others_pending) + 1 + yields;
-            sharer.eligible = from + turn * u64::from(wanted);
+            let sharer = &mut self.sharers[own];
+            sharer.eligible = from + turn * u64::from(wish.cost);
             sharer.last = sharer.last.max(last);
         }
-        (Booking::At(self.origin_ns.saturating_add(last.saturating_mul(self.slot_ns))), own.is_some())
-    }
-
-    /// When the next slot that nobody has taken begins, which makes a token of it.
-    pub(super) fn next_token_at(&self, wanted: u32) -> Option<u64> {
-        let is_kept = u64::from(wanted) <= u64::from(self.tokens_held_max());
-        let slot = self.nth_free(self.begun + 1, self.begun + self.slots() + 1, wanted)?;
-        is_kept.then(|| self.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns)))
+        match wanted {
+            0 => (Booking::Now, own.is_some()),
+            _ => {
+                (Booking::At(self.origin_ns.saturating_add(last.saturating_mul(self.slot_ns))), own.is_some())
+            }
+        }
     }
 
     pub(super) fn tokens(&self) -> u32 {
@@ -252,12 +266,17 @@ impl Calendar {
         self.taken += 1;
     }
 
+    /// As many of the tokens are for those who have nothing waiting.
+    fn kept_tokens(&self) -> u32 {
+        (self.tokens_max / 2).min(KEPT_TOKENS_MAX)
+    }
+
     fn next_taken(&self, from: u64, end: u64) -> Option<u64> {
         self.next(from, end, |word| word)
     }
 
-    fn next_free(&self, from: u64, end: u64) -> Option<u64> {
-        self.next(from, end, |word| !word)
+    fn next_free(&self, from: u64, end: u64, free: u64) -> Option<u64> {
+        self.next(from, end, |word| !word & free)
     }
 
     /// The first slot from `from` to before `end` whose bit is set in what `wanted` makes of its word.
@@ -274,18 +293,21 @@ impl Calendar {
         None
     }
 
-    fn nth_free(&self, from: u64, end: u64, nth: u32) -> Option<u64> {
-        let mut slot = self.next_free(from, end)?;
-        for _ in 1..nth {
-            slot = self.next_free(slot + 1, end)?;
+    /// The last of so many free slots; of none the one that is under way.
+    fn nth_free(&self, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
+        let mut slot = self.begun;
+        let mut next = from;
+        for _ in 0..count {
+            slot = self.next_free(next, end, free)?;
+            next = slot + 1;
         }
         Some(slot)
     }
 
-    fn take_free(&mut self, from: u64, count: u32) {
+    fn take_free(&mut self, from: u64, count: u32, free: u64) {
         let mut slot = from;
         for _ in 0..count {
-            slot = self.next_free(slot, u64::MAX).expect("they were found before");
+            slot = self.next_free(slot, u64::MAX, free).expect("they were found before");
             self.take(slot);
         }
     }
@@ -297,6 +319,47 @@ impl Calendar {
     pub(super) fn check(&self) {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
         assert_eq!(set, self.taken, "every taken slot lies ahead, and is counted");
-        assert!(self.tokens <= self.tokens_max);
+        assert!(self.tokens <= self.tokens_held_max());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// 50/s with a burst of 100, five seconds ahead.
+    const PLAN: Plan = Plan { slot_ns: 20 * MS, tokens_max: 100, slots_max: 250, sharers_max: 8 };
+
+    fn ask(calendar: &mut Calendar, sharer: u64, ms: u64) -> Booking {
+        let wish = Wish { now_ns: ms * MS, cost: 1, sharer, max_delay_ns: 5_000 * MS };
+        calendar.advance(&PLAN, wish.now_ns, 0);
+        let (booking, has_place) = calendar.book(&wish, PLAN.sharers_max);
+        calendar.check();
+        assert!(has_place);
+        booking
+    }
+
+    #[test]
+    fn one_who_comes_late_is_not_starved_by_one_who_books_all_there_is() {
+        let mut calendar = Calendar::default();
+        let mut passed = 0;
+        for ms in (100_000..130_000).step_by(2) {
+            if ask(&mut calendar, 1, ms) != Booking::TooLate {
+                passed += 1;
+            }
+            // From the twentieth second on another asks five times a second.
+            if ms >= 120_000 && ms % 200 == 0 {
+                match ask(&mut calendar, 2, ms) {
+                    Booking::Now => {}
+                    Booking::At(due_ns) => assert!(due_ns <= (ms + 80) * MS, "{} ms", due_ns / MS - ms),
+                    Booking::TooLate => panic!("denied at {ms} ms"),
+                }
+            }
+        }
+        // The burst, 50/s, and what is booked for the next five seconds; but for what the other had, and what is kept.
+        let most = 100 + 30 * 50 + 250;
+        assert!((most - 50 - 64 - 8..=most).contains(&passed), "{passed} of {most}");
     }
 }

@@ -4,16 +4,21 @@
 //! slot = 1 / rate; time is cut into slots, and a request takes the first free one at or after its source's
 //! eligible time. The eligible times of one source lie A slots apart, A: the sources with a request waiting (A + 1
 //! where the source itself has one waiting beside others).
+//! every fourth slot, and min(8, burst / 2) tokens, are kept for sources that have no request waiting
 //! a slot that nobody took fills the burst;   a slot further away than max_delay: deny
 //! ```
-//! So one greedy source leaves the others their share, and takes all when it is alone. In any time T it lets through
-//! at most `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says
-//! whose a request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//! So one greedy source leaves the others their share, and takes all when it is alone; and who comes late, or now and
+//! then, finds a slot at once, however long the greedy one's queue is. In any time T it lets through at most
+//! `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says whose a
+//! request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//!
+//! A request is told its slot as it comes, so a slot that is left to others and that none of them takes is used later,
+//! from the burst. A burst of 0 counts as 1; with less than some 10, part of the rate is lost while sources that
+//! pause stand beside one that does not.
 //!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each of `sources_max`
 //! sources at most. Where there is no room for them, or for one source more, it judges as `pace` does, whose
-//! state it keeps in the entry. A burst of 0 counts as 1; with less than 2 a slot that nobody took is lost while
-//! others wait.
+//! state it keeps in the entry.
 
 use std::time::Duration;
 
@@ -31,6 +36,11 @@ const SOURCES_MAX: u32 = 4_096;
 
 /// The most slots within `max_delay`: eight kibibytes of bits.
 const SLOTS_MAX: u32 = 65_536;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How far ahead each second is tried: that is work, and who comes back later comes back soon enough.
+const TRIES_MAX: u64 = 60;
 
 /// The law `fair` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +78,7 @@ impl Fair {
     /// };
     /// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
     /// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
-    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
+    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 800 - 300]);
     /// ```
     pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
         let Some(calendar) = calendar else {
@@ -84,30 +94,36 @@ impl Fair {
         #[cfg(debug_assertions)]
         calendar.check();
 
-        let (delay_ns, late_ns) = match booking {
-            Booking::Now => (0, None),
-            Booking::At(due_ns) => (due_ns.saturating_sub(now_ns), None),
-            Booking::TooLate(late_ns) => (max_delay_ns.saturating_add(late_ns), Some(late_ns)),
+        let delay_ns = match booking {
+            Booking::Now => 0,
+            Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
+            Booking::TooLate => {
+                entry.gpt0 = bucket.milli_clients(max_delay_ns);
+                return Judgement { fell_back: !has_place, ..self.deny(calendar, &wish, entry.state.wide()) };
+            }
         };
         entry.gpt0 = bucket.milli_clients(delay_ns);
-        let remaining = calendar.tokens();
-        let judgement = match late_ns {
-            None => {
-                entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
-                entry.let_through(arrival.cost, arrival.now);
-                Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
-            }
-            Some(_) if arrival.cost > self.tokens_max.saturating_add(self.slots_max) => {
-                Judgement::never(remaining)
-            }
-            Some(late_ns) => {
-                // Its slot comes near enough, or slots that nobody takes become the tokens that it wants.
-                let token_at = calendar.next_token_at(arrival.cost.saturating_sub(remaining));
-                let wait_ns = token_at.map_or(late_ns, |at| late_ns.min(at.saturating_sub(now_ns)));
-                Judgement::deny(wait_ns, remaining)
-            }
+        entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
+        entry.let_through(arrival.cost, arrival.now);
+        let verdict = Verdict::after(Duration::from_nanos(delay_ns));
+        Judgement { fell_back: !has_place, ..Judgement::new(verdict, calendar.tokens()) }
+    }
+
+    /// It is tried on a copy when the wish would come true.
+    fn deny(&self, calendar: &Calendar, wish: &Wish, full_at_ns: u64) -> Judgement {
+        let comes_true = |&seconds: &u64| {
+            let mut later = calendar.clone();
+            let now_ns = wish.now_ns.saturating_add(seconds * SECOND_NS);
+            later.advance(&self.plan(), now_ns, full_at_ns);
+            later.book(&Wish { now_ns, ..*wish }, self.sources_max).0 != Booking::TooLate
         };
-        Judgement { fell_back: !has_place, ..judgement }
+        // Then everything that is taken now is over, and the bucket is full.
+        let over = (wish.max_delay_ns + self.pace.bucket.burst_ns).div_ceil(SECOND_NS) + 1;
+        match (1..=over.min(TRIES_MAX)).find(comes_true) {
+            Some(seconds) => Judgement::deny(seconds * SECOND_NS, calendar.tokens()),
+            None if comes_true(&over) => Judgement::deny(over * SECOND_NS, calendar.tokens()),
+            None => Judgement::never(calendar.tokens()),
+        }
     }
 
     pub(super) fn take_back(

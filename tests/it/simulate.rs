@@ -170,7 +170,7 @@ fn shown_in_readme() -> Vec<Shown> {
 #[test]
 fn the_tables_and_pictures_of_the_readme_are_what_its_commands_make() {
     let shown = shown_in_readme();
-    assert_eq!(shown.len(), 2);
+    assert_eq!(shown.len(), 3);
     let readme = fs::read_to_string(project("README.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("doc")).unwrap();
