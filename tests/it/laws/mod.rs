@@ -1,0 +1,6 @@
+//! The laws in virtual time: against their formulas written a second time, and against what is promised of all.
+
+mod adaptive;
+mod oracle;
+mod pace;
+mod rates;
