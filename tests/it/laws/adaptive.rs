@@ -6,7 +6,7 @@ use slowlane::law::{Adaptive, Arrival};
 use slowlane::table::Entry;
 use slowlane::verdict::Verdict;
 
-use super::oracle::{at_ms, closed_loop, objective};
+use super::oracle::{Subject, at_ms, closed_loop, objective};
 use super::rates::Oracle;
 
 /// The article's rules, one after the other as its HAProxy configuration has them, on variables named as
@@ -116,4 +116,28 @@ fn adaptive_denies_past_twice_the_rate_and_says_when_to_come_back() {
     assert_eq!(ask(0), Verdict::Deny { retry_after_s: 2 });
     assert_eq!(ask(900), Verdict::Deny { retry_after_s: 1 });
     assert!(matches!(ask(1_500), Verdict::Delay(_)));
+}
+
+#[test]
+fn what_would_wait_too_long_is_told_when_it_will_not() {
+    let mut subject = Subject::new("burst=0 rate=5/s law=adaptive jitter=0 max_delay=150ms");
+    // At the whole rate a client waits 200 ms.
+    for _ in 0..6 {
+        subject.ask(at_ms(0));
+    }
+    let denied = subject.ask(at_ms(0));
+    assert_eq!(denied, Verdict::Deny { retry_after_s: 2 });
+    assert_eq!(subject.clone().ask(at_ms(1_000)).name(), "deny");
+    assert!(subject.ask(at_ms(2_000)).is_let_through());
+}
+
+/// A lone request reads as one until two seconds are over, which is too much for less than one a second.
+#[test]
+fn below_one_a_second_a_lone_request_has_faded_after_three_seconds() {
+    let mut subject = Subject::new("burst=10 rate=1/m law=adaptive over=1 jitter=0");
+    subject.ask_for(9, at_ms(0));
+    assert!(subject.ask(at_ms(0)).is_let_through());
+    assert_eq!(subject.ask(at_ms(0)), Verdict::Deny { retry_after_s: 3 });
+    assert_eq!(subject.clone().ask(at_ms(2_000)).name(), "deny");
+    assert!(subject.ask(at_ms(3_000)).is_let_through());
 }
