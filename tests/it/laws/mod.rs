@@ -4,3 +4,4 @@ mod adaptive;
 mod oracle;
 mod pace;
 mod rates;
+mod warm_up;
