@@ -52,7 +52,8 @@ impl Plan {
     /// The most that a calendar of it takes up.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
-            + (self.sharers_max as usize).next_power_of_two() * size_of::<Sharer>()
+            // A vector grows by doubling, from four.
+            + (self.sharers_max as usize).next_power_of_two().max(4) * size_of::<Sharer>()
     }
 }
 
@@ -117,11 +118,11 @@ impl Calendar {
         calendar
     }
 
-    /// Books the slots of a request.
-    pub(super) fn book(&mut self, wish: &Wish, sharers_max: u32) -> (Booking, bool) {
+    /// Books the slots of a request, or only tells which it would get.
+    pub(super) fn book(&mut self, wish: &Wish, sharers_max: u32, is_kept: bool) -> (Booking, bool) {
         let wanted = wish.cost.saturating_sub(self.tokens);
         if wanted == 0 {
-            self.tokens -= wish.cost;
+            self.tokens -= if is_kept { wish.cost } else { 0 };
             return (Booking::Now, true);
         }
         let (own, others_pending) = self.place(wish.sharer, sharers_max);
@@ -130,14 +131,14 @@ impl Calendar {
         let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(self.origin_ns);
         let end = (latest_ns / self.slot_ns).min(self.begun + self.slots()) + 1;
         let Some(last) = self.nth_free(from, end, wanted) else {
-            let first = self.nth_free(from, self.begun + self.slots() + 1, wanted);
-            let slot = first.unwrap_or_else(|| from.max(end) + u64::from(wanted) - 1);
-            let late_ns = slot.saturating_mul(self.slot_ns).saturating_sub(latest_ns);
-            return (Booking::TooLate(late_ns.max(1)), own.is_some());
+            let late_ns = self.late_ns(wish, from, wanted).max(1);
+            return (Booking::TooLate(late_ns), own.is_some());
         };
-        self.tokens = 0;
-        self.take_free(from, wanted);
-        if let Some(own) = own {
+        if is_kept {
+            self.tokens = 0;
+            self.take_free(from, wanted);
+        }
+        if let Some(own) = own.filter(|_| is_kept) {
             let sharer = &mut self.sharers[own];
             // One that has slots ahead already lets the others go first where they meet.
             let yields = u64::from(others_pending > 0 && sharer.last > self.begun);
@@ -148,9 +149,43 @@ impl Calendar {
         (Booking::At(self.origin_ns.saturating_add(last.saturating_mul(self.slot_ns))), own.is_some())
     }
 
-    /// When the next slot that nobody has taken begins, which makes a token of it.
-    pub(super) fn next_token_at(&self, wanted: u32) -> Option<u64> {
-        let is_kept = u64::from(wanted) <= u64::from(self.tokens_held_max());
+    /// After so long the free slots that a request wants come near enough; what passes until then may be lost.
+    fn late_ns(&self, wish: &Wish, from: u64, wanted: u32) -> u64 {
+        let near = (wish.max_delay_ns / self.slot_ns).max(1);
+        let due_ns = |slot: u64| self.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns));
+        let until = |moment_ns: u64| moment_ns.saturating_sub(wish.now_ns);
+        if u64::from(wanted) <= near {
+            return until(due_ns(self.nearest(from, wanted, near)).saturating_sub(wish.max_delay_ns));
+        }
+        // It wants a full bucket as well, and that fills when every slot that is taken is over.
+        let (mut full, end) = (self.begun, self.begun + self.slots() + 1);
+        while let Some(slot) = self.next_taken(full + 1, end) {
+            full = slot;
+        }
+        full += u64::from(self.tokens_max);
+        let rest = wish.cost.saturating_sub(self.tokens_max).max(1);
+        let last = self.nearest(from.max(full + 1), rest, u64::MAX);
+        until(due_ns(full)).max(until(due_ns(last).saturating_sub(wish.max_delay_ns)))
+    }
+
+    /// The last of so many free slots, the first that lie this near to each other.
+    fn nearest(&self, from: u64, wanted: u32, near: u64) -> u64 {
+        let free = |slot: u64| {
+            let end = self.begun + self.slots() + 1;
+            if slot < end { self.next_free(slot, end).unwrap_or(end) } else { slot }
+        };
+        let (mut first, mut last) = (free(from), free(from));
+        (1..wanted).for_each(|_| last = free(last + 1));
+        while last - first >= near {
+            (first, last) = (free(first + 1), free(last + 1));
+        }
+        last
+    }
+
+    /// When the slots that nobody has taken have made tokens enough for a request of this cost.
+    pub(super) fn tokens_at(&self, cost: u32) -> Option<u64> {
+        let is_kept = cost <= self.tokens_held_max();
+        let wanted = cost.saturating_sub(self.tokens);
         let slot = self.nth_free(self.begun + 1, self.begun + self.slots() + 1, wanted)?;
         is_kept.then(|| self.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns)))
     }
@@ -161,6 +196,10 @@ impl Calendar {
 
     /// Frees the last slots of a request that was to leave at `due_ns`, as far as they lie ahead.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
+        if self.ring.is_empty() {
+            // There was no room for it when the request came.
+            return;
+        }
         if due_ns <= now_ns {
             self.tokens = self.tokens.saturating_add(cost).min(self.tokens_held_max());
             return;

@@ -45,11 +45,12 @@ impl Fair {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
         // Whose a request is, the policy says.
         options.take("share");
+        let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Pace::from_options(objective, options)?;
         let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
-                Ok(Fair { pace, slots_max, tokens_max: objective.burst.max(1), sources_max })
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
             }
             slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
         }
@@ -71,6 +72,26 @@ impl Fair {
     /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
     /// ```
     pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
+        self.judge_and(true, entry, calendar, arrival)
+    }
+
+    /// The same, but nothing is booked.
+    pub(super) fn foresee(
+        &self,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
+        self.judge_and(false, entry, calendar, arrival)
+    }
+
+    fn judge_and(
+        &self,
+        is_kept: bool,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
         let Some(calendar) = calendar else {
             return Judgement { fell_back: true, ..self.pace.judge(entry, arrival) };
         };
@@ -80,7 +101,12 @@ impl Fair {
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
         let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
-        let (booking, has_place) = calendar.book(&wish, self.sources_max);
+        let tokens = calendar.tokens();
+        if arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
+            entry.gpt0 = bucket.milli_clients(max_delay_ns);
+            return Judgement::never(tokens);
+        }
+        let (booking, has_place) = calendar.book(&wish, self.sources_max, is_kept);
         #[cfg(debug_assertions)]
         calendar.check();
 
@@ -90,19 +116,20 @@ impl Fair {
             Booking::TooLate(late_ns) => (max_delay_ns.saturating_add(late_ns), Some(late_ns)),
         };
         entry.gpt0 = bucket.milli_clients(delay_ns);
-        let remaining = calendar.tokens();
+        let remaining = match booking {
+            Booking::Now => tokens - arrival.cost,
+            Booking::At(_) => 0,
+            Booking::TooLate(_) => tokens,
+        };
         let judgement = match late_ns {
             None => {
                 entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
                 entry.let_through(arrival.cost, arrival.now);
                 Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
             }
-            Some(_) if arrival.cost > self.tokens_max.saturating_add(self.slots_max) => {
-                Judgement::never(remaining)
-            }
             Some(late_ns) => {
                 // Its slot comes near enough, or slots that nobody takes become the tokens that it wants.
-                let token_at = calendar.next_token_at(arrival.cost.saturating_sub(remaining));
+                let token_at = calendar.tokens_at(arrival.cost);
                 let wait_ns = token_at.map_or(late_ns, |at| late_ns.min(at.saturating_sub(now_ns)));
                 Judgement::deny(wait_ns, remaining)
             }
@@ -138,6 +165,8 @@ impl Fair {
         self.plan().bytes()
     }
 
+    /// Until the bucket is full again. A sharer that has booked much may have its turn later than that; it is
+    /// forgiven.
     pub(super) fn memory(&self) -> Duration {
         self.pace.memory()
     }
