@@ -139,6 +139,24 @@ proptest! {
         let past = admissions.past_bucket(u64::from(burst), subject.slot_ns());
         prop_assert!(past.is_none(), "{:?}", past);
     }
+
+    /// What is foreseen is what is judged, and leaves the calendar as it was.
+    #[test]
+    fn what_is_foreseen_is_not_booked(
+        law in prop::sample::select(vec!["fair sources_max=3", "sliding-log"]), steps in schedule(150, 4),
+    ) {
+        let mut subject = Subject::new(&format!("burst=4 rate=10/s law={law}"));
+        let mut other = subject.clone();
+        for arrival in arrivals(&steps) {
+            for cost in [1, 3] {
+                let arrival = Arrival { cost, sharer: 2, ..arrival };
+                let mut copy = other.entry;
+                let foreseen = other.law.foresee(&mut copy, other.annex.as_mut(), &arrival);
+                prop_assert_eq!(foreseen, other.would(arrival));
+            }
+            prop_assert_eq!(other.judge(arrival), subject.judge(arrival));
+        }
+    }
 }
 
 /// With a token that counts for nothing past its burst, a request of more than that is told when it will get through.

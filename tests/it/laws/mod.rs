@@ -1,8 +1,11 @@
 //! The laws in virtual time: against their formulas written a second time, and against what is promised of all.
 
 mod adaptive;
+mod concurrency;
 mod fair;
+mod log;
 mod oracle;
 mod pace;
 mod rates;
 mod warm_up;
+mod windows;
