@@ -7,5 +7,7 @@ mod log;
 mod oracle;
 mod pace;
 mod rates;
+mod reload;
+mod several;
 mod warm_up;
 mod windows;
