@@ -1,6 +1,7 @@
 //! The laws in virtual time: against their formulas written a second time, and against what is promised of all.
 
 mod adaptive;
+mod annexes;
 mod concurrency;
 mod fair;
 mod log;
