@@ -2,7 +2,9 @@
 
 mod adaptive;
 mod annexes;
+mod buckets;
 mod concurrency;
+mod conformance;
 mod fair;
 mod log;
 mod oracle;
