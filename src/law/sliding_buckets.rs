@@ -1,7 +1,8 @@
 //! `sliding-buckets`: a window cut into sub-windows, of which the oldest falls out as a new one begins.
 //!
 //! ```text
-//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it
+//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it, to a
+//!                              nanosecond
 //! sum = the counts of the current sub-window and of the n - 1 before it
 //! sum + cost > N: deny
 //! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it

@@ -14,7 +14,8 @@
 //! window, and then the same with it as the window before.
 //!
 //! The estimate takes the window before for evenly filled. A client that fills its end, and then every opening, gets at
-//! most 2N - 1 into one window's time; one that spreads its requests gets N. The burst plays no part.
+//! most 2N - 1 into one window's time; one that asks N times in each, evenly, is refused about once in each, and one that
+//! asks N - 1 times never. The burst plays no part.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 

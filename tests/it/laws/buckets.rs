@@ -8,7 +8,7 @@ use governor::{Quota, RateLimiter};
 use proptest::prelude::*;
 use slowlane::verdict::Verdict;
 
-use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, at_ns, schedule};
+use super::oracle::{Admissions, SECOND_NS, Subject, at_ms, at_ns, close_arrivals, schedule};
 use slowlane::law::Arrival;
 
 proptest! {
@@ -23,10 +23,12 @@ proptest! {
         let quota = Quota::with_period(Duration::from_nanos(subject.slot_ns())).unwrap();
         let quota = quota.allow_burst(NonZeroU32::new(burst).unwrap());
         let governor = RateLimiter::direct_with_clock(quota, clock.clone());
-        for (step, arrival) in steps.iter().zip(arrivals(&steps)) {
-            clock.advance(Duration::from_nanos(step.pause_ns));
+        let mut last = at_ns(0);
+        for arrival in close_arrivals(&steps, subject.slot_ns()) {
+            clock.advance(arrival.now.since(last));
+            last = arrival.now;
             let verdict = subject.judge(arrival).verdict;
-            let theirs = governor.check_n(NonZeroU32::new(step.cost).unwrap());
+            let theirs = governor.check_n(NonZeroU32::new(arrival.cost).unwrap());
             let want = match theirs {
                 Ok(Ok(())) => Verdict::Pass,
                 Ok(Err(not_until)) => {
@@ -36,7 +38,7 @@ proptest! {
                 }
                 Err(_) => Verdict::Deny { retry_after_s: Verdict::NEVER_S },
             };
-            prop_assert_eq!(verdict, want, "{:?}", step);
+            prop_assert_eq!(verdict, want, "{:?}", arrival);
         }
     }
 
@@ -48,7 +50,7 @@ proptest! {
         let mut token = Subject::new(&format!("{line} law=token-bucket"));
         let mut leaky = Subject::new(&format!("{line} law=leaky-bucket"));
         let mut admissions = Admissions::default();
-        for arrival in arrivals(&steps) {
+        for arrival in close_arrivals(&steps, leaky.slot_ns()) {
             let judged = leaky.judge(arrival);
             prop_assert_eq!(token.judge(arrival), judged);
             admissions.note(arrival, judged.verdict);

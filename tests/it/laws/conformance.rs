@@ -9,8 +9,8 @@ use slowlane::time::Timestamp;
 use slowlane::verdict::Verdict;
 
 use super::oracle::{
-    Admissions, SECOND_NS, START_NS, Step, Subject, arrival, arrivals, at_ms, at_ns, garbage, retry_after_s,
-    schedule,
+    Admissions, SECOND_NS, START_NS, Step, Subject, arrival, arrivals, at_ms, at_ns, close_arrivals, garbage,
+    retry_after_s, schedule,
 };
 
 /// A line of `slo.map` under a law, with numbers and options of all sizes.
@@ -184,7 +184,7 @@ proptest! {
     fn no_law_lets_more_through_than_it_says(line in line(), steps in schedule(150, 6)) {
         let mut subject = Subject::new(&line);
         let mut admissions = Admissions::default();
-        for arrival in arrivals(&steps) {
+        for arrival in close_arrivals(&steps, spacing_ns(&line, &subject)) {
             let verdict = subject.judge(arrival).verdict;
             admissions.note(arrival, verdict);
         }
@@ -217,7 +217,7 @@ proptest! {
     #[test]
     fn who_comes_back_as_told_gets_through_and_not_before(line in line(), steps in schedule(80, 6)) {
         let mut subject = Subject::new(&line);
-        for arrival in arrivals(&steps) {
+        for arrival in close_arrivals(&steps, spacing_ns(&line, &subject)) {
             let verdict = subject.judge(arrival).verdict;
             let Verdict::Deny { retry_after_s } = verdict else { continue };
             let never = Verdict::Deny { retry_after_s: Verdict::NEVER_S };
@@ -243,7 +243,7 @@ proptest! {
     #[test]
     fn what_remains_passes_at_once_and_no_more(line in line(), steps in schedule(60, 6)) {
         let mut subject = Subject::new(&line);
-        for arrival in arrivals(&steps) {
+        for arrival in close_arrivals(&steps, spacing_ns(&line, &subject)) {
             let remaining = subject.judge(arrival).remaining;
             let mut copy = subject.clone();
             for more in 0..remaining.min(400) {

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use slowlane::law::Arrival;
 use slowlane::verdict::Verdict;
 
-use super::oracle::{Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, schedule};
+use super::oracle::{
+    Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, close_arrivals, schedule,
+};
 
 proptest! {
     /// It lets a request through exactly when with it there are at most N in the window that ends now.
@@ -15,7 +17,7 @@ proptest! {
         prop_assume!(limit > 0);
         let (mut subject, window_ns) = (Subject::new(&line), window_ms * 1_000_000);
         let mut admissions = Admissions::default();
-        for arrival in arrivals(&steps) {
+        for arrival in close_arrivals(&steps, window_ns / 2) {
             let now_ns = arrival.now.as_nanos();
             let counted = admissions.count(now_ns - window_ns + 1, now_ns + 1);
             let judgement = subject.judge(arrival);
