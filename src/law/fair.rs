@@ -17,8 +17,8 @@
 //! pause stand beside one that does not.
 //!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each of `sources_max`
-//! sources at most. Where there is no room for them, or for one source more, it judges as `pace` does, whose
-//! state it keeps in the entry.
+//! sources at most. Where there is no room for them it judges as `pace` does, whose state it keeps in the entry; one
+//! source more than there is room for is served among those that have requests waiting.
 
 use std::time::Duration;
 
@@ -55,11 +55,12 @@ impl Fair {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
         // Whose a request is, the policy says.
         options.take("share");
+        let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Pace::from_options(objective, options)?;
         let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
-                Ok(Fair { pace, slots_max, tokens_max: objective.burst.max(1), sources_max })
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
             }
             slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
         }
@@ -81,6 +82,26 @@ impl Fair {
     /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 800 - 300]);
     /// ```
     pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
+        self.judge_and(true, entry, calendar, arrival)
+    }
+
+    /// The same, but nothing is booked.
+    pub(super) fn foresee(
+        &self,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
+        self.judge_and(false, entry, calendar, arrival)
+    }
+
+    fn judge_and(
+        &self,
+        is_kept: bool,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
         let Some(calendar) = calendar else {
             return Judgement { fell_back: true, ..self.pace.judge(entry, arrival) };
         };
@@ -90,40 +111,40 @@ impl Fair {
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
         let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
-        let (booking, has_place) = calendar.book(&wish, self.sources_max);
-        #[cfg(debug_assertions)]
-        calendar.check();
-
-        let delay_ns = match booking {
+        let offer = calendar.offer(&wish, self.sources_max);
+        let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
+        let delay_ns = match offer.booking {
             Booking::Now => 0,
             Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
             Booking::TooLate => {
                 entry.gpt0 = bucket.milli_clients(max_delay_ns);
-                return Judgement { fell_back: !has_place, ..self.deny(calendar, &wish, entry.state.wide()) };
+                let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
+                    true => Judgement::never(remaining),
+                    false => Judgement::deny(self.wait_ns(calendar, &wish), remaining),
+                };
+                return Judgement { fell_back, ..judgement };
             }
         };
+        if is_kept {
+            calendar.take_up(&offer);
+            #[cfg(debug_assertions)]
+            calendar.check();
+        }
         entry.gpt0 = bucket.milli_clients(delay_ns);
         entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
         entry.let_through(arrival.cost, arrival.now);
         let verdict = Verdict::after(Duration::from_nanos(delay_ns));
-        Judgement { fell_back: !has_place, ..Judgement::new(verdict, calendar.tokens()) }
+        Judgement { fell_back, ..Judgement::new(verdict, remaining) }
     }
 
-    /// It is tried on a copy when the wish would come true.
-    fn deny(&self, calendar: &Calendar, wish: &Wish, full_at_ns: u64) -> Judgement {
-        let comes_true = |&seconds: &u64| {
-            let mut later = calendar.clone();
-            let now_ns = wish.now_ns.saturating_add(seconds * SECOND_NS);
-            later.advance(&self.plan(), now_ns, full_at_ns);
-            later.book(&Wish { now_ns, ..*wish }, self.sources_max).0 != Booking::TooLate
-        };
+    /// The whole seconds after which a wish comes true; each is tried.
+    fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
+        let comes_true = |&wait_ns: &u64| calendar.would_come_true(wish, wait_ns, self.sources_max);
         // Then everything that is taken now is over, and the bucket is full.
-        let over = (wish.max_delay_ns + self.pace.bucket.burst_ns).div_ceil(SECOND_NS) + 1;
-        match (1..=over.min(TRIES_MAX)).find(comes_true) {
-            Some(seconds) => Judgement::deny(seconds * SECOND_NS, calendar.tokens()),
-            None if comes_true(&over) => Judgement::deny(over * SECOND_NS, calendar.tokens()),
-            None => Judgement::never(calendar.tokens()),
-        }
+        let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
+        let seconds = (1..=TRIES_MAX).map(|seconds| seconds * SECOND_NS);
+        let mut tried = seconds.take_while(|&wait_ns| wait_ns < over_ns.saturating_add(SECOND_NS));
+        tried.find(comes_true).unwrap_or(over_ns)
     }
 
     pub(super) fn take_back(
@@ -154,6 +175,8 @@ impl Fair {
         self.plan().bytes()
     }
 
+    /// Until the bucket is full again. A sharer that has booked much may have its turn later than that; it is
+    /// forgiven.
     pub(super) fn memory(&self) -> Duration {
         self.pace.memory()
     }
