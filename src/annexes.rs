@@ -69,9 +69,15 @@ impl Annexes {
         let mut shard = self.shard(key);
         let Some(kept) = self.kept(&mut shard, key, law, now) else { return judge(None) };
         let more = law.annex_bytes_after(&kept.annex, cost).saturating_sub(kept.annex.bytes());
-        if self.bytes.load(Relaxed) + more > self.bytes_max {
+        if !self.reserve(more) {
+            // What it remembers would be wrong from now on: it knows nothing of what the simpler law lets through.
+            if let Some(fresh) = law.annex() {
+                kept.annex = fresh;
+                self.account(kept);
+            }
             return judge(None);
         }
+        kept.bytes += more;
         let judged = judge(Some(&mut kept.annex));
         kept.expires = now + law.memory();
         self.account(kept);
@@ -117,20 +123,27 @@ impl Annexes {
             None => false,
         };
         if !is_known {
-            if self.bytes.load(Relaxed) + KEPT_BYTES > self.bytes_max {
+            let annex = law.annex()?;
+            if !self.reserve(KEPT_BYTES) {
                 return None;
             }
-            let fresh = Kept { key: key.bits(), annex: law.annex()?, expires: now, bytes: KEPT_BYTES };
-            self.bytes.fetch_add(KEPT_BYTES, Relaxed);
+            let fresh = Kept { key: key.bits(), annex, expires: now, bytes: KEPT_BYTES };
             shard.insert_unique(key.bits(), fresh, |kept| kept.key);
         }
         shard.find_mut(key.bits(), |kept| kept.key == key.bits())
     }
 
+    /// Takes so many bytes of what is left, or none.
+    fn reserve(&self, bytes: usize) -> bool {
+        let with = |taken: usize| taken.checked_add(bytes).filter(|&taken| taken <= self.bytes_max);
+        self.bytes.fetch_update(Relaxed, Relaxed, with).is_ok()
+    }
+
+    /// Gives back what was reserved for an annex and is not needed.
     fn account(&self, kept: &mut Kept) {
         let bytes = KEPT_BYTES + kept.annex.bytes();
-        self.bytes.fetch_add(bytes, Relaxed);
-        self.bytes.fetch_sub(kept.bytes, Relaxed);
+        debug_assert!(bytes <= kept.bytes, "no annex outgrows what was reserved for it");
+        self.bytes.fetch_sub(kept.bytes - bytes, Relaxed);
         kept.bytes = bytes;
     }
 

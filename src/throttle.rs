@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
-use crate::law::Arrival;
+use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Policy};
 use crate::request::Request;
 use crate::table::{Entry, Sizing, Table, Usage};
@@ -48,64 +48,67 @@ impl Throttle {
         let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
         match cases.list.as_slice() {
             [case] => {
-                let judge = |entry: &mut Entry| self.judge(case, entry, arrival);
-                let judged = self.table.with(case.key, now, case.slo.law.memory(), judge);
-                Decision::of_one(judged, arrival.cost, now)
+                let judge = |entry: &mut Entry| self.judge(case, entry, arrival, Law::judge);
+                let judgement = self.table.with(case.key, now, case.slo.law.memory(), judge);
+                Decision::of_one(self.judged(case, judgement), arrival.cost, now)
             }
             several => self.decide_all(several, arrival),
         }
     }
 
     /// The strictest verdict of several SLOs, as one step. What one of them denies is counted by none: asked
-    /// about, but not let through.
+    /// about, but not let through. A row is put back as it was; an annex is written when all have said their
+    /// word.
     fn decide_all(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
         let keys: ArrayVec<_, JUDGED_MAX> =
             cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
         self.table.with_each(&keys, arrival.now, |entries| {
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
-            let judge = |(case, entry)| self.judge(case, entry, arrival);
+            let judge = |(case, entry)| self.judged(case, self.judge(case, entry, arrival, Law::foresee));
             let judged: ArrayVec<Judged, JUDGED_MAX> =
                 cases.iter().zip(entries.iter_mut()).map(judge).collect();
             let decision = Decision::of(&judged, arrival.cost, arrival.now);
-            if !decision.is_let_through() {
-                for (place, judged) in judged.iter().enumerate().filter(|(_, judged)| judged.is_counted()) {
-                    self.take_annex_back(&cases[place], &mut entries[place], judged, arrival);
+            for (place, case) in cases.iter().enumerate().filter(|&(place, _)| judged[place].is_counted()) {
+                if !decision.is_let_through() {
                     entries[place] = before[place];
                     entries[place].ask(arrival.cost, arrival.now);
+                } else if case.slo.law.has_annex() {
+                    entries[place] = before[place];
+                    self.judge(case, &mut entries[place], arrival, Law::judge);
                 }
             }
             decision
         })
     }
 
-    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Judged {
+    fn judge(
+        &self,
+        case: &Case<'_>,
+        entry: &mut Entry,
+        arrival: Arrival,
+        judge: impl FnOnce(&Law, &mut Entry, Option<&mut Annex>, &Arrival) -> Judgement,
+    ) -> Judgement {
         let &Case { slo, key, sharer } = case;
         let arrival = Arrival { sharer, ..arrival };
-        let judgement = match slo.law.has_annex() {
-            false => slo.law.judge(entry, None, &arrival),
+        match slo.law.has_annex() {
+            false => judge(&slo.law, entry, None, &arrival),
             true => self.annexes.with(key, &slo.law, arrival.cost, arrival.now, |annex| {
-                slo.law.judge(entry, annex, &arrival)
+                judge(&slo.law, entry, annex, &arrival)
             }),
-        };
+        }
+    }
+
+    fn judged(&self, case: &Case<'_>, judgement: Judgement) -> Judged {
         if judgement.fell_back {
             self.annexes.count_fallback();
         }
         Judged {
-            slo: slo.id,
-            key,
+            slo: case.slo.id,
+            key: case.key,
             verdict: judgement.verdict,
             remaining: judgement.remaining,
-            is_dry_run: slo.dry_run,
-            counts_end: slo.law.counts_ends(),
-        }
-    }
-
-    fn take_annex_back(&self, case: &Case<'_>, entry: &mut Entry, judged: &Judged, arrival: Arrival) {
-        if case.slo.law.has_annex() {
-            let due = judged.due(arrival.now);
-            self.annexes.with_known(case.key, &case.slo.law, |annex| {
-                case.slo.law.take_back(entry, annex, arrival.cost, arrival.now, due);
-            });
+            is_dry_run: case.slo.dry_run,
+            counts_end: case.slo.law.counts_ends(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod run;
+mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +31,9 @@ Examples:
   slowlane run --policy /etc/slowlane/policy
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
-      find every mistake before it is served";
+      find every mistake before it is served
+  slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
+      see what a law does to so many clients, before they are served";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -43,6 +46,9 @@ enum Command {
     ///
     /// Exit code 0: slowlane would serve this. 1: it would not.
     Check(Files),
+    /// Run clients against a law in virtual time, and print what they get.
+    #[command(after_help = simulate::EXAMPLES)]
+    Simulate(simulate::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -95,6 +101,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
+        Command::Simulate(typed) => simulate::simulate(typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

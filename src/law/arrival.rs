@@ -17,7 +17,7 @@ use crate::verdict::Verdict;
 pub struct Arrival {
     pub now: Timestamp,
     pub draw: Draw,
-    /// How many requests it counts for. One that counts for none passes and leaves no trace.
+    /// How many requests it counts for. One that counts for none passes and leaves no trace, but at a rate of 0.
     pub cost: u32,
     /// Whose it is among those that share one bucket: a hash of the field that `share` names.
     pub sharer: u64,

@@ -9,12 +9,24 @@
 //! A sharer is pending while a slot of its lies ahead. A request takes tokens, or the first free slots from its
 //! sharer's `eligible` on, which then moves on by as many slots as there are sharers pending. So a greedy sharer
 //! leaves the slots in between to the others, and what nobody takes becomes a token for whoever comes.
+//!
+//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all there
+//! is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
+//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost.
 
 /// The slots of one bucket; times are nanoseconds, slots are numbered from when the calendar began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calendar {
     slot_ns: u64,
     tokens_max: u32,
+    tide: Tide,
+    ring: Box<[u64]>,
+    sharers: Vec<Sharer>,
+}
+
+/// What passes by itself as time goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tide {
     /// When slot 0 began, or would have.
     origin_ns: u64,
     /// The last slot that has begun.
@@ -22,11 +34,13 @@ pub struct Calendar {
     tokens: u32,
     /// How many slots after `begun` are taken.
     taken: u32,
-    ring: Box<[u64]>,
-    sharers: Vec<Sharer>,
+    /// The last slot that the ring knows of; further ahead nothing is taken.
+    reach: u64,
+    /// The bucket is full and nobody waits: the calendar is as good as new, and knows no sharers.
+    is_full: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sharer {
     id: u64,
     eligible: u64,
@@ -52,7 +66,8 @@ impl Plan {
     /// The most that a calendar of it takes up.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
-            + (self.sharers_max as usize).next_power_of_two() * size_of::<Sharer>()
+            // A vector grows by doubling, from four.
+            + (self.sharers_max as usize).next_power_of_two().max(4) * size_of::<Sharer>()
     }
 }
 
@@ -66,17 +81,51 @@ pub(super) struct Wish {
 }
 
 /// What becomes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Booking {
-    /// There were tokens enough.
+    /// There are tokens enough.
+    #[default]
     Now,
     /// Its last slot begins then.
     At(u64),
-    /// Nothing is taken. Its slot would begin so much later than it may.
-    TooLate(u64),
+    /// Its last slot would begin later than it may.
+    TooLate,
+}
+
+/// What a wish would get: tokens, and the first `wanted` free slots from `from` on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Offer {
+    pub(super) booking: Booking,
+    /// Where its sharer stands among the others. None: there is no room, and it is served as `pace` would.
+    pub(super) place: Option<Place>,
+    tokens: u32,
+    wanted: u32,
+    from: u64,
+    /// The slots that it may have, as bits of a word.
+    free: u64,
+    /// What is known of its sharer from then on.
+    sharer: Sharer,
+}
+
+/// A place among the sharers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    At(usize),
+    New,
+    /// It needs none.
+    Any,
 }
 
 const WORD_BITS: u64 = 64;
+
+/// The slots that one with slots ahead may take: three of four.
+const OPEN: u64 = 0x7777_7777_7777_7777;
+
+/// The slots that one with nothing ahead may take.
+const ALL: u64 = u64::MAX;
+
+/// Enough for some clients that come together; while they gather, that much of the rate is held back.
+const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
     /// Brings it to `now`; begins anew where it is not of this plan, from a bucket that is full at `full_at_ns`.
@@ -84,16 +133,32 @@ impl Calendar {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
         // A clock that went back a little is waited for; one that went back further than a delay starts it over.
-        let begun_at = self.origin_ns.saturating_add(self.begun.saturating_mul(self.slot_ns));
+        let begun_at = self.start_ns(&self.tide, self.tide.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
             *self = Calendar::new(plan, now_ns, full_at_ns);
         }
-        self.pass((now_ns.saturating_sub(self.origin_ns) / self.slot_ns).max(self.begun));
-        if self.taken == 0 && self.tokens == self.tokens_max {
-            // A full bucket fills no further: its next slot begins one slot after the first token goes.
-            self.origin_ns =
-                now_ns.saturating_sub(self.begun.saturating_mul(self.slot_ns)).max(self.origin_ns);
+        let tide = self.tide_at(now_ns);
+        if tide.is_full {
+            self.sharers.clear();
+        }
+        if tide.taken == 0 {
+            self.clear(self.tide.reach);
+        } else {
+            self.clear(tide.begun);
+        }
+        self.tide = Tide { reach: tide.begun + self.slots(), ..tide };
+    }
+
+    /// The slots up to this one are over.
+    fn clear(&mut self, last: u64) {
+        let mut left = self.tide.taken;
+        let mut next = self.tide.begun + 1;
+        while left > 0
+            && let Some(slot) = self.next_taken(&self.tide, next, last + 1)
+        {
+            self.ring[self.word(slot)] &= !self.bit(slot);
+            (left, next) = (left - 1, slot + 1);
         }
     }
 
@@ -102,76 +167,112 @@ impl Calendar {
         let (slot_ns, tokens_max) = (plan.slot_ns, plan.tokens_max);
         let ring = vec![0; plan.words()].into_boxed_slice();
         let mut calendar = Calendar { slot_ns, tokens_max, ring, ..Calendar::default() };
+        calendar.tide.reach = calendar.slots();
         match full_at_ns.checked_sub(now_ns) {
             None | Some(0) => {
                 let since = now_ns - full_at_ns;
-                calendar.tokens = u32::try_from(since / slot_ns).unwrap_or(u32::MAX).min(tokens_max);
-                calendar.origin_ns = now_ns - since % slot_ns;
+                calendar.tide.tokens = u32::try_from(since / slot_ns).unwrap_or(u32::MAX).min(tokens_max);
+                calendar.tide.origin_ns = now_ns - since % slot_ns;
             }
             Some(owed) => {
                 let slots = owed.div_ceil(slot_ns).min(u64::from(plan.slots_max));
-                calendar.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
+                calendar.tide.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
                 (1..=slots).for_each(|slot| calendar.take(slot));
             }
         }
         calendar
     }
 
-    /// Books the slots of a request.
-    pub(super) fn book(&mut self, wish: &Wish, sharers_max: u32) -> (Booking, bool) {
-        let wanted = wish.cost.saturating_sub(self.tokens);
-        if wanted == 0 {
-            self.tokens -= wish.cost;
-            return (Booking::Now, true);
+    /// What a request would get.
+    pub(super) fn offer(&self, wish: &Wish, sharers_max: u32) -> Offer {
+        self.offer_at(&self.tide, wish, sharers_max)
+    }
+
+    /// Whether the same wish would come true so much later, if nobody else came.
+    pub(super) fn would_come_true(&self, wish: &Wish, wait_ns: u64, sharers_max: u32) -> bool {
+        let later = Wish { now_ns: wish.now_ns.saturating_add(wait_ns), ..*wish };
+        self.offer_at(&self.tide_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
+    }
+
+    fn offer_at(&self, tide: &Tide, wish: &Wish, sharers_max: u32) -> Offer {
+        // While nobody waits there is nothing to share.
+        if tide.taken == 0 && wish.cost <= tide.tokens {
+            return Offer { tokens: wish.cost, place: Some(Place::Any), ..Offer::default() };
         }
-        let (own, others_pending) = self.place(wish.sharer, sharers_max);
-        let next = self.begun + 1;
-        let from = own.map_or(next, |own| self.sharers[own].eligible.max(next));
-        let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(self.origin_ns);
-        let end = (latest_ns / self.slot_ns).min(self.begun + self.slots()) + 1;
-        let Some(last) = self.nth_free(from, end, wanted) else {
-            let first = self.nth_free(from, self.begun + self.slots() + 1, wanted);
-            let slot = first.unwrap_or_else(|| from.max(end) + u64::from(wanted) - 1);
-            let late_ns = slot.saturating_mul(self.slot_ns).saturating_sub(latest_ns);
-            return (Booking::TooLate(late_ns.max(1)), own.is_some());
+        let (place, own, others_pending) = self.place(tide, wish.sharer, sharers_max);
+        let next = tide.begun + 1;
+        let from = own.eligible.max(next);
+        let is_pending = own.last > tide.begun || place.is_none();
+        let is_kept_for = tide.taken > 0 && !is_pending && from == next;
+        let kept = if tide.taken == 0 || is_kept_for { 0 } else { self.kept_tokens() };
+        let tokens = tide.tokens.saturating_sub(kept).min(wish.cost);
+        let wanted = wish.cost - tokens;
+
+        let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(tide.origin_ns);
+        let end = (latest_ns / self.slot_ns).min(tide.begun + self.slots()) + 1;
+        let free = if is_pending { OPEN } else { ALL };
+        let last = self.nth_free(tide, from, end, wanted, free);
+        let booking = match last {
+            None => Booking::TooLate,
+            Some(_) if wanted == 0 => Booking::Now,
+            Some(last) => Booking::At(self.start_ns(tide, last)),
         };
-        self.tokens = 0;
-        self.take_free(from, wanted);
-        if let Some(own) = own {
-            let sharer = &mut self.sharers[own];
-            // One that has slots ahead already lets the others go first where they meet.
-            let yields = u64::from(others_pending > 0 && sharer.last > self.begun);
-            let turn = u64::from(others_pending) + 1 + yields;
-            sharer.eligible = from + turn * u64::from(wanted);
-            sharer.last = sharer.last.max(last);
+        // One that has slots ahead already lets the others go first where they meet.
+        let yields = u64::from(is_pending && others_pending > 0);
+        let turn = u64::from(others_pending) + 1 + yields;
+        // Of the tokens only those are its turn that were kept for it.
+        let charged = wanted + if is_kept_for { tokens } else { 0 };
+        let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
+        let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
+        Offer { booking, place, tokens, wanted, from, free, sharer: Sharer { id: own.id, eligible, last } }
+    }
+
+    /// Takes what was offered, if it was not too late.
+    pub(super) fn take_up(&mut self, offer: &Offer) {
+        if offer.booking == Booking::TooLate {
+            return;
         }
-        (Booking::At(self.origin_ns.saturating_add(last.saturating_mul(self.slot_ns))), own.is_some())
+        self.tide.tokens -= offer.tokens;
+        let mut slot = offer.from;
+        for _ in 0..offer.wanted {
+            slot = self.next_free(&self.tide, slot, u64::MAX, offer.free).expect("they were found before");
+            self.take(slot);
+        }
+        match offer.place {
+            Some(Place::At(place)) => self.sharers[place] = offer.sharer,
+            Some(Place::New) => self.sharers.push(offer.sharer),
+            Some(Place::Any) | None => {}
+        }
     }
 
-    /// When the next slot that nobody has taken begins, which makes a token of it.
-    pub(super) fn next_token_at(&self, wanted: u32) -> Option<u64> {
-        let is_kept = u64::from(wanted) <= u64::from(self.tokens_held_max());
-        let slot = self.nth_free(self.begun + 1, self.begun + self.slots() + 1, wanted)?;
-        is_kept.then(|| self.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns)))
-    }
-
-    pub(super) fn tokens(&self) -> u32 {
-        self.tokens
+    /// How many requests of the same sharer would pass at once, after an offer is taken up.
+    pub(super) fn remaining(&self, offer: &Offer) -> u32 {
+        let (tokens, wanted) = match offer.booking {
+            Booking::TooLate => (0, 0),
+            Booking::Now | Booking::At(_) => (offer.tokens, offer.wanted),
+        };
+        let kept = if self.tide.taken + wanted == 0 { 0 } else { self.kept_tokens() };
+        (self.tide.tokens - tokens).saturating_sub(kept)
     }
 
     /// Frees the last slots of a request that was to leave at `due_ns`, as far as they lie ahead.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
-        if due_ns <= now_ns {
-            self.tokens = self.tokens.saturating_add(cost).min(self.tokens_held_max());
+        if self.ring.is_empty() {
+            // There was no room for it when the request came.
             return;
         }
-        let mut slot = due_ns.saturating_sub(self.origin_ns) / self.slot_ns.max(1);
+        if due_ns <= now_ns {
+            let tide = &mut self.tide;
+            tide.tokens = tide.tokens.saturating_add(cost).min(held_max(self.tokens_max, tide.taken));
+            return;
+        }
+        let mut slot = due_ns.saturating_sub(self.tide.origin_ns) / self.slot_ns.max(1);
         let mut freed = 0;
-        slot = slot.min(self.begun + self.slots());
-        while freed < cost && slot > self.begun {
+        slot = slot.min(self.tide.begun + self.slots());
+        while freed < cost && slot > self.tide.begun {
             if self.is_taken(slot) {
                 self.ring[self.word(slot)] &= !self.bit(slot);
-                self.taken -= 1;
+                self.tide.taken -= 1;
                 freed += 1;
             }
             slot -= 1;
@@ -182,52 +283,56 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// With slots taken, one of them may begin in the moment after the last token went.
-    fn tokens_held_max(&self) -> u32 {
-        if self.taken == 0 { self.tokens_max } else { self.tokens_max - 1 }
-    }
-
-    /// Slots up to this one begin: the taken are over, and each other is a token.
-    fn pass(&mut self, now: u64) {
-        let end = now.min(self.begun + self.slots()) + 1;
-        let mut next = self.begun + 1;
-        while let Some(slot) = self.next_taken(next, end) {
-            self.gain(slot - next);
-            self.ring[self.word(slot)] &= !self.bit(slot);
-            self.taken -= 1;
+    /// The slots that begin until a moment pass: the taken are over, and each other is a token.
+    fn tide_at(&self, now_ns: u64) -> Tide {
+        let mut tide = self.tide;
+        let now = (now_ns.saturating_sub(tide.origin_ns) / self.slot_ns).max(tide.begun);
+        let end = now.min(tide.reach) + 1;
+        let mut next = tide.begun + 1;
+        while tide.taken > 0
+            && let Some(slot) = self.next_taken(&tide, next, end)
+        {
+            self.gain(&mut tide, slot - next);
+            tide.taken -= 1;
             next = slot + 1;
         }
-        self.gain((now + 1).saturating_sub(next));
-        self.begun = now;
+        self.gain(&mut tide, (now + 1).saturating_sub(next));
+        tide.begun = now;
+        tide.is_full = tide.taken == 0 && tide.tokens == self.tokens_max;
+        if tide.is_full {
+            // It fills no further: its next slot begins one slot after the first token goes.
+            (tide.begun, tide.reach, tide.origin_ns) = (0, 0, now_ns);
+        }
+        tide
     }
 
-    fn gain(&mut self, slots: u64) {
-        let tokens = u64::from(self.tokens).saturating_add(slots);
-        self.tokens = tokens.min(u64::from(self.tokens_held_max())) as u32;
+    fn gain(&self, tide: &mut Tide, slots: u64) {
+        let tokens = u64::from(tide.tokens).saturating_add(slots);
+        tide.tokens = tokens.min(u64::from(held_max(self.tokens_max, tide.taken))) as u32;
     }
 
-    /// Where a sharer stands, entered if there is room for it, and how many others are pending.
-    fn place(&mut self, id: u64, sharers_max: u32) -> (Option<usize>, u32) {
+    /// Where a sharer stands or could stand, what is known of it, and how many others are pending.
+    fn place(&self, tide: &Tide, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
-        for (place, sharer) in self.sharers.iter().enumerate() {
+        let known = if tide.is_full { &[] } else { self.sharers.as_slice() };
+        for (place, sharer) in known.iter().enumerate() {
             if sharer.id == id {
-                own = Some(place);
-            } else if sharer.last > self.begun {
+                own = Some((place, *sharer));
+            } else if sharer.last > tide.begun {
                 others_pending += 1;
-            } else if over.is_none() && sharer.eligible <= self.begun {
-                over = Some(place);
+            } else if over.is_none() && sharer.eligible <= tide.begun {
+                over = Some(Place::At(place));
             }
         }
-        if own.is_none() {
-            let fresh = Sharer { id, eligible: 0, last: 0 };
-            match over {
-                Some(place) => self.sharers[place] = fresh,
-                None if self.sharers.len() < sharers_max as usize => self.sharers.push(fresh),
-                None => return (None, others_pending),
-            }
-            own = over.or(Some(self.sharers.len() - 1));
+        if let Some((place, sharer)) = own {
+            return (Some(Place::At(place)), sharer, others_pending);
         }
-        (own, others_pending)
+        let room = (known.len() < sharers_max as usize).then_some(Place::New);
+        (over.or(room), Sharer { id, eligible: 0, last: 0 }, others_pending)
+    }
+
+    fn start_ns(&self, tide: &Tide, slot: u64) -> u64 {
+        tide.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
     }
 
     /// The slots that the ring has beside the one under way.
@@ -249,22 +354,28 @@ impl Calendar {
 
     fn take(&mut self, slot: u64) {
         self.ring[self.word(slot)] |= self.bit(slot);
-        self.taken += 1;
+        self.tide.taken += 1;
     }
 
-    fn next_taken(&self, from: u64, end: u64) -> Option<u64> {
-        self.next(from, end, |word| word)
+    /// As many of the tokens are for those who have nothing waiting.
+    fn kept_tokens(&self) -> u32 {
+        (self.tokens_max / 2).min(KEPT_TOKENS_MAX)
     }
 
-    fn next_free(&self, from: u64, end: u64) -> Option<u64> {
-        self.next(from, end, |word| !word)
+    fn next_taken(&self, tide: &Tide, from: u64, end: u64) -> Option<u64> {
+        self.next(tide, from, end, |word| word)
+    }
+
+    fn next_free(&self, tide: &Tide, from: u64, end: u64, free: u64) -> Option<u64> {
+        self.next(tide, from, end, |word| !word & free)
     }
 
     /// The first slot from `from` to before `end` whose bit is set in what `wanted` makes of its word.
-    fn next(&self, from: u64, end: u64, wanted: impl Fn(u64) -> u64) -> Option<u64> {
+    fn next(&self, tide: &Tide, from: u64, end: u64, wanted: impl Fn(u64) -> u64) -> Option<u64> {
         let mut slot = from;
         while slot < end {
-            let ahead = wanted(self.ring[self.word(slot)]) >> (slot % WORD_BITS);
+            let word = if slot > tide.reach { 0 } else { self.ring[self.word(slot)] };
+            let ahead = wanted(word) >> (slot % WORD_BITS);
             if ahead != 0 {
                 let found = slot + u64::from(ahead.trailing_zeros());
                 return (found < end).then_some(found);
@@ -274,21 +385,20 @@ impl Calendar {
         None
     }
 
-    fn nth_free(&self, from: u64, end: u64, nth: u32) -> Option<u64> {
-        let mut slot = self.next_free(from, end)?;
-        for _ in 1..nth {
-            slot = self.next_free(slot + 1, end)?;
+    /// The last of so many free slots; 0 of none.
+    fn nth_free(&self, tide: &Tide, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
+        let (mut slot, mut next) = (0, from);
+        for _ in 0..count {
+            slot = self.next_free(tide, next, end, free)?;
+            next = slot + 1;
         }
         Some(slot)
     }
+}
 
-    fn take_free(&mut self, from: u64, count: u32) {
-        let mut slot = from;
-        for _ in 0..count {
-            slot = self.next_free(slot, u64::MAX).expect("they were found before");
-            self.take(slot);
-        }
-    }
+/// With slots taken, one of them may begin in the moment after the last token went.
+fn held_max(tokens_max: u32, taken: u32) -> u32 {
+    if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
 
 #[cfg(debug_assertions)]
@@ -296,7 +406,49 @@ impl Calendar {
     /// What is always true of it.
     pub(super) fn check(&self) {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
-        assert_eq!(set, self.taken, "every taken slot lies ahead, and is counted");
-        assert!(self.tokens <= self.tokens_max);
+        assert_eq!(set, self.tide.taken, "every taken slot lies ahead, and is counted");
+        assert!(self.tide.tokens <= held_max(self.tokens_max, self.tide.taken));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// 50/s with a burst of 100, five seconds ahead.
+    const PLAN: Plan = Plan { slot_ns: 20 * MS, tokens_max: 100, slots_max: 250, sharers_max: 8 };
+
+    fn ask(calendar: &mut Calendar, sharer: u64, ms: u64) -> Booking {
+        let wish = Wish { now_ns: ms * MS, cost: 1, sharer, max_delay_ns: 5_000 * MS };
+        calendar.advance(&PLAN, wish.now_ns, 0);
+        let offer = calendar.offer(&wish, PLAN.sharers_max);
+        calendar.take_up(&offer);
+        calendar.check();
+        assert!(offer.place.is_some());
+        offer.booking
+    }
+
+    #[test]
+    fn one_who_comes_late_is_not_starved_by_one_who_books_all_there_is() {
+        let mut calendar = Calendar::default();
+        let mut passed = 0;
+        for ms in (100_000..130_000).step_by(2) {
+            if ask(&mut calendar, 1, ms) != Booking::TooLate {
+                passed += 1;
+            }
+            // From the twentieth second on another asks five times a second.
+            if ms >= 120_000 && ms % 200 == 0 {
+                match ask(&mut calendar, 2, ms) {
+                    Booking::Now => {}
+                    Booking::At(due_ns) => assert!(due_ns <= (ms + 80) * MS, "{} ms", due_ns / MS - ms),
+                    Booking::TooLate => panic!("denied at {ms} ms"),
+                }
+            }
+        }
+        // The burst, 50/s, and what is booked for the next five seconds; but for what the other had, and what is kept.
+        let most = 100 + 30 * 50 + 250;
+        assert!((most - 50 - 64 - 8..=most).contains(&passed), "{passed} of {most}");
     }
 }

@@ -51,7 +51,9 @@ impl Concurrency {
         if lease < LEASE_MIN {
             return Err(OptionError::Lease { lease, lease_min: LEASE_MIN });
         }
-        Ok(Concurrency { max, quarter_ns: lease.as_nanos() as u64 / u64::from(QUARTERS) })
+        // Whole milliseconds, as a ticket has them: or an end would be counted against the quarter before.
+        let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));
+        Ok(Concurrency { max, quarter_ns: quarter_ms * 1_000_000 })
     }
 
     /// ```

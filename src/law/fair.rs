@@ -4,16 +4,21 @@
 //! slot = 1 / rate; time is cut into slots, and a request takes the first free one at or after its source's
 //! eligible time. The eligible times of one source lie A slots apart, A: the sources with a request waiting (A + 1
 //! where the source itself has one waiting beside others).
+//! every fourth slot, and min(8, burst / 2) tokens, are kept for sources that have no request waiting
 //! a slot that nobody took fills the burst;   a slot further away than max_delay: deny
 //! ```
-//! So one greedy source leaves the others their share, and takes all when it is alone. In any time T it lets through
-//! at most `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says
-//! whose a request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//! So one greedy source leaves the others their share, and takes all when it is alone; and who comes late, or now and
+//! then, finds a slot at once, however long the greedy one's queue is. In any time T it lets through at most
+//! `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says whose a
+//! request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//!
+//! A request is told its slot as it comes, so a slot that is left to others and that none of them takes is used later,
+//! from the burst. A burst of 0 counts as 1; with less than some 10, part of the rate is lost while sources that
+//! pause stand beside one that does not.
 //!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each of `sources_max`
-//! sources at most. Where there is no room for them, or for one source more, it judges as `pace` does, whose
-//! state it keeps in the entry. A burst of 0 counts as 1; with less than 2 a slot that nobody took is lost while
-//! others wait.
+//! sources at most. Where there is no room for them it judges as `pace` does, whose state it keeps in the entry; one
+//! source more than there is room for is served among those that have requests waiting.
 
 use std::time::Duration;
 
@@ -32,6 +37,11 @@ const SOURCES_MAX: u32 = 4_096;
 /// The most slots within `max_delay`: eight kibibytes of bits.
 const SLOTS_MAX: u32 = 65_536;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How far ahead each second is tried: that is work, and who comes back later comes back soon enough.
+const TRIES_MAX: u64 = 60;
+
 /// The law `fair` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fair {
@@ -45,11 +55,12 @@ impl Fair {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
         // Whose a request is, the policy says.
         options.take("share");
+        let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Pace::from_options(objective, options)?;
         let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
-                Ok(Fair { pace, slots_max, tokens_max: objective.burst.max(1), sources_max })
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
             }
             slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
         }
@@ -68,9 +79,29 @@ impl Fair {
     /// };
     /// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
     /// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
-    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
+    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 800 - 300]);
     /// ```
     pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
+        self.judge_and(true, entry, calendar, arrival)
+    }
+
+    /// The same, but nothing is booked.
+    pub(super) fn foresee(
+        &self,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
+        self.judge_and(false, entry, calendar, arrival)
+    }
+
+    fn judge_and(
+        &self,
+        is_kept: bool,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
         let Some(calendar) = calendar else {
             return Judgement { fell_back: true, ..self.pace.judge(entry, arrival) };
         };
@@ -80,34 +111,40 @@ impl Fair {
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
         let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
-        let (booking, has_place) = calendar.book(&wish, self.sources_max);
-        #[cfg(debug_assertions)]
-        calendar.check();
-
-        let (delay_ns, late_ns) = match booking {
-            Booking::Now => (0, None),
-            Booking::At(due_ns) => (due_ns.saturating_sub(now_ns), None),
-            Booking::TooLate(late_ns) => (max_delay_ns.saturating_add(late_ns), Some(late_ns)),
+        let offer = calendar.offer(&wish, self.sources_max);
+        let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
+        let delay_ns = match offer.booking {
+            Booking::Now => 0,
+            Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
+            Booking::TooLate => {
+                entry.gpt0 = bucket.milli_clients(max_delay_ns);
+                let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
+                    true => Judgement::never(remaining),
+                    false => Judgement::deny(self.wait_ns(calendar, &wish), remaining),
+                };
+                return Judgement { fell_back, ..judgement };
+            }
         };
+        if is_kept {
+            calendar.take_up(&offer);
+            #[cfg(debug_assertions)]
+            calendar.check();
+        }
         entry.gpt0 = bucket.milli_clients(delay_ns);
-        let remaining = calendar.tokens();
-        let judgement = match late_ns {
-            None => {
-                entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
-                entry.let_through(arrival.cost, arrival.now);
-                Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
-            }
-            Some(_) if arrival.cost > self.tokens_max.saturating_add(self.slots_max) => {
-                Judgement::never(remaining)
-            }
-            Some(late_ns) => {
-                // Its slot comes near enough, or slots that nobody takes become the tokens that it wants.
-                let token_at = calendar.next_token_at(arrival.cost.saturating_sub(remaining));
-                let wait_ns = token_at.map_or(late_ns, |at| late_ns.min(at.saturating_sub(now_ns)));
-                Judgement::deny(wait_ns, remaining)
-            }
-        };
-        Judgement { fell_back: !has_place, ..judgement }
+        entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
+        entry.let_through(arrival.cost, arrival.now);
+        let verdict = Verdict::after(Duration::from_nanos(delay_ns));
+        Judgement { fell_back, ..Judgement::new(verdict, remaining) }
+    }
+
+    /// The whole seconds after which a wish comes true; each is tried.
+    fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
+        let comes_true = |&wait_ns: &u64| calendar.would_come_true(wish, wait_ns, self.sources_max);
+        // Then everything that is taken now is over, and the bucket is full.
+        let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
+        let seconds = (1..=TRIES_MAX).map(|seconds| seconds * SECOND_NS);
+        let mut tried = seconds.take_while(|&wait_ns| wait_ns < over_ns.saturating_add(SECOND_NS));
+        tried.find(comes_true).unwrap_or(over_ns)
     }
 
     pub(super) fn take_back(
@@ -138,6 +175,8 @@ impl Fair {
         self.plan().bytes()
     }
 
+    /// Until the bucket is full again. A sharer that has booked much may have its turn later than that; it is
+    /// forgiven.
     pub(super) fn memory(&self) -> Duration {
         self.pace.memory()
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
+use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// The law `fixed-window` for one objective.
@@ -54,8 +55,11 @@ impl FixedWindow {
         let counted = count.saturating_add(arrival.cost);
         if counted > limit {
             let remaining = limit.saturating_sub(count);
-            entry.state.set_wide(start);
-            entry.state.set_narrow(count);
+            if count > 0 {
+                // No window begins with a request that is denied.
+                entry.state.set_wide(start);
+                entry.state.set_narrow(count);
+            }
             return match arrival.cost > limit {
                 true => Judgement::never(remaining),
                 false => Judgement::deny(window_ns - (now_ns - start), remaining),
@@ -67,8 +71,11 @@ impl FixedWindow {
         Judgement::new(Verdict::Pass, limit - counted)
     }
 
-    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
-        entry.state.set_narrow(entry.state.narrow().saturating_sub(cost));
+    /// Counts a request of the window that is under way no more.
+    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32, due: Timestamp) {
+        if due.as_nanos() >= entry.state.wide() {
+            entry.state.set_narrow(entry.state.narrow().saturating_sub(cost));
+        }
     }
 
     pub(super) fn memory(&self) -> Duration {

@@ -159,8 +159,20 @@ impl Law {
         }
     }
 
-    /// Takes back a request that was let through: its client left before its turn, which was to come at `due`, or
-    /// another SLO has denied it. `adaptive` has no way back.
+    /// What [`judge`](Law::judge) would say. It writes into the entry, which may be a copy; but of what it lets
+    /// through the annex does not know.
+    pub fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        match self {
+            Law::Fair(fair) if arrival.cost > 0 => fair.foresee(entry, calendar(annex), arrival),
+            Law::SlidingLog(sliding_log) if arrival.cost > 0 => {
+                sliding_log.foresee(entry, log(annex), arrival)
+            }
+            _ => self.judge(entry, annex, arrival),
+        }
+    }
+
+    /// Takes back a request that was let through: its client left before its turn, which was to come at `due`. What
+    /// was to leave at once was due when it came. `adaptive` has no way back.
     pub fn take_back(
         &self,
         entry: &mut Entry,
@@ -171,14 +183,14 @@ impl Law {
     ) {
         match self {
             Law::Adaptive(_) | Law::Closed(_) => {}
-            Law::Concurrency(concurrency) => concurrency.end(entry, cost, now, now),
+            Law::Concurrency(concurrency) => concurrency.end(entry, cost, due, now),
             Law::Fair(fair) => fair.take_back(entry, calendar(annex), cost, now, due),
-            Law::FixedWindow(fixed_window) => fixed_window.take_back(entry, cost),
+            Law::FixedWindow(fixed_window) => fixed_window.take_back(entry, cost, due),
             Law::LeakyBucket(leaky_bucket) => leaky_bucket.take_back(entry, cost),
             Law::Pace(pace) => pace.take_back(entry, cost),
-            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.take_back(&mut entry.state, cost),
-            Law::SlidingLog(sliding_log) => sliding_log.take_back(entry, log(annex), cost),
-            Law::SlidingWindow(sliding_window) => sliding_window.take_back(&mut entry.state, cost),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.take_back(&mut entry.state, cost, due),
+            Law::SlidingLog(sliding_log) => sliding_log.take_back(entry, log(annex), cost, due),
+            Law::SlidingWindow(sliding_window) => sliding_window.take_back(&mut entry.state, cost, due),
             Law::TokenBucket(token_bucket) => token_bucket.take_back(entry, cost),
             Law::WarmUp(warm_up) => warm_up.take_back(entry, cost),
         }
@@ -236,7 +248,7 @@ impl Law {
     pub fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
         match (self, annex) {
             (Law::Fair(fair), _) => fair.bytes().max(annex.bytes()),
-            (_, Annex::Log(log)) => log.bytes_after(cost),
+            (Law::SlidingLog(sliding_log), Annex::Log(log)) => sliding_log.bytes_after(log, cost),
             _ => annex.bytes(),
         }
     }

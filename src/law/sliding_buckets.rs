@@ -1,7 +1,8 @@
 //! `sliding-buckets`: a window cut into sub-windows, of which the oldest falls out as a new one begins.
 //!
 //! ```text
-//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it
+//! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it, to a
+//!                              nanosecond
 //! sum = the counts of the current sub-window and of the n - 1 before it
 //! sum + cost > N: deny
 //! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it
@@ -19,6 +20,7 @@ use std::time::Duration;
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
+use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// The default: as many as fit, but no more than this.
@@ -33,7 +35,7 @@ pub struct SlidingBuckets {
     /// What n + 1 sub-windows may hold together.
     wide_limit: u32,
     buckets: u32,
-    bucket_ns: u64,
+    window_ns: u64,
     count_bits: u32,
 }
 
@@ -65,7 +67,7 @@ impl SlidingBuckets {
             limit,
             wide_limit: limit + limit.div_ceil(buckets),
             buckets,
-            bucket_ns: window_ns.div_ceil(u64::from(buckets)),
+            window_ns,
             count_bits,
         })
     }
@@ -107,8 +109,20 @@ impl SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
+    /// Of the sub-window that a moment lies in. They are as long as each other to a nanosecond, and n of them are
+    /// exactly a window: else whoever keeps to the rate would now and then find one request too many in it.
+    fn number(&self, moment_ns: u64) -> u64 {
+        let buckets = u64::from(self.buckets);
+        moment_ns / self.window_ns * buckets + moment_ns % self.window_ns * buckets / self.window_ns
+    }
+
+    fn begins_ns(&self, number: u64) -> u64 {
+        let buckets = u64::from(self.buckets);
+        number / buckets * self.window_ns + (number % buckets * self.window_ns).div_ceil(buckets)
+    }
+
     fn counts(&self, state: &State, now_ns: u64) -> Counts {
-        let number = (now_ns / self.bucket_ns) as u32;
+        let number = self.number(now_ns) as u32;
         let packed = match number.wrapping_sub(state.narrow()) as i32 {
             0.. => self.later(state.wide(), number.wrapping_sub(state.narrow())),
             // Written to later than now: what was counted stands as it is.
@@ -141,15 +155,19 @@ impl SlidingBuckets {
     fn wait_ns(&self, packed: u64, cost: u32, now_ns: u64) -> u64 {
         let has_room = |&later: &u32| self.room(self.later(packed, later)) >= cost;
         let later = (1..=self.buckets).find(has_room).unwrap_or(self.buckets + 1);
-        u64::from(later) * self.bucket_ns - now_ns % self.bucket_ns
+        self.begins_ns(self.number(now_ns) + u64::from(later)) - now_ns
     }
 
-    pub(super) fn take_back(&self, state: &mut State, cost: u32) {
-        let curr = self.count(state.wide(), 0);
-        state.set_wide(state.wide() - u64::from(curr.min(cost)));
+    /// Counts a request no more, in the sub-window that it was counted in.
+    pub(super) fn take_back(&self, state: &mut State, cost: u32, due: Timestamp) {
+        let back = state.narrow().wrapping_sub(self.number(due.as_nanos()) as u32);
+        if back <= self.buckets {
+            let counted = self.count(state.wide(), back).min(cost);
+            state.set_wide(state.wide() - (u64::from(counted) << (back * self.count_bits)));
+        }
     }
 
     pub(super) fn memory(&self) -> Duration {
-        Duration::from_nanos(self.bucket_ns * u64::from(self.buckets + 1))
+        Duration::from_nanos(self.window_ns + self.window_ns.div_ceil(u64::from(self.buckets)))
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
+use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// The most admissions that one key remembers: half a mebibyte.
@@ -62,29 +63,40 @@ impl SlidingLog {
     /// assert_eq!([ask(9_500), ask(10_100), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
     /// assert_eq!([ask(11_099), ask(11_100)], ["deny", "pass"]);
     /// ```
-    pub fn judge(&self, entry: &mut Entry, log: Option<&mut Log>, arrival: &Arrival) -> Judgement {
+    pub fn judge(&self, entry: &mut Entry, mut log: Option<&mut Log>, arrival: &Arrival) -> Judgement {
+        let judgement = self.foresee(entry, log.as_deref_mut(), arrival);
+        if let Some(log) = log.filter(|_| judgement.verdict.is_let_through()) {
+            log.admitted_at.extend((0..arrival.cost).map(|_| arrival.now.as_nanos()));
+        }
+        judgement
+    }
+
+    /// The same, but what is let through is not remembered in the log.
+    pub(super) fn foresee(&self, entry: &mut Entry, log: Option<&mut Log>, arrival: &Arrival) -> Judgement {
         let Some(log) = log else {
             return Judgement { fell_back: true, ..self.stand_in.judge(entry, arrival) };
         };
         let (limit, now_ns) = (self.stand_in.window.limit, arrival.now.as_nanos());
-        let is_new = entry.http_req_cnt == 0;
-        log.begin(now_ns, if is_new { 0 } else { self.stand_in.window.window_ns });
+        let is_known = self.stand_in.has_faded(&entry.state, now_ns);
+        log.begin(now_ns, if is_known { 0 } else { self.stand_in.window.window_ns });
         log.forget(now_ns, self.stand_in.window.window_ns);
-        let is_whole = log.whole_at <= now_ns;
-        if !is_whole && !self.stand_in.would_pass(&entry.state, arrival) {
-            return self.stand_in.judge(entry, arrival);
-        }
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
-        let counted = log.admitted_at.len() as u32;
-        let remaining = limit.saturating_sub(counted);
-        if arrival.cost > remaining {
-            return match arrival.cost > limit {
-                true => Judgement::never(remaining),
-                false => Judgement::deny(self.wait_ns(log, arrival.cost, now_ns), remaining),
-            };
+        let free = limit.saturating_sub(log.admitted_at.len() as u32);
+        let unknown_ns = log.whole_at.saturating_sub(now_ns);
+        let stand_in = if unknown_ns == 0 { u32::MAX } else { self.stand_in.room_of(&entry.state, now_ns) };
+        let remaining = free.min(stand_in);
+        if arrival.cost > limit {
+            return Judgement::never(remaining);
         }
-        log.admitted_at.extend((0..arrival.cost).map(|_| now_ns));
+        if arrival.cost > remaining {
+            let of_log = if arrival.cost > free { self.wait_ns(log, arrival.cost, now_ns) } else { 0 };
+            let of_stand_in = match arrival.cost > stand_in {
+                true => self.stand_in.wait_of(&entry.state, arrival).min(unknown_ns),
+                false => 0,
+            };
+            return Judgement::deny(of_log.max(of_stand_in), remaining);
+        }
         self.stand_in.count(&mut entry.state, arrival);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, remaining - arrival.cost)
@@ -97,12 +109,21 @@ impl SlidingLog {
         last_of_them + self.stand_in.window.window_ns - now_ns
     }
 
-    pub(super) fn take_back(&self, entry: &mut Entry, log: Option<&mut Log>, cost: u32) {
-        self.stand_in.take_back(&mut entry.state, cost);
+    /// Forgets a request that was let through at `due`.
+    pub(super) fn take_back(&self, entry: &mut Entry, log: Option<&mut Log>, cost: u32, due: Timestamp) {
+        self.stand_in.take_back(&mut entry.state, cost, due);
         if let Some(log) = log {
-            let kept = log.admitted_at.len().saturating_sub(cost as usize);
-            log.admitted_at.truncate(kept);
+            let due_ns = due.as_nanos();
+            let from = log.admitted_at.partition_point(|&at| at < due_ns);
+            let end = log.admitted_at.partition_point(|&at| at <= due_ns);
+            log.admitted_at.drain(from..end.min(from.saturating_add(cost as usize)));
         }
+    }
+
+    /// The most that a log has after one more request of this cost.
+    pub(super) fn bytes_after(&self, log: &Log, cost: u32) -> usize {
+        let room = (self.stand_in.window.limit as usize).saturating_sub(log.admitted_at.len());
+        log.bytes_after(room.min(cost as usize))
     }
 
     pub(super) fn memory(&self) -> Duration {
@@ -111,9 +132,9 @@ impl SlidingLog {
 }
 
 impl Log {
-    /// The bytes that it may have after one more request.
-    pub(super) fn bytes_after(&self, cost: u32) -> usize {
-        let admissions = self.admitted_at.len() + cost.min(ADMISSIONS_MAX) as usize;
+    /// The bytes that it may have after so many more admissions.
+    fn bytes_after(&self, more: usize) -> usize {
+        let admissions = self.admitted_at.len() + more;
         // A deque grows by doubling, from four.
         let grown = if admissions > self.admitted_at.capacity() {
             admissions.next_power_of_two().max(2 * self.admitted_at.capacity())

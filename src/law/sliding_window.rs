@@ -14,7 +14,8 @@
 //! window, and then the same with it as the window before.
 //!
 //! The estimate takes the window before for evenly filled. A client that fills its end, and then every opening, gets at
-//! most 2N - 1 into one window's time; one that spreads its requests gets N. The burst plays no part.
+//! most 2N - 1 into one window's time; one that asks N times in each, evenly, is refused about once in each, and one that
+//! asks N - 1 times never. The burst plays no part.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 
@@ -23,6 +24,7 @@ use std::time::Duration;
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
+use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// The law `sliding-window` for one objective.
@@ -90,13 +92,24 @@ impl SlidingWindow {
         counts.store(state);
     }
 
-    /// Whether a request would be let through.
-    pub(super) fn would_pass(&self, state: &State, arrival: &Arrival) -> bool {
-        self.has_room(&self.counts(state, arrival.now.as_nanos()), arrival.cost)
+    /// How many requests would be let through.
+    pub(super) fn room_of(&self, state: &State, now_ns: u64) -> u32 {
+        self.remaining(&self.counts(state, now_ns))
+    }
+
+    /// After so long one would be let through that is not now, though an empty window has room for it.
+    pub(super) fn wait_of(&self, state: &State, arrival: &Arrival) -> u64 {
+        self.wait_ns(&self.counts(state, arrival.now.as_nanos()), arrival.cost)
+    }
+
+    /// Whether nothing was let through in the window that ends now.
+    pub(super) fn has_faded(&self, state: &State, now_ns: u64) -> bool {
+        let counts = self.counts(state, now_ns);
+        (counts.prev, counts.curr) == (0, 0)
     }
 
     fn counts(&self, state: &State, now_ns: u64) -> Counts {
-        let (age_ns, number) = (now_ns % self.window.window_ns, (now_ns / self.window.window_ns) as u32);
+        let (age_ns, number) = (now_ns % self.window.window_ns, self.number(now_ns));
         let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
         let (prev, curr) = match number.wrapping_sub(state.narrow()) as i32 {
             0 => (prev, curr),
@@ -138,9 +151,19 @@ impl SlidingWindow {
         }
     }
 
-    pub(super) fn take_back(&self, state: &mut State, cost: u32) {
-        let (prev, curr) = (state.wide() >> 32, state.wide() as u32);
-        state.set_wide(prev << 32 | u64::from(curr.saturating_sub(cost)));
+    /// Counts a request no more, in the window that it was counted in.
+    pub(super) fn take_back(&self, state: &mut State, cost: u32, due: Timestamp) {
+        let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
+        let (prev, curr) = match state.narrow().wrapping_sub(self.number(due.as_nanos())) {
+            0 => (prev, curr.saturating_sub(cost)),
+            1 => (prev.saturating_sub(cost), curr),
+            _ => (prev, curr),
+        };
+        state.set_wide(u64::from(prev) << 32 | u64::from(curr));
+    }
+
+    fn number(&self, moment_ns: u64) -> u32 {
+        (moment_ns / self.window.window_ns) as u32
     }
 
     pub(super) fn memory(&self) -> Duration {

@@ -100,6 +100,8 @@ impl WarmUp {
             return Judgement::never(u32::from(wait_ns == 0));
         }
         if wait_ns > self.max_delay_ns {
+            // What it owed past that is forgiven for good.
+            entry.state.set_wide(next_free);
             return Judgement::deny(wait_ns - self.max_delay_ns, 0);
         }
         let (taken_ns, left) = self.take(stored, f64::from(arrival.cost));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use allocation_counter::{AllocationInfo, measure};
 use slowlane::draw::Draw;
 use slowlane::haproxy::{self, Id, Question};
+use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
 use slowlane::request::Request;
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
@@ -22,16 +23,26 @@ const BATCH: usize = 100;
 
 /// All five maps filled, and under each both laws.
 fn policy() -> Policy {
+    policy_of(|_| ["", "law=adaptive"].map(str::to_owned))
+}
+
+/// All five maps filled; of the two SLOs of each type the options are `of`.
+fn policy_of(of: impl Fn(usize) -> [String; 2]) -> Policy {
     let read = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap();
         let lines = |line: fn(usize) -> String| (0..1_000).map(line).collect::<String>();
-        // Of two neighbours one has `pace` (…1) and one `adaptive` (…2).
+        // Of two neighbours one has the first (…1) and one the second (…2).
         let text = match name {
             "slo.map" => {
                 (0..6_000)
                     .step_by(1_000)
                     .map(|kind| {
-                        format!("{} burst=2 rate=1/s\n{} burst=2 rate=1/s law=adaptive\n", kind + 1, kind + 2)
+                        let [one, other] = of(kind / 1_000);
+                        format!(
+                            "{} burst=2 rate=1/s {one}\n{} burst=2 rate=1/s {other}\n",
+                            kind + 1,
+                            kind + 2
+                        )
                     })
                     .collect::<String>()
                     + "0 burst=10000 rate=5000/s\n"
@@ -85,6 +96,10 @@ struct Agent {
 
 impl Agent {
     fn new(sizing: Sizing) -> Agent {
+        Agent::of(policy(), sizing)
+    }
+
+    fn of(policy: Policy, sizing: Sizing) -> Agent {
         let mut hello = Vec::new();
         let offered = HaproxyHello {
             supported_versions: b"2.0",
@@ -95,7 +110,7 @@ impl Agent {
         };
         offered.encode(&mut hello);
         let mut agent = Agent {
-            throttle: Throttle::new(policy(), sizing, 1 << 20),
+            throttle: Throttle::new(policy, sizing, 64 << 20),
             verdicts: Verdicts::default(),
             connection: Connection::new(16_380),
             out: Vec::with_capacity(64 * 1024),
@@ -152,6 +167,50 @@ fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
         assert!(text.contains(&format!("verdict=\"{verdict}\"")), "nothing was {verdict}:\n{text}");
     }
     assert!(agent.throttle.usage().entries > 5_000);
+}
+
+const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
+
+/// Whatever the law, as long as what it remembers is in the row; and whether it stands alone or with another one.
+#[test]
+fn no_law_that_remembers_in_its_row_takes_memory() {
+    for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log"].contains(name)) {
+        // Of the source's SLO and of the owner's the website's is the second, where there is one.
+        let of = |kind: usize| {
+            let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
+            [format!("law={name}{also}"), format!("law={name} dry_run=yes{also}")]
+        };
+        let mut agent = Agent::of(policy_of(of), SIZING);
+        let batches: Vec<_> = (0..21).map(batch).collect();
+        let (first, others) = batches.split_first().unwrap();
+        agent.take(first);
+        assert_none(measured(&mut agent, others));
+        assert_none(measured(&mut agent, others));
+        assert!(agent.throttle.usage().entries > 1_000, "{name}");
+    }
+}
+
+/// A key that is new to them takes what it needs. Known to them it takes no more, but that a log grows and a source is
+/// entered: once warm, nothing.
+#[test]
+fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
+    for name in ["fair", "sliding-log"] {
+        let of = |kind: usize| {
+            let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
+            [format!("law={name}{also}"), format!("law={name}{also}")]
+        };
+        let mut agent = Agent::of(policy_of(of), SIZING);
+        let batches: Vec<_> = (0..10).map(batch).collect();
+        let cold = measured(&mut agent, &batches);
+        assert!(cold.count_total > 0, "{name}");
+        // Until the bursts are over and every source that shares a bucket has been entered.
+        (0..20).for_each(|_| batches.iter().for_each(|batch| agent.take(batch)));
+        assert_none(measured(&mut agent, &batches));
+        assert!(
+            agent.throttle.annex_usage().bytes > 0 && agent.throttle.annex_usage().fallbacks == 0,
+            "{name}"
+        );
+    }
 }
 
 /// The counts as `/metrics` has them.

@@ -64,7 +64,8 @@ fn help_teaches_with_examples_that_can_be_typed() {
     for (args, words) in [
         (
             &["--help"][..],
-            &["run", "check", "Examples:", "127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"][..],
+            &["run", "check", "simulate", "Examples:", "127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"]
+                [..],
         ),
         (
             &["run", "--help"],
@@ -82,6 +83,23 @@ fn help_teaches_with_examples_that_can_be_typed() {
             ],
         ),
         (&["check", "--help"], &["--config <FILE>", "--policy <DIR>", "Exit code 0"]),
+        (
+            &["simulate", "--help"],
+            &[
+                "Examples:",
+                "--clients 5-50-5",
+                "--attack <RATE>",
+                "--greedy <N>",
+                "--option <[LAW:]NAME=VALUE>",
+                "--plot <FILE>",
+                "--seed <N>",
+                "[default: pace]",
+                "[default: 50/s]",
+                "measured s",
+                "settled s",
+                "Jain",
+            ],
+        ),
     ] {
         let (code, out, err) = typed(Path::new(HERE), args);
         assert_eq!((code, err.as_str()), (0, ""), "{args:?}");
@@ -125,6 +143,17 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
+        (
+            &["simulate", "--rate", "5x/s"],
+            "'5x/s' for '--rate <RATE>': expected a number and a period s, m, h or d, like 50/s",
+        ),
+        (&["simulate", "--law", "best"], "[possible values: adaptive, pace, fair,"),
+        (&["simulate", "--clients", "5-"], "expected a number of clients, 0 to 10000, like 50"),
+        (&["simulate", "--think", "1"], "expected a number and a unit us, ms, s, m, h or d, like 5s"),
+        (&["simulate", "--option", "max_delay"], "expected an option, like max_delay=10s"),
+        (&["simulate", "--option", "best:max_delay=1s"], "or of one law, like pace:max_delay=10s"),
+        (&["simulate", "--seconds", "86401"], "86401 is not in 1..=86400"),
+        (&["simulate", "--attack", "1000001/s"], "expected a rate of at most 1000000/s"),
     ] {
         let (code, out, err) = typed(Path::new(HERE), args);
         assert_eq!((code, out.as_str()), (2, ""), "{args:?}");

@@ -15,6 +15,7 @@ mod maps;
 mod nginx;
 mod reload;
 mod shipped;
+mod simulate;
 mod slos;
 mod support;
 mod throttle;

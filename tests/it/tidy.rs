@@ -22,13 +22,14 @@ const IMPORTS: &[(&str, &str)] = &[
     ("haproxy", "spop request ticket verdict"),
     ("nginx", "request ticket verdict"),
     ("throttle", "annexes policy table law request ticket verdict key time draw"),
+    ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config policy server telemetry"),
+    ("cli", "daemon config law policy server simulate telemetry units"),
     ("main", "cli"),
 ];
 
@@ -39,7 +40,7 @@ const OUTSIDE: &[&str] =
 /// The rooms below it.
 const CORE: &[&str] = &[
     "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle",
+    "policy", "haproxy", "throttle", "simulate",
 ];
 
 /// Every source file with the room that it stands in.

@@ -1,0 +1,248 @@
+//! `slowlane simulate`: a law under a load, before anybody is served by it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, ensure};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+
+use crate::law::Law;
+use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
+use crate::units::{self, Rate};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane simulate --law pace --rate 50/s --burst 100 --clients 1,10,50,200 --option max_delay=10s
+      one run for each number of clients
+  slowlane simulate --law all --clients 5-50-5 --plot laws.svg
+      every law but concurrency; 5 clients, then 50, then 5 again; and a picture of it
+  slowlane simulate --law pace,fair --clients 10 --attack 500/s
+      ten clients, and one that sends ten times the objective whatever it is told
+  slowlane simulate --law pace,fair --clients 9 --greedy 45
+      nine clients with a connection each, and one with 45
+  slowlane simulate --law pace,sliding-log --option pace:max_delay=10s --option sliding-log:window=10s
+      options of one law only
+
+Clients wait for each answer, pause for about --think, and ask again. Each is a source of its own; all ask
+for one website, whose SLO has the law. Columns of the table:
+  measured s   the seconds that the others are of: the last three quarters of the run, or of each of its parts
+  who          all; where several ask, also clients, greedy and attacker
+  rate, share  let through per second; and as a part of all that was let through
+  error        how far the rate is off the objective
+  429, left    refused, and gone before their turn (--patience), as parts of all requests
+  p50, p99     of the delays of what was let through
+  settled s    from then on every second counts within 10 % of the rate, or a request of it
+  Jain         fairness over the sources: 1 where all get the same, 1/n where one of n gets all
+The same seed gives the same numbers, and the same picture, to the last digit.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The laws to run, or all but concurrency
+    #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
+          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
+    law: Vec<String>,
+    /// The rate of the SLO
+    #[arg(long, value_name = "RATE", default_value = "50/s")]
+    rate: Rate,
+    /// Its burst
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    burst: u32,
+    /// An option as in slo.map, of every law or of one; may be given more than once
+    #[arg(long, value_name = "[LAW:]NAME=VALUE")]
+    option: Vec<LawOption>,
+    /// How many clients, a run for each number; 5-50-5 changes it in equal parts of one run
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
+    clients: Vec<Phases>,
+    /// Connections of one more client, which share a source
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    greedy: u32,
+    /// What one more source sends, whatever it is told
+    #[arg(long, value_name = "RATE")]
+    attack: Option<Rate>,
+    /// From an answer to the next request, half as long to one and a half times as long
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
+    think: Duration,
+    /// How long a request takes once it is let through [default: 0ms, and 20ms under concurrency]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    service: Option<Duration>,
+    /// Clients leave when they would have to wait longer, and their place in the queue is lost
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    patience: Option<Duration>,
+    /// When clients ask again after a 429
+    #[arg(long, value_name = "WHEN", default_value = "retry-after")]
+    retry: When,
+    /// How long a run is
+    #[arg(long, value_name = "N", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SECONDS_MAX)))]
+    seconds: u32,
+    /// What all chance comes from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write rates and delays over time as a picture (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+const ALL: &str = "all";
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum When {
+    /// After the time that Retry-After says
+    RetryAfter,
+    /// As after any other answer
+    Now,
+}
+
+/// `name=value`, of one law if its name and a colon come first.
+#[derive(Clone, Debug)]
+struct LawOption {
+    law: Option<String>,
+    name: String,
+    value: String,
+}
+
+impl FromStr for LawOption {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<LawOption, &'static str> {
+        const EXPECTED: &str =
+            "expected an option, like max_delay=10s, or of one law, like pace:max_delay=10s";
+        let (name, value) = text.split_once('=').ok_or(EXPECTED)?;
+        let (law, name) = match name.split_once(':') {
+            Some((law, name)) if Law::NAMES.contains(&law) => (Some(law.to_owned()), name),
+            Some(_) => return Err(EXPECTED),
+            None => (None, name),
+        };
+        if name.is_empty() || text.contains(char::is_whitespace) {
+            return Err(EXPECTED);
+        }
+        Ok(LawOption { law, name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
+    let scenarios = scenarios(&typed)?;
+    if let Some(path) = &typed.plot {
+        check_plot(path, scenarios.len())?;
+    }
+    let mut progress = Progress::begin();
+    let run = |scenario: &Scenario| scenario.run(|passed| progress.tell(scenario, passed));
+    let outcomes = scenarios.iter().map(run).collect::<Result<Vec<_>, _>>();
+    progress.end();
+    let outcomes = outcomes?;
+    if let Some(path) = &typed.plot {
+        fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
+    }
+    Ok(io::stdout().write_all(simulate::report(&outcomes).as_bytes())?)
+}
+
+/// One for each law and number of clients, all of them right.
+fn scenarios(typed: &Arguments) -> anyhow::Result<Vec<Scenario>> {
+    let laws: Vec<String> = match typed.law.iter().any(|law| law == ALL) {
+        true => Scenario::laws_of_rates().map(str::to_owned).collect(),
+        false => typed.law.clone(),
+    };
+    if let Some(idle) =
+        typed.option.iter().filter_map(|option| option.law.as_ref()).find(|law| !laws.contains(law))
+    {
+        bail!("--option {idle}: that law is not run: name it with --law");
+    }
+    let mut scenarios = Vec::new();
+    for law in &laws {
+        for clients in &typed.clients {
+            scenarios.push(scenario(typed, law, clients));
+        }
+        let first = &scenarios[scenarios.len() - typed.clients.len()];
+        if let Err(error) = first.check() {
+            let remedy = "\nan option of one law only has its name first, like pace:max_delay=10s";
+            let is_of_all = laws.len() > 1 && typed.option.iter().any(|option| option.law.is_none());
+            bail!("{error}{}", if is_of_all { remedy } else { "" });
+        }
+    }
+    scenarios.iter().try_for_each(Scenario::check)?;
+    Ok(scenarios)
+}
+
+fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
+    let is_for_it = |option: &&LawOption| option.law.as_ref().is_none_or(|of| of == law);
+    let options = typed.option.iter().filter(is_for_it);
+    Scenario {
+        law: law.to_owned(),
+        options: options.map(|option| (option.name.clone(), option.value.clone())).collect(),
+        rate: typed.rate,
+        burst: typed.burst,
+        load: Load {
+            clients: clients.clone(),
+            greedy: typed.greedy,
+            attack: typed.attack,
+            think: typed.think,
+            service: typed.service,
+            patience: typed.patience,
+            retry: match typed.retry {
+                When::RetryAfter => Retry::RetryAfter,
+                When::Now => Retry::Now,
+            },
+        },
+        seconds: typed.seconds,
+        seed: typed.seed,
+    }
+}
+
+/// Before the work, not after it.
+fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
+    ensure!(
+        lines <= LINES_MAX,
+        "--plot: {lines} runs, of which {LINES_MAX} can be told apart: name fewer laws or numbers of clients"
+    );
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.map(drop).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow!(
+        "{}: cannot be written: {error}; make its directory first, or choose another file",
+        path.display()
+    )
+}
+
+/// How far a long run is, for who watches it.
+struct Progress {
+    begun: Instant,
+    told: Option<Instant>,
+    is_watched: bool,
+}
+
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+impl Progress {
+    fn begin() -> Progress {
+        Progress { begun: Instant::now(), told: None, is_watched: io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, scenario: &Scenario, passed: Duration) {
+        let is_due =
+            self.told.map_or(self.begun.elapsed() >= TELL_AFTER, |told| told.elapsed() >= TELL_EVERY);
+        if self.is_watched && is_due {
+            let Scenario { law, load, seconds, .. } = scenario;
+            let (clients, passed_s) = (&load.clients, passed.as_secs());
+            eprint!("\r{law}, {clients} clients: {passed_s} of {seconds} s {ERASE_REST}");
+            self.told = Some(Instant::now());
+            let _ = io::stderr().flush();
+        }
+    }
+
+    fn end(&self) {
+        if self.told.is_some() {
+            eprint!("\r{ERASE_REST}");
+        }
+    }
+}
+
+/// ECMA-48 EL.
+const ERASE_REST: &str = "\x1b[K";

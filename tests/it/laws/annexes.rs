@@ -1,0 +1,189 @@
+//! The annexes: never more bytes than they may have, and what becomes of the laws where there is no room.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use proptest::prelude::*;
+use slowlane::annexes::Annexes;
+use slowlane::draw::Draw;
+use slowlane::key::Key;
+use slowlane::law::Arrival;
+use slowlane::request::{Request, Value};
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+
+use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, schedule};
+use super::several::policy;
+
+const LAWS: [(&str, &str); 2] = [("fair", "pace"), ("sliding-log", "sliding-window")];
+
+fn throttle(slo: &str, annex_bytes_max: usize) -> Throttle {
+    let sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(1) };
+    let slo_map = format!("0 burst=1 rate=1/s\n2001 {slo}\n");
+    let websites: String = (0..200).map(|number| format!("w{number} 2001\n")).collect();
+    Throttle::new(policy(&slo_map, &[("website.map", &websites)]), sizing, annex_bytes_max)
+}
+
+fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::verdict::Decision {
+    let (website, source) = (format!("w{website}"), format!("192.0.2.{}", arrival.sharer));
+    let mut request = Request::new();
+    request.push(b"website", Value::Text(website.as_bytes()));
+    request.push(b"source", Value::address(source.parse().unwrap()));
+    request.push(b"cost", Value::Number(arrival.cost.into()));
+    throttle.decide(&request, arrival.now, arrival.draw)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// With no room at all the law is the simpler one, request by request, and each of them is counted.
+    #[test]
+    fn without_room_the_simpler_law_judges(steps in schedule(100, 4)) {
+        for (law, simpler) in LAWS {
+            let [alone, simple] = [(law, 0), (simpler, 1 << 20)]
+                .map(|(law, bytes)| throttle(&format!("burst=4 rate=9/s law={law}"), bytes));
+            for arrival in arrivals(&steps) {
+                let (ours, theirs) = (ask(&alone, 1, &arrival), ask(&simple, 1, &arrival));
+                prop_assert_eq!((ours.verdict, ours.remaining), (theirs.verdict, theirs.remaining));
+            }
+            prop_assert_eq!(alone.annex_usage().fallbacks, steps.len() as u64);
+            prop_assert_eq!(simple.annex_usage().fallbacks, 0);
+        }
+    }
+
+    /// Keys come and go, and with them the room: never are there more bytes than there may be, and each key keeps
+    /// the bound of the simpler law, however often its own falls back and returns.
+    #[test]
+    fn who_falls_back_and_returns_keeps_the_bound(
+        steps in schedule(400, 3), websites in prop::collection::vec(0..6usize, 400), room in 300..3_000usize,
+    ) {
+        for (law, _) in LAWS {
+            let throttle = throttle(&format!("burst=4 rate=9/s law={law} {}", if law == "fair" { "sources_max=8" } else { "" }), room);
+            let mut admissions = vec![Admissions::default(); 6];
+            for (arrival, &website) in arrivals(&steps).zip(&websites) {
+                let arrival = Arrival { draw: Draw::MIDDLE, ..arrival };
+                let decision = ask(&throttle, website, &arrival);
+                admissions[website].note(arrival, decision.verdict);
+                prop_assert!(throttle.annex_usage().bytes <= room as u64);
+            }
+            for admissions in admissions {
+                match law {
+                    "fair" => {
+                        let slot_ns = Subject::new("burst=4 rate=9/s").slot_ns();
+                        prop_assert_eq!(admissions.past_bucket(4, slot_ns), None);
+                    }
+                    _ => prop_assert!(admissions.most_in(SECOND_NS) <= 17, "{}", admissions.most_in(SECOND_NS)),
+                }
+            }
+        }
+    }
+}
+
+/// What is accounted for is what is really taken up: as the allocator tells, key by key.
+#[test]
+fn the_bytes_that_are_counted_are_those_that_are_held() {
+    for line in [
+        "burst=4 rate=100/s law=fair",
+        "burst=4 rate=100/s law=fair sources_max=1",
+        "burst=4 rate=100/s law=sliding-log",
+    ] {
+        let law = Subject::new(line).law;
+        let annexes = Annexes::new(64 << 20);
+        let taken = measure(|| {
+            for request in 0..20_000u64 {
+                let arrival = Arrival { sharer: request % 40, ..Arrival::at(at_ms(request / 400)) };
+                let mut entry = slowlane::table::Entry::default();
+                let key = Key::from_bits((request % 500).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                annexes.with(key, &law, 1, arrival.now, |annex| law.judge(&mut entry, annex, &arrival));
+            }
+        });
+        let (held, counted) = (taken.bytes_current as f64, annexes.usage().bytes as f64);
+        assert!(counted > 50_000.0, "{line}: {counted}");
+        // Of a table that has just grown some is empty; of one that is full nothing.
+        assert!((0.8..1.1).contains(&(held / counted)), "{line}: {held} are held, {counted} are counted");
+    }
+}
+
+#[test]
+fn what_expires_makes_room_for_others() {
+    for (law, _) in LAWS {
+        let throttle = throttle(&format!("burst=4 rate=10/s law={law}"), 16 << 10);
+        let second = |second: u64| Arrival::at(at_ms(1_000 * second));
+        let mut fallbacks = [0; 3];
+        // A full house; a minute later all of it has expired.
+        for (round, after_s) in [(0, 0), (1, 1), (2, 60)] {
+            let before = throttle.annex_usage().fallbacks;
+            let websites = if round == 1 { 100..200 } else { 0..200 };
+            for website in websites.step_by(if round == 2 { 40 } else { 1 }) {
+                ask(&throttle, website, &second(after_s));
+                ask(&throttle, website, &second(after_s));
+            }
+            fallbacks[round] = throttle.annex_usage().fallbacks - before;
+            assert!(throttle.annex_usage().bytes <= 16 << 10);
+        }
+        assert!(fallbacks[0] > 0 && fallbacks[1] > 0, "{law}: {fallbacks:?}");
+        assert_eq!(fallbacks[2], 0, "{law}: {fallbacks:?}");
+    }
+}
+
+#[test]
+fn a_log_that_is_full_needs_no_more_room() {
+    // 16 admissions fill what a log takes up for 16; the 17th is denied, and takes nothing.
+    let slo = "burst=0 rate=16/s law=sliding-log";
+    let exact = throttle(slo, 1 << 20);
+    (0..16).for_each(|_| assert!(ask(&exact, 1, &Arrival::at(at_ms(0))).is_let_through()));
+    let bytes = exact.annex_usage().bytes as usize;
+    let throttle = throttle(slo, bytes);
+    let names: Vec<_> = (0..20).map(|_| ask(&throttle, 1, &Arrival::at(at_ms(0))).verdict.name()).collect();
+    assert_eq!(names.iter().filter(|name| **name == "pass").count(), 16);
+    assert_eq!(throttle.annex_usage().fallbacks, 0);
+}
+
+/// A flood of keys from several threads, and one that looks on.
+#[test]
+fn a_flood_of_keys_never_takes_more_than_it_may() {
+    const ROOM: usize = 64 << 10;
+    for line in ["burst=4 rate=50/s law=fair sources_max=16", "burst=4 rate=50/s law=sliding-log"] {
+        let law = Subject::new(line).law;
+        let annexes = Annexes::new(ROOM);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let flood = |thread: u64| {
+                for request in 0..20_000u64 {
+                    let arrival = Arrival {
+                        sharer: request,
+                        cost: 1 + request as u32 % 5,
+                        ..Arrival::at(now(request))
+                    };
+                    let key =
+                        Key::from_bits((thread + 4 * (request % 1_000)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+                    let mut entry = slowlane::table::Entry::default();
+                    annexes.with(key, &law, arrival.cost, arrival.now, |annex| {
+                        law.judge(&mut entry, annex, &arrival);
+                    });
+                    assert!(annexes.usage().bytes <= ROOM as u64);
+                }
+            };
+            let floods: Vec<_> = (0..3).map(|thread| scope.spawn(move || flood(thread))).collect();
+            let looker = scope.spawn(|| {
+                let mut most = 0;
+                while !is_over.load(Relaxed) {
+                    most = most.max(annexes.usage().bytes);
+                }
+                most
+            });
+            floods.into_iter().for_each(|flood| flood.join().unwrap());
+            is_over.store(true, Relaxed);
+            let most = looker.join().unwrap();
+            assert!(most <= ROOM as u64, "{line}: {most}");
+        });
+        assert!(annexes.usage().bytes > ROOM as u64 / 2, "{line}: it was full");
+    }
+}
+
+fn now(request: u64) -> Timestamp {
+    at_ms(request / 10)
+}

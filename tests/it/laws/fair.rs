@@ -1,0 +1,208 @@
+//! `fair`: the same total as `pace`, dealt out evenly.
+
+use proptest::prelude::*;
+use slowlane::law::Arrival;
+use slowlane::verdict::Verdict;
+
+use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule};
+
+/// Closed-loop sources, each with so many requests waiting for their answers at any time. Gives how many of each
+/// left from `from_s` to `until_s`.
+fn closed_loop(
+    subject: &mut Subject,
+    waiting: &[usize],
+    from_s: u64,
+    until_s: u64,
+) -> (Vec<u64>, Admissions) {
+    let mut next: Vec<(u64, usize)> = Vec::new();
+    for (source, &waiting) in waiting.iter().enumerate() {
+        next.extend((0..waiting).map(|number| (number as u64 * 10_007 + source as u64 * 1_009, source)));
+    }
+    let (mut counts, mut admissions) = (vec![0; waiting.len()], Admissions::default());
+    loop {
+        let (place, &(now_ns, source)) = next.iter().enumerate().min_by_key(|(_, next)| next.0).unwrap();
+        if now_ns >= until_s * SECOND_NS {
+            return (counts, admissions);
+        }
+        let arrival = Arrival { sharer: source as u64, ..Arrival::at(at_ns(now_ns)) };
+        let verdict = subject.judge(arrival).verdict;
+        admissions.note(arrival, verdict);
+        let left_ns = now_ns + verdict.wait().as_nanos() as u64;
+        if verdict.is_let_through() && (from_s * SECOND_NS..until_s * SECOND_NS).contains(&left_ns) {
+            counts[source] += 1;
+        }
+        next[place].0 = match verdict {
+            Verdict::Deny { retry_after_s } => now_ns + u64::from(retry_after_s) * SECOND_NS,
+            // An answer takes a tenth of a millisecond.
+            _ => left_ns + 100_000,
+        };
+    }
+}
+
+/// Jain's fairness index: 1 if all have the same, 1 / n if one has all.
+fn jain(counts: &[u64]) -> f64 {
+    let sum: f64 = counts.iter().map(|&count| count as f64).sum();
+    let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();
+    sum * sum / (counts.len() as f64 * squares)
+}
+
+#[test]
+fn one_greedy_source_and_nine_light_ones_get_the_same() {
+    for (greedy, burst, rate) in [(10, 10u32, 50), (100, 100, 50), (200, 10, 50), (50, 2, 20), (20, 1, 100)] {
+        let mut waiting = vec![1; 10];
+        waiting[3] = greedy;
+        let mut subject = Subject::new(&format!("burst={burst} rate={rate}/s law=fair"));
+        let (counts, admissions) = closed_loop(&mut subject, &waiting, 20, 80);
+        assert!(jain(&counts) >= 0.99, "{greedy} at {rate}/s: {counts:?} is {}", jain(&counts));
+        let total: u64 = counts.iter().sum();
+        assert!(total as f64 >= 0.99 * 60.0 * f64::from(rate), "{greedy} at {rate}/s: {total} in all");
+        assert_eq!(admissions.past_bucket(u64::from(burst), subject.slot_ns()), None);
+
+        // Under `pace` the greedy one has nearly all of it.
+        let mut subject = Subject::new(&format!("burst={burst} rate={rate}/s law=pace"));
+        let (counts, _) = closed_loop(&mut subject, &waiting, 20, 80);
+        assert!(jain(&counts) < 0.7, "{greedy} under pace: {counts:?}");
+    }
+}
+
+/// Work-conserving: while somebody waits at every moment, all of the rate is used, whoever that is.
+#[test]
+fn no_slot_is_lost_while_somebody_waits() {
+    for waiting in [vec![1], vec![50], vec![200], vec![1, 1], vec![40, 1], vec![30, 30], vec![100, 5, 1]] {
+        let mut subject = Subject::new("burst=10 rate=50/s law=fair");
+        let (counts, _) = closed_loop(&mut subject, &waiting, 10, 70);
+        let total: u64 = counts.iter().sum();
+        // An answer takes a tenth of a millisecond of 20: the bucket makes up for it.
+        assert!((2_999..=3_001).contains(&total), "{waiting:?}: {counts:?}");
+    }
+}
+
+proptest! {
+    /// Of a source alone every fourth slot and some tokens are kept, for others that may come: it waits a third longer
+    /// than under `pace` at most, and for as many slots as there are such tokens.
+    #[test]
+    fn a_source_alone_waits_little_longer_than_under_pace(
+        burst in 1..20u32, rate in 1..300u32, steps in schedule(150, 1),
+    ) {
+        let line = format!("burst={burst} rate={rate}/s");
+        let mut fair = Subject::new(&format!("{line} law=fair max_delay=200s"));
+        let mut pace = Subject::new(&format!("{line} law=pace max_delay=100s"));
+        for arrival in arrivals(&steps) {
+            let arrival = Arrival { sharer: 7, ..arrival };
+            let (fair, of_pace) = (fair.judge(arrival).verdict, pace.judge(arrival).verdict);
+            let slots = |verdict: Verdict| verdict.wait().as_secs_f64() * f64::from(rate);
+            prop_assert!(slots(fair) <= (slots(of_pace) + 8.0) * 4.0 / 3.0 + 2.0, "{:?}, {:?}", fair, of_pace);
+        }
+    }
+
+    /// A source that comes anew gets the first slot that is free: nobody would get an earlier one, and it waits at
+    /// most for those that wait already, one slot for each. What is left to others is never left at its cost.
+    #[test]
+    fn who_comes_anew_gets_the_first_free_slot(burst in 1..6u32, steps in schedule(150, 1)) {
+        let mut subject = Subject::new(&format!("burst={burst} rate=20/s law=fair"));
+        let mut waiting: Vec<u64> = Vec::new();
+        for arrival in arrivals(&steps) {
+            let now_ns = arrival.now.as_nanos();
+            waiting.retain(|&due_ns| due_ns > now_ns);
+            let new = subject.would(Arrival { sharer: 99, ..arrival }).verdict;
+            if new.is_let_through() {
+                let wait_ns = new.wait().as_nanos() as u64;
+                prop_assert!(wait_ns <= (waiting.len() as u64 + 1) * subject.slot_ns());
+                for sharer in 0..4 {
+                    let known = subject.would(Arrival { sharer, ..arrival }).verdict;
+                    prop_assert!(!known.is_let_through() || known.wait() >= new.wait());
+                }
+            }
+            let verdict = subject.judge(arrival).verdict;
+            if verdict.is_let_through() {
+                waiting.push((arrival.now + verdict.wait()).as_nanos());
+            }
+        }
+    }
+
+    /// Requests that are taken back before their turn free their slots, and no two leave in one.
+    #[test]
+    fn a_slot_that_is_taken_back_is_dealt_out_again(
+        burst in 1..6u32, steps in schedule(150, 1), dice in prop::collection::vec(0..4u8, 150),
+    ) {
+        let mut subject = Subject::new(&format!("burst={burst} rate=10/s law=fair"));
+        let mut admissions = Admissions::default();
+        for (arrival, dice) in arrivals(&steps).zip(dice) {
+            let before = subject.clone();
+            let verdict = subject.judge(arrival).verdict;
+            match verdict {
+                Verdict::Delay(wait) if dice == 0 => {
+                    subject.take_back(1, arrival.now, arrival.now + wait);
+                    // Somebody who has nothing waiting gets what he would have got.
+                    let other = Arrival { sharer: 99, ..arrival };
+                    prop_assert_eq!(subject.would(other).verdict, before.would(other).verdict);
+                }
+                verdict => drop(admissions.note(arrival, verdict)),
+            }
+        }
+        let past = admissions.past_bucket(u64::from(burst), subject.slot_ns());
+        prop_assert!(past.is_none(), "{:?}", past);
+    }
+
+    /// What is foreseen is what is judged, and leaves the calendar as it was.
+    #[test]
+    fn what_is_foreseen_is_not_booked(
+        law in prop::sample::select(vec!["fair sources_max=3", "sliding-log"]), steps in schedule(150, 4),
+    ) {
+        let mut subject = Subject::new(&format!("burst=4 rate=10/s law={law}"));
+        let mut other = subject.clone();
+        for arrival in arrivals(&steps) {
+            for cost in [1, 3] {
+                let arrival = Arrival { cost, sharer: 2, ..arrival };
+                let mut copy = other.entry;
+                let foreseen = other.law.foresee(&mut copy, other.annex.as_mut(), &arrival);
+                prop_assert_eq!(foreseen, other.would(arrival));
+            }
+            prop_assert_eq!(other.judge(arrival), subject.judge(arrival));
+        }
+    }
+}
+
+/// With a token that counts for nothing past its burst, a request of more than that is told when it will get through.
+#[test]
+fn a_request_that_wants_more_tokens_than_are_kept_is_not_told_to_wait_for_them() {
+    let mut subject = Subject::new("burst=1 rate=335/m law=fair max_delay=1s");
+    subject.ask_of(0, at_ms(0));
+    subject.judge(Arrival { cost: 2, sharer: 3, ..Arrival::at(at_ms(21)) });
+    subject.ask_of(0, at_ms(74));
+    subject.ask_of(3, at_ms(74));
+    subject.ask_of(3, at_ms(74));
+    let arrival = Arrival { cost: 6, ..Arrival::at(at_ms(74)) };
+    let later = std::time::Duration::from_secs(retry_after_s(subject.judge(arrival).verdict).into());
+    assert!(subject.judge(Arrival { now: arrival.now + later, ..arrival }).verdict.is_let_through());
+}
+
+#[test]
+fn a_source_too_many_is_judged_without_a_place_of_its_own_and_counted() {
+    let mut subject = Subject::new("burst=1 rate=1/s law=fair sources_max=2");
+    let ask = |sharer| subject.judge(Arrival { sharer, ..Arrival::at(at_ms(0)) });
+    // The first takes the token and needs no place.
+    let judged = [1, 1, 2, 3].map(ask);
+    assert_eq!(judged.map(|one| one.fell_back), [false, false, false, true]);
+    // Like one that has requests waiting: the third slot is kept for those who have none.
+    assert_eq!(judged[3].verdict.delay_ms(), 4_000);
+}
+
+#[test]
+fn too_many_slots_within_the_longest_delay_are_refused() {
+    assert!(Subject::parse("burst=1 rate=13107/s law=fair").is_ok());
+    assert_eq!(
+        Subject::parse("burst=1 rate=20000/s law=fair").unwrap_err(),
+        "100000 slots within max_delay: fair keeps 65536 at most: make max_delay shorter"
+    );
+}
+
+#[test]
+fn a_request_that_was_judged_without_a_calendar_is_taken_back_from_one_that_has_not_begun() {
+    let mut subject = Subject::new("burst=1 rate=1/s law=fair");
+    let empty = subject.annex.take();
+    assert_eq!([subject.ask(at_ms(0)).delay_ms(), subject.ask(at_ms(0)).delay_ms()], [0, 1_000]);
+    subject.annex = empty;
+    subject.take_back(1, at_ms(0), at_ms(1_000));
+    assert_eq!(subject.ask(at_ms(0)).delay_ms(), 1_000);
+}

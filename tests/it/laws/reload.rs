@@ -1,0 +1,66 @@
+//! What a law remembers across an edit of the policy: everything if the law stays, nothing harmful if it does not.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use slowlane::draw::Draw;
+use slowlane::law::Law;
+use slowlane::request::Request;
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+
+use super::oracle::{arrivals, schedule};
+use super::several::{policy, throttle_of};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_reload_of_the_same_policy_changes_no_verdict(
+        law in prop::sample::select(Law::NAMES), steps in schedule(60, 1),
+    ) {
+        let line = format!("0 burst=5 rate=10/s law={law}");
+        let throttles = [throttle_of(&line, &[]), throttle_of(&line, &[])];
+        for arrival in arrivals(&steps) {
+            throttles[1].replace(policy(&line, &[]));
+            let [left_alone, reloaded] =
+                throttles.each_ref().map(|one| one.decide(&Request::new(), arrival.now, arrival.draw));
+            prop_assert_eq!(left_alone, reloaded, "{}", law);
+        }
+    }
+
+    /// Any law after any other: nobody panics, and as soon as the new one may have forgotten, it judges as new.
+    #[test]
+    fn another_law_for_the_same_key_is_soon_as_good_as_new(
+        laws in prop::collection::vec(prop::sample::select(Law::NAMES), 2..6), steps in schedule(120, 1),
+    ) {
+        let line = |law: &str| format!("0 burst=5 rate=10/s law={law}");
+        let throttle = throttle_of(&line(laws[0]), &[]);
+        let mut now = None;
+        for (number, arrival) in arrivals(&steps).enumerate() {
+            if number % 7 == 6 {
+                throttle.replace(policy(&line(laws[number / 7 % laws.len()]), &[]));
+            }
+            let decision = throttle.decide(&Request::new(), arrival.now, arrival.draw);
+            if number % 3 == 0 {
+                throttle.take_back(&decision, arrival.now);
+            }
+            if let Some(ticket) = decision.ticket().filter(|_| number % 5 == 0) {
+                throttle.end(&ticket, arrival.now);
+            }
+            now = Some(arrival.now);
+        }
+        let Some(now) = now else { return Ok(()) };
+        for law in Law::NAMES.iter().filter(|law| **law != "adaptive") {
+            let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(1) };
+            throttle.replace(policy(&line(law), &[]));
+            let fresh = Throttle::new(policy(&line(law), &[]), sizing, 1 << 20);
+            throttle.decide(&Request::new(), now, Draw::MIDDLE);
+            // The longest of all is a lease of a minute.
+            let later = now + Duration::from_secs(61);
+            let decide = |throttle: &Throttle| throttle.decide(&Request::new(), later, Draw::MIDDLE);
+            let (known, new) = (decide(&throttle), decide(&fresh));
+            prop_assert_eq!((known.verdict, known.remaining), (new.verdict, new.remaining), "{} after {:?}", law, laws);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The simulator: what each law makes of a load, and that it says the same each time.
+
+use std::fs;
+use std::path::Path;
+
+use slowlane::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
+use slowlane::units::Rate;
+
+use crate::cli::{Ran, ran, ran_in};
+use crate::support::project;
+
+const SLO: &str = "50/s";
+
+fn slo() -> Rate {
+    SLO.parse().unwrap()
+}
+
+fn clients(counts: &str) -> Load {
+    Load { clients: counts.parse().unwrap(), ..Load::default() }
+}
+
+/// `law`, and options after it, at 50/s with a burst of 100.
+fn scenario(law: &str, load: Load) -> Scenario {
+    let (law, options) = law.split_once(' ').unwrap_or((law, ""));
+    let option = |option: &str| option.split_once('=').map(|(name, value)| (name.into(), value.into()));
+    Scenario {
+        law: law.to_owned(),
+        options: options.split_whitespace().filter_map(option).collect(),
+        rate: slo(),
+        burst: 100,
+        load,
+        seconds: 60,
+        seed: 1,
+    }
+}
+
+fn outcome(law: &str, load: Load) -> Outcome {
+    scenario(law, load).run(|_| ()).unwrap()
+}
+
+fn phase(law: &str, load: Load) -> Phase {
+    outcome(law, load).phases.remove(0)
+}
+
+fn error(figures: &Figures) -> f64 {
+    figures.error(slo()).unwrap()
+}
+
+fn group(phase: &Phase, who: Who) -> Figures {
+    *phase.group(who).unwrap()
+}
+
+#[test]
+fn pace_is_exact_from_one_client_to_two_hundred_and_refuses_nobody() {
+    for law in ["pace max_delay=10s", "fair max_delay=10s"] {
+        for (count, p50_ms) in [("1", 19), ("10", 199), ("50", 999), ("200", 3_999)] {
+            let phase = phase(law, clients(count));
+            assert!(error(&phase.all).abs() <= 0.000_5, "{law}, {count} clients: {phase:?}");
+            assert_eq!((phase.all.denied, phase.all.p50_ms), (0, Some(p50_ms)), "{law}, {count} clients");
+            assert!(phase.all.p99_ms.unwrap() <= p50_ms + 1, "{law}, {count} clients: {phase:?}");
+            assert!(phase.settled_s.unwrap() <= 1.0, "{law}, {count} clients: {phase:?}");
+            assert!(phase.jain.is_none_or(|jain| jain >= 0.99), "{law}, {count} clients: {phase:?}");
+        }
+    }
+}
+
+#[test]
+fn a_step_in_the_number_of_clients_is_settled_within_a_second() {
+    for law in ["pace", "fair"] {
+        let outcome = outcome(law, clients("5-50-5"));
+        assert_eq!(outcome.phases.len(), 3);
+        for phase in &outcome.phases {
+            assert!(phase.settled_s.unwrap() <= 1.0, "{law}: {phase:?}");
+            assert!(error(&phase.all).abs() <= 0.005 && phase.all.denied == 0, "{law}: {phase:?}");
+        }
+    }
+}
+
+/// Every question of a crowd raises its estimate, of those that it refuses too; it comes down by one client a request
+/// at most, and the more these wait the fewer there are.
+#[test]
+fn adaptive_takes_a_minute_where_pace_takes_none() {
+    let ten = phase("adaptive", clients("10"));
+    assert!((0.0..0.04).contains(&error(&ten.all)), "{ten:?}");
+    let fifty = phase("adaptive", clients("50"));
+    assert!(fifty.settled_s.is_none_or(|settled_s| settled_s > 10.0), "{fifty:?}");
+    let two_hundred = phase("adaptive", clients("200"));
+    assert!(error(&two_hundred.all) < -0.5 && two_hundred.settled_s.is_none(), "{two_hundred:?}");
+}
+
+#[test]
+fn an_attacker_takes_the_clients_share_under_pace_and_not_under_fair() {
+    let attacked = || Load { attack: Some("500/s".parse().unwrap()), ..clients("10") };
+    for (law, keeps) in [("fair", true), ("pace", false), ("token-bucket", false)] {
+        let alone = phase(law, clients("10")).all.rate_per_s;
+        let phase = phase(law, attacked());
+        let kept = group(&phase, Who::Client).rate_per_s / alone;
+        assert!(if keeps { kept >= 0.9 } else { kept < 0.1 }, "{law}: the clients keep {kept}");
+        assert!(error(&phase.all).abs() <= 0.01, "{law}: {phase:?}");
+    }
+}
+
+#[test]
+fn a_greedy_source_gets_one_share_under_fair_and_five_sixths_under_pace() {
+    let mixed = || Load { greedy: 45, ..clients("9") };
+    let alone = phase("fair", clients("9")).all.rate_per_s;
+    for max_delay in ["max_delay=5s", "max_delay=2s"] {
+        let phase = phase(&format!("fair {max_delay}"), mixed());
+        let light = group(&phase, Who::Client);
+        assert!(light.rate_per_s >= 0.9 * alone && light.denied == 0, "{phase:?}");
+        assert!(phase.jain.unwrap() >= 0.99 && error(&phase.all).abs() <= 0.01, "{phase:?}");
+    }
+    let pace = phase("pace", mixed());
+    let greedy = group(&pace, Who::Greedy).rate_per_s / pace.all.rate_per_s;
+    assert!((greedy - 45.0 / 54.0).abs() < 0.001 && pace.jain.unwrap() < 0.2, "{pace:?}");
+}
+
+#[test]
+fn clients_that_have_left_spend_the_slots_of_those_who_stay() {
+    // Of fifty each would have to wait for a second.
+    let patience = |ms| Load { patience: Some(std::time::Duration::from_millis(ms)), ..clients("50") };
+    let impatient = phase("pace", patience(500));
+    assert_eq!((impatient.all.let_through, impatient.all.left > 0), (0, true));
+    // A shorter queue is one that they wait in.
+    let shorter = phase("pace max_delay=500ms", patience(500));
+    assert!(error(&shorter.all).abs() <= 0.005 && shorter.all.left == 0, "{shorter:?}");
+}
+
+#[test]
+fn concurrency_is_told_of_every_end() {
+    let load = Load { service: Some(std::time::Duration::from_millis(100)), ..clients("20") };
+    let phase = phase("concurrency max=10", load);
+    // Ten at a time, a tenth of a second each: 100/s, less the millisecond before the next one asks.
+    assert!((90.0..=100.0).contains(&phase.all.rate_per_s), "{phase:?}");
+    assert!(phase.all.denied > 0);
+}
+
+#[test]
+fn a_seed_gives_the_same_numbers_to_the_last_digit() {
+    let run = |law, seed| {
+        let outcomes = [Scenario { seed, ..scenario(law, clients("10")) }.run(|_| ()).unwrap()];
+        (report(&outcomes), plot(&outcomes))
+    };
+    for law in ["adaptive", "fair", "sliding-window"] {
+        assert_eq!(run(law, 7), run(law, 7));
+    }
+    assert_ne!(run("adaptive", 7), run("adaptive", 8));
+}
+
+/// The command of the section, what it prints, and the picture.
+struct Shown {
+    command: String,
+    printed: String,
+}
+
+fn shown_in_readme() -> Vec<Shown> {
+    let readme = fs::read_to_string(project("README.md")).unwrap();
+    let mut found = Vec::new();
+    let mut blocks = readme.split("```");
+    while let (Some(_), Some(block)) = (blocks.next(), blocks.next()) {
+        if let Some((command, printed)) =
+            block.strip_prefix("sh\n$ slowlane simulate").and_then(|rest| rest.split_once('\n'))
+        {
+            found.push(Shown { command: format!("simulate{command}"), printed: printed.to_owned() });
+        }
+    }
+    found
+}
+
+#[test]
+fn the_tables_and_pictures_of_the_readme_are_what_its_commands_make() {
+    let shown = shown_in_readme();
+    assert_eq!(shown.len(), 3);
+    let readme = fs::read_to_string(project("README.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("doc")).unwrap();
+    for Shown { command, printed } in shown {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let Ran { code, out, problems } = ran_in(folder.path(), &args);
+        assert_eq!((code, problems), (0, vec![]), "{command}");
+        assert_eq!(out, printed, "{command}");
+        let picture = args[args.iter().position(|&arg| arg == "--plot").unwrap() + 1];
+        assert!(readme.contains(&format!("]({picture})")), "{picture} is not shown");
+        let read = |root: &Path| fs::read_to_string(root.join(picture)).unwrap();
+        assert!(
+            read(folder.path()) == read(&project("")),
+            "{picture} is not what `slowlane {command}` draws"
+        );
+    }
+}
+
+#[test]
+fn a_picture_is_small_and_stands_alone() {
+    let outcomes: Vec<Outcome> = Scenario::laws_of_rates()
+        .map(|law| Scenario { seconds: 1_000, ..scenario(law, clients("10-20")) }.run(|_| ()).unwrap())
+        .collect();
+    let svg = plot(&outcomes);
+    assert!(svg.len() < 60_000, "{} bytes", svg.len());
+    assert!(svg.contains("prefers-color-scheme:dark"));
+    assert_eq!(svg.matches("http").count(), 1, "only the name of the format");
+    for law in Scenario::laws_of_rates() {
+        assert!(svg.contains(&format!(">{law}</text>")), "{law}");
+    }
+}
+
+#[test]
+fn what_cannot_be_simulated_is_told_with_a_remedy() {
+    for (args, problem) in [
+        (&["--clients", "0"][..], "nobody asks: expected clients, greedy connections or an attacker"),
+        (
+            &["--clients", "6000", "--greedy", "6000"],
+            "12000 clients and greedy connections: expected 10000 at most",
+        ),
+        (
+            &["--think", "1us"],
+            "a pause of 1µs: expected at least 100µs, or a refused client would ask for ever",
+        ),
+        (
+            &["--rate", "1/d", "--burst", "3661"],
+            "pace: burst 3661 at 1/d takes longer than 10 years to come back: expected less",
+        ),
+        (&["--option", "window=1s"], "pace: \"window\" is no option of this law: it takes max_delay"),
+        (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
+        (
+            &["--law", "all", "--clients", "1,2", "--plot", "laws.svg"],
+            "--plot: 20 runs, of which 12 can be told apart: name fewer laws or numbers of clients",
+        ),
+        (
+            &["--plot", "nowhere/laws.svg"],
+            "nowhere/laws.svg: cannot be written: No such file or directory (os error 2); make its directory first, \
+             or choose another file",
+        ),
+    ] {
+        let Ran { code, out, problems } = ran(&[&["simulate"], args].concat());
+        assert_eq!((code, out.as_str(), &problems[..]), (1, "", &[problem.to_owned()][..]), "{args:?}");
+    }
+    let of_several = ran(&["simulate", "--law", "pace,token-bucket", "--option", "max_delay=1s"]);
+    assert_eq!(
+        of_several.problems,
+        [
+            "token-bucket: \"max_delay\" is no option of this law, which takes none",
+            "an option of one law only has its name first, like pace:max_delay=10s",
+        ]
+    );
+}
