@@ -1,13 +1,16 @@
 //! The decision: what a proxy is told about one request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use arrayvec::ArrayVec;
 
 use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
+use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
+pub use crate::policy::Cases;
 use crate::policy::{Case, Policy};
 use crate::request::Request;
 use crate::table::{Entry, Sizing, Table, Usage};
@@ -47,13 +50,21 @@ impl Throttle {
         let cases = policy.cases(request);
         let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
         match cases.list.as_slice() {
-            [case] => {
-                let judge = |entry: &mut Entry| self.judge(case, entry, arrival, Law::judge);
-                let judgement = self.table.with(case.key, now, case.slo.law.memory(), judge);
-                Decision::of_one(self.judged(case, judgement), arrival.cost, now)
-            }
+            [case] => self
+                .table
+                .with(case.key, now, case.slo.law.memory(), |entry| self.decide_one(case, entry, arrival)),
             several => self.decide_all(several, arrival),
         }
+    }
+
+    fn decide_one(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Decision {
+        let judgement = self.judge(case, entry, arrival, Law::judge);
+        Decision::of_one(self.judged(case, judgement), arrival.cost, arrival.now)
+    }
+
+    /// Opens a sitting: the policy as it is now decides about several requests.
+    pub fn sit(&self) -> Sitting<'_> {
+        Sitting { throttle: self, policy: self.policy.load() }
     }
 
     /// The strictest verdict of several SLOs, as one step. What one of them denies is counted by none: asked
@@ -151,5 +162,66 @@ impl Throttle {
 
     pub fn annex_usage(&self) -> AnnexUsage {
         self.annexes.usage()
+    }
+}
+
+/// The most requests that are decided together.
+pub const SITTING_MAX: usize = 32;
+
+/// Requests that came together are decided together: their entries are looked up side by side.
+///
+/// ```
+/// # use slowlane::{draw::Draw, policy::Policy, request::Request, table::Sizing, throttle::Throttle, time::Timestamp};
+/// # use std::time::Duration;
+/// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+/// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+/// let sitting = throttle.sit();
+/// let cases = [sitting.cases(&Request::new()), sitting.cases(&Request::new())];
+/// let mut remaining = [0; 2];
+/// sitting.decide(&cases, Timestamp::from_millis(1), || Draw::MIDDLE, |place, decision| {
+///     remaining[place] = decision.remaining;
+/// });
+/// assert_eq!(remaining, [9_999, 9_998]);
+/// ```
+#[derive(Debug)]
+pub struct Sitting<'t> {
+    throttle: &'t Throttle,
+    policy: Guard<Arc<Policy>>,
+}
+
+impl Sitting<'_> {
+    /// The SLOs that a request falls under.
+    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
+        self.policy.cases(request)
+    }
+
+    /// Decides up to [`SITTING_MAX`] requests, and counts them. Each decision comes with its request's place in the list;
+    /// those of one key in the order of the list.
+    pub fn decide(
+        &self,
+        requests: &[Cases<'_>],
+        now: Timestamp,
+        mut draw: impl FnMut() -> Draw,
+        mut tell: impl FnMut(usize, Decision),
+    ) {
+        let mut places: ArrayVec<usize, SITTING_MAX> = ArrayVec::new();
+        let mut keys: ArrayVec<(Key, Duration), SITTING_MAX> = ArrayVec::new();
+        for (place, cases) in requests.iter().enumerate() {
+            match cases.list.as_slice() {
+                [case] => {
+                    places.push(place);
+                    keys.push((case.key, case.slo.law.memory()));
+                }
+                several => {
+                    let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+                    tell(place, self.throttle.decide_all(several, arrival));
+                }
+            }
+        }
+        self.throttle.table.with_batch(&keys, now, |number, entry| {
+            let cases = &requests[places[number]];
+            let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+            tell(places[number], self.throttle.decide_one(&cases.list[0], entry, arrival));
+        });
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -19,6 +20,7 @@ use crate::server::socket::Stream;
 use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
+use crate::throttle::{Cases, SITTING_MAX, Sitting};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
@@ -74,6 +76,13 @@ impl Spoe {
 /// Answers that wait for their time, by that time; a number keeps those of the same time apart.
 type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 
+/// Requests that came together, and wait to be decided together.
+#[derive(Default)]
+struct Asked<'s> {
+    ids: ArrayVec<haproxy::Id, SITTING_MAX>,
+    cases: ArrayVec<Cases<'s>, SITTING_MAX>,
+}
+
 /// Why a wait is over.
 enum Wake {
     Bytes,
@@ -123,31 +132,41 @@ impl Link {
     /// Answers every frame that is there. Some: the connection is to be closed.
     fn answer_frames(&mut self) -> Option<Close> {
         let now = self.agent.clock.now();
-        let mut inbox = std::mem::take(&mut self.inbox);
+        let (agent, mut inbox) = (self.agent.clone(), std::mem::take(&mut self.inbox));
+        let sitting = agent.throttle.sit();
+        let mut asked = Asked::default();
         let (mut finished, holds) = (0, self.holds);
         let close = loop {
             let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break None,
-                Err(error) => break Some(self.refuse(error)),
+                Err(error) => {
+                    self.decide(&sitting, &mut asked, now);
+                    break Some(self.refuse(error));
+                }
             };
             let (kind, answered) = (frame.head.kind, self.out.len());
             match self.protocol.receive(frame, &mut self.out) {
                 Step::Continue => self.count(kind),
                 Step::Notify(notify) => {
-                    if let Err(error) = self.answer(&notify, now) {
+                    if let Err(error) = self.answer(&notify, &sitting, &mut asked, now) {
+                        self.decide(&sitting, &mut asked, now);
                         break Some(self.refuse(error));
                     }
                     finished += 1;
                 }
                 Step::Close(close) => {
                     self.count(kind);
-                    self.answer_held_before(answered);
+                    let goodbye = self.out.split_off(answered);
+                    self.decide(&sitting, &mut asked, now);
+                    self.answer_all_held();
+                    self.out.extend(goodbye);
                     break Some(close);
                 }
             }
             inbox.consume(bytes);
         };
+        self.decide(&sitting, &mut asked, now);
         self.agent.metrics.frames.notify.inc_by(finished);
         self.agent.metrics.frames.ack.inc_by(finished - (self.holds - holds));
         self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
@@ -168,24 +187,43 @@ impl Link {
         };
     }
 
-    /// Answers one NOTIFY, now or when its hold is over.
-    fn answer(&mut self, notify: &Notify<'_>, now: Timestamp) -> Result<(), Error> {
-        let mut request = Request::new();
+    /// Answers one NOTIFY: now, with the others that have come with it, or when its hold is over.
+    fn answer<'s>(
+        &mut self,
+        notify: &Notify<'_>,
+        sitting: &'s Sitting<'_>,
+        asked: &mut Asked<'s>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let (id, mut request) = (haproxy::Id::of(notify), Request::new());
         match haproxy::question(notify, &mut request)? {
             Question::Verdict => {
-                let draw = Draw::from_bits(self.dice.u64(..));
-                let decision = self.agent.throttle.decide(&request, now, draw);
-                self.agent.metrics.verdicts.count(&decision);
-                haproxy::answer_verdict(haproxy::Id::of(notify), &decision, &mut self.out);
+                asked.ids.push(id);
+                asked.cases.push(sitting.cases(&request));
+                if asked.ids.is_full() {
+                    self.decide(sitting, asked, now);
+                }
             }
-            Question::Hold(delay) => self.hold(haproxy::Id::of(notify), delay, now),
+            Question::Hold(delay) => self.hold(id, delay, now),
             Question::End(ticket) => {
                 self.agent.throttle.end(&ticket, now);
-                haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out);
+                haproxy::answer_nothing(id, &mut self.out);
             }
-            Question::Nothing => haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out),
+            Question::Nothing => haproxy::answer_nothing(id, &mut self.out),
         }
         Ok(())
+    }
+
+    /// Decides what has been asked so far.
+    fn decide<'s>(&mut self, sitting: &'s Sitting<'_>, asked: &mut Asked<'s>, now: Timestamp) {
+        let Link { dice, out, agent, .. } = self;
+        let draw = || Draw::from_bits(dice.u64(..));
+        sitting.decide(&asked.cases, now, draw, |place, decision| {
+            agent.metrics.verdicts.count(&decision);
+            haproxy::answer_verdict(asked.ids[place], &decision, out);
+        });
+        asked.ids.clear();
+        asked.cases.clear();
     }
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {
@@ -218,11 +256,15 @@ impl Link {
     /// after a goodbye.
     fn answer_held_before(&mut self, at: usize) {
         let goodbye = self.out.split_off(at);
+        self.answer_all_held();
+        self.out.extend(goodbye);
+    }
+
+    fn answer_all_held(&mut self) {
         for (id, _) in std::mem::take(&mut self.held).into_values() {
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
-        self.out.extend(goodbye);
     }
 
     fn refuse(&mut self, error: Error) -> Close {

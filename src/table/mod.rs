@@ -6,6 +6,7 @@ mod index;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
+use std::hint::black_box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use shard::Shard;
 use crate::key::Key;
 use crate::time::Timestamp;
 
-/// Locks are so short that this many keep a few threads apart; more would only split the bound finer.
-const SHARDS_MAX: usize = 64;
+/// Locks are so short that this many keep a few threads apart. Of requests that come together those of one shard are
+/// looked up side by side, so there should not be many more.
+const SHARDS_MAX: usize = 8;
 
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
@@ -88,6 +90,31 @@ impl Table {
         write: impl FnOnce(&mut Entry) -> R,
     ) -> R {
         write(self.shard(key).entry(key, now, keep))
+    }
+
+    /// Gives `write` the entry of each key in turn, with the key's place in the list; in the order of the shards. A key may
+    /// come more than once.
+    ///
+    /// All rows of a shard are looked at before the first is written: so the memory brings them at the
+    /// same time, and not one after the other.
+    pub fn with_batch(
+        &self,
+        keys: &[(Key, Duration)],
+        now: Timestamp,
+        mut write: impl FnMut(usize, &mut Entry),
+    ) {
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut ours =
+                keys.iter().enumerate().filter(|(_, (key, _))| self.number(*key) == number).peekable();
+            if ours.peek().is_none() {
+                continue;
+            }
+            let mut shard = lock(shard);
+            black_box(ours.clone().map(|(_, &(key, _))| shard.look(key)).fold(0, u32::wrapping_add));
+            for (place, &(key, keep)) in ours {
+                write(place, shard.entry(key, now, keep));
+            }
+        }
     }
 
     /// Gives `write` the entries of up to [`EACH_MAX`] keys, none of them twice, as one step: nobody else sees them in

@@ -114,6 +114,13 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
+    /// Reads what [`entry`](Shard::entry) is going to write: the row, and its neighbours in the order of expiry.
+    pub(super) fn look(&self, key: Key) -> u32 {
+        let Some(number) = self.find(key) else { return 0 };
+        let Row { older, newer, .. } = self.rows[number as usize];
+        self.rows[older as usize].newer ^ self.rows[newer as usize].older
+    }
+
     fn find(&self, key: Key) -> Option<u32> {
         self.index.find(key, |number| self.rows[number as usize].key == key.bits())
     }

@@ -17,7 +17,7 @@ use slowlane::policy::{Layout, Policy};
 use slowlane::request::{Request, Value};
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
 use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane::throttle::{SITTING_MAX, Throttle};
 use slowlane::time::Timestamp;
 
 const BATCH: usize = 64;
@@ -121,14 +121,28 @@ impl Agent {
 
     fn answer(&mut self, mut bytes: &[u8]) {
         self.out.clear();
+        let sitting = self.throttle.sit();
+        let (mut ids, mut asked) = (Vec::with_capacity(SITTING_MAX), Vec::with_capacity(SITTING_MAX));
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut request = Request::new();
                 assert_eq!(haproxy::question(&notify, &mut request), Ok(Question::Verdict));
-                let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
-                haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
+                ids.push(Id::of(&notify));
+                asked.push(sitting.cases(&request));
             }
             bytes = &bytes[length..];
+            if asked.len() == SITTING_MAX || bytes.is_empty() {
+                sitting.decide(
+                    &asked,
+                    self.now,
+                    || Draw::MIDDLE,
+                    |place, decision| {
+                        haproxy::answer_verdict(ids[place], &decision, &mut self.out);
+                    },
+                );
+                ids.clear();
+                asked.clear();
+            }
         }
     }
 }
