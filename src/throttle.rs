@@ -10,8 +10,8 @@ use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
 use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
-pub use crate::policy::Cases;
 use crate::policy::{Case, Policy};
+pub use crate::policy::{DOCKET_MAX, Docket};
 use crate::request::Request;
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::ticket::Ticket;
@@ -165,21 +165,21 @@ impl Throttle {
     }
 }
 
-/// The most requests that are decided together.
-pub const SITTING_MAX: usize = 32;
-
-/// Requests that came together are decided together: their entries are looked up side by side.
+/// Requests that came together are decided together: their SLOs and their entries are looked up side by side.
 ///
 /// ```
 /// # use slowlane::{draw::Draw, policy::Policy, request::Request, table::Sizing, throttle::Throttle, time::Timestamp};
 /// # use std::time::Duration;
+/// use slowlane::policy::Docket;
 /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
 /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
 /// let sitting = throttle.sit();
-/// let cases = [sitting.cases(&Request::new()), sitting.cases(&Request::new())];
+/// let mut docket = Docket::default();
+/// sitting.enter(&Request::new(), &mut docket);
+/// sitting.enter(&Request::new(), &mut docket);
 /// let mut remaining = [0; 2];
-/// sitting.decide(&cases, Timestamp::from_millis(1), || Draw::MIDDLE, |place, decision| {
-///     remaining[place] = decision.remaining;
+/// sitting.decide(&docket, Timestamp::from_millis(60_000), || Draw::MIDDLE, |number, decision| {
+///     remaining[number] = decision.remaining;
 /// });
 /// assert_eq!(remaining, [9_999, 9_998]);
 /// ```
@@ -190,38 +190,40 @@ pub struct Sitting<'t> {
 }
 
 impl Sitting<'_> {
-    /// The SLOs that a request falls under.
-    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
-        self.policy.cases(request)
+    /// Enters a request into a docket that has room for it. False: there is no room for another.
+    pub fn enter<'a>(&self, request: &Request<'a>, docket: &mut Docket<'a>) -> bool {
+        self.policy.enter(request, docket);
+        self.policy.has_room(docket)
     }
 
-    /// Decides up to [`SITTING_MAX`] requests, and counts them. Each decision comes with its request's place in the list;
-    /// those of one key in the order of the list.
+    /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;
+    /// those of one key in its order.
     pub fn decide(
         &self,
-        requests: &[Cases<'_>],
+        docket: &Docket<'_>,
         now: Timestamp,
         mut draw: impl FnMut() -> Draw,
         mut tell: impl FnMut(usize, Decision),
     ) {
-        let mut places: ArrayVec<usize, SITTING_MAX> = ArrayVec::new();
-        let mut keys: ArrayVec<(Key, Duration), SITTING_MAX> = ArrayVec::new();
-        for (place, cases) in requests.iter().enumerate() {
+        let heard = self.policy.hear(docket);
+        let mut numbers: ArrayVec<usize, DOCKET_MAX> = ArrayVec::new();
+        let mut keys: ArrayVec<(Key, Duration), DOCKET_MAX> = ArrayVec::new();
+        for (number, cases) in heard.iter().enumerate() {
             match cases.list.as_slice() {
                 [case] => {
-                    places.push(place);
+                    numbers.push(number);
                     keys.push((case.key, case.slo.law.memory()));
                 }
                 several => {
                     let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
-                    tell(place, self.throttle.decide_all(several, arrival));
+                    tell(number, self.throttle.decide_all(several, arrival));
                 }
             }
         }
-        self.throttle.table.with_batch(&keys, now, |number, entry| {
-            let cases = &requests[places[number]];
+        self.throttle.table.with_batch(&keys, now, |place, entry| {
+            let cases = &heard[numbers[place]];
             let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
-            tell(places[number], self.throttle.decide_one(&cases.list[0], entry, arrival));
+            tell(numbers[place], self.throttle.decide_one(&cases.list[0], entry, arrival));
         });
     }
 }

@@ -60,20 +60,21 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    pub(super) fn values<'a>(&self, request: &Request<'a>) -> Values<'a> {
-        let mut values = Values(ArrayVec::new());
-        for field in &self.fields {
-            values.0.push(match request.get(field.name.as_bytes()) {
-                Some(Value::Text(text)) => Some(field.value(text)),
-                other => other,
-            });
-        }
-        values
+    pub(super) fn count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// What a request has for each of them.
+    pub(super) fn values<'a>(&self, request: &Request<'a>) -> impl Iterator<Item = Option<Value<'a>>> {
+        self.fields.iter().map(|field| match request.get(field.name.as_bytes()) {
+            Some(Value::Text(text)) => Some(field.value(text)),
+            other => other,
+        })
     }
 
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
-    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: &Values<'_>) {
+    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
         match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address => {
                 hasher.address(self.customer(*address))
@@ -92,10 +93,11 @@ impl Fields {
 }
 
 /// What a request has for each of the [`Fields`].
-pub(super) struct Values<'a>(ArrayVec<Option<Value<'a>>, FIELDS_MAX>);
+#[derive(Clone, Copy)]
+pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 
-impl<'a> Values<'a> {
-    pub(super) fn address(&self, place: Place) -> Option<IpAddr> {
+impl<'v, 'a> Values<'v, 'a> {
+    pub(super) fn address(self, place: Place) -> Option<IpAddr> {
         match self.0[place] {
             Some(Value::Address(address)) => Some(address),
             _ => None,
@@ -103,7 +105,10 @@ impl<'a> Values<'a> {
     }
 
     /// The values joined by `+`, or nothing where one is missing. Most often this is one text, as it came.
-    pub(super) fn joined<'t>(&'t self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]> {
+    pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
+    where
+        'v: 't,
+    {
         match *places {
             [] => Some(b""),
             [place] => Some(text.of(self.0[place].as_ref()?)),

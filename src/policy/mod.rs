@@ -46,7 +46,7 @@ pub use slo::Slo;
 use slo::Slos;
 
 use crate::key::{Key, KeyHasher};
-use crate::request::{Request, Value};
+use crate::request::{FIELDS_MAX, Request, Value};
 use crate::slo_id::SloId;
 use crate::verdict::JUDGED_MAX;
 
@@ -108,6 +108,34 @@ pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
     /// How many requests it counts for.
     pub cost: u32,
+}
+
+/// The most requests of a docket.
+pub const DOCKET_MAX: usize = 32;
+
+/// The most values of a docket: of eight requests at least, for a policy has [`FIELDS_MAX`] fields at most.
+const VALUES_MAX: usize = 8 * FIELDS_MAX;
+
+/// Requests that are to be heard together: what each has for the fields of one policy.
+#[derive(Clone, Debug, Default)]
+pub struct Docket<'a> {
+    values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
+    costs: ArrayVec<u32, DOCKET_MAX>,
+}
+
+impl Docket<'_> {
+    pub fn len(&self) -> usize {
+        self.costs.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.costs.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.costs.clear();
+    }
 }
 
 /// The field that says how many requests a request counts for.
@@ -187,9 +215,10 @@ impl Policy {
 
     /// The SLO of a request, and the key that it is counted by.
     pub fn classify(&self, request: &Request<'_>) -> (&Slo, Key) {
-        let values = self.fields.values(request);
-        let slo = &self.slos[self.answer(&values).map_or(0, |answer| answer.slo)];
-        (slo, self.key(slo, &values))
+        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = Values(&values);
+        let slo = &self.slos[self.answer(values).map_or(0, |answer| answer.slo)];
+        (slo, self.key(slo, values))
     }
 
     /// Every SLO of a request: its own, the one that this names with `also`, and so on, as long as none of a type
@@ -212,23 +241,56 @@ impl Policy {
     /// assert_eq!((cases.list[0].slo.id.number(), cases.cost), (1001, 5));
     /// ```
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
-        let values = self.fields.values(request);
-        let mut place = self.answer(&values).map_or(0, |answer| answer.slo);
+        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = Values(&values);
+        self.cases_of(self.answer(values).map(|answer| answer.slo), values, cost(request))
+    }
+
+    /// Enters a request into a docket of this policy, which must have room for it.
+    pub fn enter<'a>(&self, request: &Request<'a>, docket: &mut Docket<'a>) {
+        docket.values.extend(self.fields.values(request));
+        docket.costs.push(cost(request));
+    }
+
+    /// Whether a docket can take one request more.
+    pub fn has_room(&self, docket: &Docket<'_>) -> bool {
+        !docket.costs.is_full() && docket.values.remaining_capacity() >= self.fields.count()
+    }
+
+    /// The [`cases`](Policy::cases) of each request of a docket. Each lookup is asked for all of them in turn, so that the
+    /// memory brings their patterns at the same time.
+    pub fn hear(&self, docket: &Docket<'_>) -> ArrayVec<Cases<'_>, DOCKET_MAX> {
+        let values =
+            |number: usize| Values(&docket.values[number * self.fields.count()..][..self.fields.count()]);
+        let mut answers = [None; DOCKET_MAX];
+        for map in &self.lookups {
+            for (number, answer) in answers[..docket.len()].iter_mut().enumerate() {
+                if answer.is_none() {
+                    *answer = map.find(values(number)).and_then(|pattern| pattern.answer.place());
+                }
+            }
+        }
+        let answers = answers.into_iter().enumerate().zip(&docket.costs);
+        answers.map(|((number, answer), &cost)| self.cases_of(answer, values(number), cost)).collect()
+    }
+
+    fn cases_of(&self, answer: Option<usize>, values: Values<'_, '_>, cost: u32) -> Cases<'_> {
+        let mut place = answer.unwrap_or(0);
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
-        list.push(self.case(place, &values));
+        list.push(self.case(place, values));
         while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
-            let answer = self.lookups[also].find(&values).and_then(|pattern| pattern.answer.place());
+            let answer = self.lookups[also].find(values).and_then(|pattern| pattern.answer.place());
             let kind = |place: usize| self.slos[place].id.kind();
             match answer {
                 Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
                 _ => break,
             }
-            list.push(self.case(place, &values));
+            list.push(self.case(place, values));
         }
-        Cases { list, cost: cost(request) }
+        Cases { list, cost }
     }
 
-    fn case(&self, place: usize, values: &Values<'_>) -> Case<'_> {
+    fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(0);
@@ -241,10 +303,11 @@ impl Policy {
     /// What [`classify`](Policy::classify) says, and why. The lines of a map are counted for it: not for
     /// every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
-        let values = self.fields.values(request);
-        let answer = self.answer(&values);
+        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = Values(&values);
+        let answer = self.answer(values);
         let slo = &self.slos[answer.as_ref().map_or(0, |answer| answer.slo)];
-        Explanation { slo, key: self.key(slo, &values), origin: answer.map(Answered::origin) }
+        Explanation { slo, key: self.key(slo, values), origin: answer.map(Answered::origin) }
     }
 
     /// In a few words, for a log: `12 SLOs, 2 maps`.
@@ -263,14 +326,14 @@ impl Policy {
         self.slos.iter()
     }
 
-    fn answer(&self, values: &Values<'_>) -> Option<Answered<'_>> {
+    fn answer(&self, values: Values<'_, '_>) -> Option<Answered<'_>> {
         self.lookups.iter().find_map(|map| {
             let pattern = map.find(values)?;
             Some(Answered { slo: pattern.answer.place()?, map, pattern })
         })
     }
 
-    fn key(&self, slo: &Slo, values: &Values<'_>) -> Key {
+    fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
         let kind = slo.id.kind();
         let mut hasher = KeyHasher::new(kind);
         for &place in &self.types[usize::from(kind)] {

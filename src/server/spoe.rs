@@ -20,7 +20,7 @@ use crate::server::socket::Stream;
 use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
-use crate::throttle::{Cases, SITTING_MAX, Sitting};
+use crate::throttle::{DOCKET_MAX, Docket, Sitting};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
@@ -78,9 +78,9 @@ type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 
 /// Requests that came together, and wait to be decided together.
 #[derive(Default)]
-struct Asked<'s> {
-    ids: ArrayVec<haproxy::Id, SITTING_MAX>,
-    cases: ArrayVec<Cases<'s>, SITTING_MAX>,
+struct Asked<'a> {
+    ids: ArrayVec<haproxy::Id, DOCKET_MAX>,
+    docket: Docket<'a>,
 }
 
 /// Why a wait is over.
@@ -134,10 +134,10 @@ impl Link {
         let now = self.agent.clock.now();
         let (agent, mut inbox) = (self.agent.clone(), std::mem::take(&mut self.inbox));
         let sitting = agent.throttle.sit();
-        let mut asked = Asked::default();
+        let (mut asked, mut used) = (Asked::default(), 0);
         let (mut finished, holds) = (0, self.holds);
         let close = loop {
-            let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
+            let (frame, bytes) = match Frame::cut(&inbox.bytes()[used..], self.protocol.frame_bytes_max()) {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break None,
                 Err(error) => {
@@ -164,9 +164,11 @@ impl Link {
                     break Some(close);
                 }
             }
-            inbox.consume(bytes);
+            used += bytes;
         };
         self.decide(&sitting, &mut asked, now);
+        drop(asked);
+        inbox.consume(used);
         self.agent.metrics.frames.notify.inc_by(finished);
         self.agent.metrics.frames.ack.inc_by(finished - (self.holds - holds));
         self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
@@ -188,19 +190,19 @@ impl Link {
     }
 
     /// Answers one NOTIFY: now, with the others that have come with it, or when its hold is over.
-    fn answer<'s>(
+    fn answer<'a>(
         &mut self,
-        notify: &Notify<'_>,
-        sitting: &'s Sitting<'_>,
-        asked: &mut Asked<'s>,
+        notify: &Notify<'a>,
+        sitting: &Sitting<'_>,
+        asked: &mut Asked<'a>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let (id, mut request) = (haproxy::Id::of(notify), Request::new());
         match haproxy::question(notify, &mut request)? {
             Question::Verdict => {
                 asked.ids.push(id);
-                asked.cases.push(sitting.cases(&request));
-                if asked.ids.is_full() {
+                let has_room = sitting.enter(&request, &mut asked.docket);
+                if !has_room {
                     self.decide(sitting, asked, now);
                 }
             }
@@ -215,15 +217,15 @@ impl Link {
     }
 
     /// Decides what has been asked so far.
-    fn decide<'s>(&mut self, sitting: &'s Sitting<'_>, asked: &mut Asked<'s>, now: Timestamp) {
+    fn decide(&mut self, sitting: &Sitting<'_>, asked: &mut Asked<'_>, now: Timestamp) {
         let Link { dice, out, agent, .. } = self;
         let draw = || Draw::from_bits(dice.u64(..));
-        sitting.decide(&asked.cases, now, draw, |place, decision| {
+        sitting.decide(&asked.docket, now, draw, |number, decision| {
             agent.metrics.verdicts.count(&decision);
-            haproxy::answer_verdict(asked.ids[place], &decision, out);
+            haproxy::answer_verdict(asked.ids[number], &decision, out);
         });
         asked.ids.clear();
-        asked.cases.clear();
+        asked.docket.clear();
     }
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {

@@ -17,7 +17,7 @@ use slowlane::policy::{Layout, Policy};
 use slowlane::request::{Request, Value};
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
 use slowlane::table::Sizing;
-use slowlane::throttle::{SITTING_MAX, Throttle};
+use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
 use slowlane::time::Timestamp;
 
 const BATCH: usize = 64;
@@ -122,26 +122,23 @@ impl Agent {
     fn answer(&mut self, mut bytes: &[u8]) {
         self.out.clear();
         let sitting = self.throttle.sit();
-        let (mut ids, mut asked) = (Vec::with_capacity(SITTING_MAX), Vec::with_capacity(SITTING_MAX));
+        let (mut ids, mut docket) = (Vec::with_capacity(DOCKET_MAX), Docket::default());
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
+            let mut has_room = true;
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut request = Request::new();
                 assert_eq!(haproxy::question(&notify, &mut request), Ok(Question::Verdict));
                 ids.push(Id::of(&notify));
-                asked.push(sitting.cases(&request));
+                has_room = sitting.enter(&request, &mut docket);
             }
             bytes = &bytes[length..];
-            if asked.len() == SITTING_MAX || bytes.is_empty() {
-                sitting.decide(
-                    &asked,
-                    self.now,
-                    || Draw::MIDDLE,
-                    |place, decision| {
-                        haproxy::answer_verdict(ids[place], &decision, &mut self.out);
-                    },
-                );
+            if !has_room || bytes.is_empty() {
+                let tell = |number: usize, decision| {
+                    haproxy::answer_verdict(ids[number], &decision, &mut self.out);
+                };
+                sitting.decide(&docket, self.now, || Draw::MIDDLE, tell);
                 ids.clear();
-                asked.clear();
+                docket.clear();
             }
         }
     }
