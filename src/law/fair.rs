@@ -62,7 +62,12 @@ impl Fair {
             slots_max @ ..=SLOTS_MAX => {
                 Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
             }
-            slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
+            slots => Err(OptionError::Slots {
+                max_delay: Duration::from_nanos(pace.max_delay_ns),
+                rate: objective.rate,
+                slots,
+                slots_max: SLOTS_MAX,
+            }),
         }
     }
 
