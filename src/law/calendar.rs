@@ -10,9 +10,10 @@
 //! sharer's `eligible` on, which then moves on by as many slots as there are sharers pending. So a greedy sharer
 //! leaves the slots in between to the others, and what nobody takes becomes a token for whoever comes.
 //!
-//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all there
-//! is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
-//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost.
+//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all
+//! there is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
+//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost, but
+//! where fewer than three tokens can be held.
 
 /// The slots of one bucket; times are nanoseconds, slots are numbered from when the calendar began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
