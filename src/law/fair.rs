@@ -14,9 +14,9 @@
 //! them; where several such wait, their slots lie between each other's, and they leave soon after one another.
 //!
 //! A request is told its slot as it comes, so a slot that is left to others and that none of them takes is used later,
-//! from the burst. A burst of 0 counts as 1; with less than some 10, part of the rate is lost while sources that
-//! pause stand beside one that does not. A burst below 3 has no room for such slots: a source that
-//! always waits gets three quarters of the rate, even alone.
+//! from the burst. What the burst has no room for is lost: a quarter of the rate at most, where a source comes in bursts
+//! of more than four times it. A burst of 0 counts as 1. One below 4 is too little: up to two fifths of the rate are
+//! lost while several sources wait.
 //!
 //! It is fair among the sources that have room to wait. Where more than some `rate * max_delay` of them ask again and
 //! again, or more than `sources_max`, all slots are taken by whoever comes first, as under `pace`.
