@@ -137,8 +137,7 @@ impl Fair {
         };
         if is_kept {
             calendar.take_up(&offer);
-            #[cfg(debug_assertions)]
-            calendar.check();
+            debug_assert!(calendar.is_sound());
         }
         entry.gpt0 = bucket.milli_clients(delay_ns);
         entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
