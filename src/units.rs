@@ -25,6 +25,16 @@ pub const RATE_MAX_PER_S: u64 = 1_000_000;
 /// The longest duration: no operator means more than a year.
 pub const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
 
+/// The units of a duration, in microseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("us", 1),
+    ("ms", 1_000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
 /// The period that a rate counts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
@@ -75,6 +85,9 @@ impl Rate {
         }
         Ok(Rate { count, period })
     }
+
+    /// None at all.
+    pub const ZERO: Rate = Rate { count: 0, period: Period::Second };
 
     pub const fn is_zero(self) -> bool {
         self.count == 0
@@ -146,18 +159,26 @@ impl fmt::Display for Rate {
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(UnitError::Duration)?;
     let (count, unit) = text.split_at(unit_at);
-    let unit_us: u64 = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        _ => return Err(UnitError::Duration),
-    };
-    let us = digits(count).ok_or(UnitError::Duration)?.saturating_mul(unit_us);
+    let (_, unit_us) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(UnitError::Duration)?;
+    let us = digits(count).ok_or(UnitError::Duration)?.saturating_mul(*unit_us);
     let duration = Duration::from_micros(us);
     if duration > DURATION_MAX { Err(UnitError::DurationRange) } else { Ok(duration) }
+}
+
+/// A duration as it would be written, in the largest unit that leaves it whole.
+///
+/// ```
+/// use slowlane::units::{duration, written};
+/// assert_eq!(written(duration("90s").unwrap()), "90s");
+/// assert_eq!(written(duration("1440m").unwrap()), "1d");
+/// assert_eq!(written(duration("0s").unwrap()), "0s");
+/// ```
+pub fn written(duration: Duration) -> String {
+    let us = duration.as_micros();
+    match UNITS.iter().rev().find(|&&(_, unit_us)| us > 0 && us.is_multiple_of(unit_us.into())) {
+        Some((unit, unit_us)) => format!("{}{unit}", us / u128::from(*unit_us)),
+        None => "0s".into(),
+    }
 }
 
 /// Reads decimal digits and nothing else: no sign, no space; too many saturate.

@@ -10,9 +10,10 @@
 //! sharer's `eligible` on, which then moves on by as many slots as there are sharers pending. So a greedy sharer
 //! leaves the slots in between to the others, and what nobody takes becomes a token for whoever comes.
 //!
-//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all there
-//! is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
-//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost.
+//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all
+//! there is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
+//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost
+//! that the bucket has room for. Where it holds but one token, which belongs to the slot under way, nothing is kept.
 
 /// The slots of one bucket; times are nanoseconds, slots are numbered from when the calendar began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub(super) struct Offer {
     pub(super) place: Option<Place>,
     tokens: u32,
     wanted: u32,
+    /// Tokens and slots are kept for sharers like this.
+    is_kept_for: bool,
     from: u64,
     /// The slots that it may have, as bits of a word.
     free: u64,
@@ -210,7 +213,7 @@ impl Calendar {
 
         let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(tide.origin_ns);
         let end = (latest_ns / self.slot_ns).min(tide.begun + self.slots()) + 1;
-        let free = if is_pending { OPEN } else { ALL };
+        let free = if is_pending { self.open() } else { ALL };
         let last = self.nth_free(tide, from, end, wanted, free);
         let booking = match last {
             None => Booking::TooLate,
@@ -224,7 +227,8 @@ impl Calendar {
         let charged = wanted + if is_kept_for { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
-        Offer { booking, place, tokens, wanted, from, free, sharer: Sharer { id: own.id, eligible, last } }
+        let sharer = Sharer { id: own.id, eligible, last };
+        Offer { booking, place, tokens, wanted, is_kept_for, from, free, sharer }
     }
 
     /// Takes what was offered, if it was not too late.
@@ -251,8 +255,11 @@ impl Calendar {
             Booking::TooLate => (0, 0),
             Booking::Now | Booking::At(_) => (offer.tokens, offer.wanted),
         };
+        let tokens = self.tide.tokens - tokens;
         let kept = if self.tide.taken + wanted == 0 { 0 } else { self.kept_tokens() };
-        (self.tide.tokens - tokens).saturating_sub(kept)
+        // Of the kept ones, one that got nothing may still have the first.
+        let first = offer.booking == Booking::TooLate && offer.is_kept_for;
+        tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
     /// Frees the last slots of a request that was to leave at `due_ns`, as far as they lie ahead.
@@ -357,9 +364,14 @@ impl Calendar {
         self.tide.taken += 1;
     }
 
-    /// As many of the tokens are for those who have nothing waiting.
+    /// As many of the tokens are for those who have nothing waiting. One more can always be held.
     fn kept_tokens(&self) -> u32 {
-        (self.tokens_max / 2).min(KEPT_TOKENS_MAX)
+        (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
+    }
+
+    /// The slots that one with slots ahead may take. What it leaves alone must find room among the tokens.
+    fn open(&self) -> u64 {
+        if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
 
     fn next_taken(&self, tide: &Tide, from: u64, end: u64) -> Option<u64> {
@@ -401,13 +413,12 @@ fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
 
-#[cfg(debug_assertions)]
 impl Calendar {
-    /// What is always true of it.
-    pub(super) fn check(&self) {
+    /// What is always true of it: every taken slot lies ahead and is counted, and there are no more tokens than there
+    /// may be.
+    pub(super) fn is_sound(&self) -> bool {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
-        assert_eq!(set, self.tide.taken, "every taken slot lies ahead, and is counted");
-        assert!(self.tide.tokens <= held_max(self.tokens_max, self.tide.taken));
+        set == self.tide.taken && self.tide.tokens <= held_max(self.tokens_max, self.tide.taken)
     }
 }
 
@@ -425,7 +436,7 @@ mod tests {
         calendar.advance(&PLAN, wish.now_ns, 0);
         let offer = calendar.offer(&wish, PLAN.sharers_max);
         calendar.take_up(&offer);
-        calendar.check();
+        assert!(calendar.is_sound());
         assert!(offer.place.is_some());
         offer.booking
     }

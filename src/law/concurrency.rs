@@ -49,7 +49,7 @@ impl Concurrency {
         let max = options.count("max", 1, MAX_MAX)?.unwrap_or(objective.burst.clamp(1, MAX_MAX));
         let lease = options.duration("lease")?.unwrap_or(LEASE_DEFAULT);
         if lease < LEASE_MIN {
-            return Err(OptionError::Lease { lease, lease_min: LEASE_MIN });
+            return Err(OptionError::TooShort { name: "lease", given: lease, min: LEASE_MIN });
         }
         // Whole milliseconds, as a ticket has them: or an end would be counted against the quarter before.
         let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));

@@ -10,11 +10,16 @@
 //! So one greedy source leaves the others their share, and takes all when it is alone; and who comes late, or now and
 //! then, finds a slot at once, however long the greedy one's queue is. In any time T it lets through at most
 //! `burst + rate * T` requests, as `pace` does: it only deals them out in another order. The field that says whose a
-//! request is, is the option `share`. A request that costs more takes that many slots, the last of which is its own.
+//! request is, is the option `share`. A request that costs more takes that many slots and leaves at the last of
+//! them; where several such wait, their slots lie between each other's, and they leave soon after one another.
 //!
 //! A request is told its slot as it comes, so a slot that is left to others and that none of them takes is used later,
-//! from the burst. A burst of 0 counts as 1; with less than some 10, part of the rate is lost while sources that
-//! pause stand beside one that does not.
+//! from the burst. What the burst has no room for is lost: a quarter of the rate at most, where a source comes in bursts
+//! of more than four times it. A burst of 0 counts as 1. One below 4 is too little: up to two fifths of the rate are
+//! lost while several sources wait.
+//!
+//! It is fair among the sources that have room to wait. Where more than some `rate * max_delay` of them ask again and
+//! again, or more than `sources_max`, all slots are taken by whoever comes first, as under `pace`.
 //!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each of `sources_max`
 //! sources at most. Where there is no room for them it judges as `pace` does, whose state it keeps in the entry; one
@@ -62,7 +67,12 @@ impl Fair {
             slots_max @ ..=SLOTS_MAX => {
                 Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
             }
-            slots => Err(OptionError::Slots { slots, slots_max: SLOTS_MAX }),
+            slots => Err(OptionError::Slots {
+                max_delay: Duration::from_nanos(pace.max_delay_ns),
+                rate: objective.rate,
+                slots,
+                slots_max: SLOTS_MAX,
+            }),
         }
     }
 
@@ -127,8 +137,7 @@ impl Fair {
         };
         if is_kept {
             calendar.take_up(&offer);
-            #[cfg(debug_assertions)]
-            calendar.check();
+            debug_assert!(calendar.is_sound());
         }
         entry.gpt0 = bucket.milli_clients(delay_ns);
         entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));

@@ -99,8 +99,18 @@ impl Law {
     /// assert_eq!(law.name(), "pace");
     /// assert!(Law::new("pace", objective, Options::new([("jitter", "0.1")])).is_err());
     /// ```
-    pub fn new(name: &str, objective: Objective, mut options: Options) -> Result<Law, OptionError> {
+    pub fn new(name: &str, objective: Objective, options: Options) -> Result<Law, OptionError> {
+        let name = Law::NAMES.iter().find(|known| **known == name).ok_or_else(|| OptionError::law(name))?;
         let (is_closed, objective) = Closed::or_open(objective);
+        match Law::open(name, objective, options) {
+            Ok(_) if is_closed => Ok(Law::Closed(Closed::instead_of(name))),
+            Err(error) if is_closed && error.is_of_rate() => Ok(Law::Closed(Closed::instead_of(name))),
+            law => law,
+        }
+    }
+
+    /// The law of a rate that is not 0.
+    fn open(name: &'static str, objective: Objective, mut options: Options) -> Result<Law, OptionError> {
         let options_of = &mut options;
         let law = match name {
             "adaptive" => Law::Adaptive(Adaptive::from_options(objective, options_of)?),
@@ -116,8 +126,8 @@ impl Law {
             "warm-up" => Law::WarmUp(WarmUp::from_options(objective, options_of)?),
             _ => return Err(OptionError::law(name)),
         };
-        options.finish()?;
-        Ok(if is_closed { Law::Closed(Closed::instead_of(law.name())) } else { law })
+        options.finish(name)?;
+        Ok(law)
     }
 
     pub const fn name(&self) -> &'static str {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::law::Law;
-use crate::units::{self, Rate, UnitError};
+use crate::units::{self, Rate, UnitError, written};
 
 /// An option that cannot be taken, and what may stand there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -14,35 +14,42 @@ pub enum OptionError {
     Unit { name: String, value: String, reason: UnitError },
     #[error("{name} {value:?}: expected a number from {min} to {max}")]
     Number { name: String, value: String, min: String, max: String },
+    #[error("{name} {}: expected at least {}", written(*.given), written(*.min))]
+    TooShort { name: &'static str, given: Duration, min: Duration },
+    #[error("window {}: at {rate} it holds less than one request: make it longer", written(*.window))]
+    WindowEmpty { window: Duration, rate: Rate },
     #[error(
-        "window {window:?}: at {rate} it holds less than one request, or more than {limit_max}, or is below 10ms"
+        "window {}: at {rate} it holds more than {limit_max} requests: make it shorter{or}",
+        written(*.window)
     )]
-    Window { window: Duration, rate: Rate, limit_max: u32 },
+    Window { window: Duration, rate: Rate, limit_max: u32, or: &'static str },
     #[error(
-        "{limit} requests in a window: sliding-log remembers each, {limit_max} at most: make the window shorter, \
-         or use sliding-window"
+        "max_delay {}: at {rate} it holds {slots} slots, of which fair keeps {slots_max} at most: make it shorter",
+        written(*.max_delay)
     )]
-    Log { limit: u32, limit_max: u32 },
-    #[error("{slots} slots within max_delay: fair keeps {slots_max} at most: make max_delay shorter")]
-    Slots { slots: u32, slots_max: u32 },
-    #[error("warmup {warmup:?} at {rate} stores more than 16 million permits: make it shorter")]
+    Slots { max_delay: Duration, rate: Rate, slots: u32, slots_max: u32 },
+    #[error("warmup {}: at {rate} it stores more than 16 million permits: make it shorter", written(*.warmup))]
     WarmUp { warmup: Duration, rate: Rate },
-    #[error("lease {lease:?}: expected at least {lease_min:?}")]
-    Lease { lease: Duration, lease_min: Duration },
     #[error("law {name:?}: expected one of {}", Law::NAMES.join(", "))]
     Law { name: String },
-    #[error("{name:?} is no option of this law{}", takes(.known))]
-    Unknown { name: String, known: Vec<&'static str> },
+    #[error("{name:?} is no option of {law}, which takes {}", listed(.known))]
+    Unknown { name: String, law: &'static str, known: Vec<&'static str> },
 }
 
 impl OptionError {
     pub(super) fn law(name: &str) -> OptionError {
         OptionError::Law { name: quoted(name) }
     }
+
+    /// Whether it may be an error at one rate, and none at another.
+    pub(super) fn is_of_rate(&self) -> bool {
+        use OptionError::{Slots, WarmUp, Window, WindowEmpty};
+        matches!(self, Slots { .. } | WarmUp { .. } | Window { .. } | WindowEmpty { .. })
+    }
 }
 
-fn takes(names: &[&str]) -> String {
-    if names.is_empty() { ", which takes none".into() } else { format!(": it takes {}", names.join(", ")) }
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 /// How much of a value an error repeats: a line may have thousands of characters.
@@ -107,10 +114,10 @@ impl Options {
     }
 
     /// Every option has been taken, or the first that has not is an error.
-    pub(super) fn finish(self) -> Result<(), OptionError> {
+    pub(super) fn finish(self, law: &'static str) -> Result<(), OptionError> {
         match self.given.into_iter().next() {
             None => Ok(()),
-            Some((name, _)) => Err(OptionError::Unknown { name: quoted(&name), known: self.taken }),
+            Some((name, _)) => Err(OptionError::Unknown { name: quoted(&name), law, known: self.taken }),
         }
     }
 

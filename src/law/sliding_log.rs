@@ -46,7 +46,12 @@ impl SlidingLog {
         let stand_in = SlidingWindow::from_options(objective, options)?;
         match stand_in.window.limit {
             ..=ADMISSIONS_MAX => Ok(SlidingLog { stand_in }),
-            limit => Err(OptionError::Log { limit, limit_max: ADMISSIONS_MAX }),
+            _ => Err(OptionError::Window {
+                window: stand_in.window.duration(),
+                rate: objective.rate,
+                limit_max: ADMISSIONS_MAX,
+                or: ", or use sliding-window",
+            }),
         }
     }
 

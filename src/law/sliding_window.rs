@@ -5,17 +5,17 @@
 //! estimate = prev * (window - age) / window + curr        age: of the current window
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
-//! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex (its
-//! proposal of a global rate limiter) and Adobe, whose example gives 5: 4 in the window before, 2 half-way into this one,
-//! and the request itself.
+//! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex
+//! (its proposal of a global rate limiter) and Adobe, whose example gives 5: 4 in the window before, 2 half-way into
+//! this one, and the request itself.
 //!
 //! When one passes again is Cortex's `limitForSecs`: while the current window has room, the excess divided by the rate
 //! at which the window before fades, `(estimate + cost - N) / (prev / window)`; else the rest of the current
 //! window, and then the same with it as the window before.
 //!
 //! The estimate takes the window before for evenly filled. A client that fills its end, and then every opening, gets at
-//! most 2N - 1 into one window's time; one that asks N times in each, evenly, is refused about once in each, and one that
-//! asks N - 1 times never. The burst plays no part.
+//! most 2N - 1 into one window's time; one that asks N times in each, evenly, is refused about once in each, and one
+//! that asks N - 1 times never. The burst plays no part.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 

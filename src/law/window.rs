@@ -26,11 +26,14 @@ impl Window {
     /// # Errors
     /// A window that is too short, or in which the rate allows less than one request or more than can be counted.
     pub(super) fn new(rate: Rate, window: Duration) -> Result<Window, OptionError> {
-        let limit = u32::try_from(rate.requests_in(window)).unwrap_or(u32::MAX);
-        if window < WINDOW_MIN || limit == 0 || limit > Window::LIMIT_MAX {
-            return Err(OptionError::Window { window, rate, limit_max: Window::LIMIT_MAX });
+        if window < WINDOW_MIN {
+            return Err(OptionError::TooShort { name: "window", given: window, min: WINDOW_MIN });
         }
-        Ok(Window { limit, window_ns: window.as_nanos() as u64 })
+        match u32::try_from(rate.requests_in(window)) {
+            Ok(0) => Err(OptionError::WindowEmpty { window, rate }),
+            Ok(limit @ ..=Window::LIMIT_MAX) => Ok(Window { limit, window_ns: window.as_nanos() as u64 }),
+            _ => Err(OptionError::Window { window, rate, limit_max: Window::LIMIT_MAX, or: "" }),
+        }
     }
 
     /// So that counts of two windows can be added.

@@ -579,6 +579,27 @@ mod tests {
     }
 
     #[test]
+    fn no_problem_is_told_of_a_window_whose_rate_is_unknown_or_zero() {
+        assert_eq!(
+            problems(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
+            ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h or d, like 50/s"],
+        );
+        assert_eq!(problems(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn options_that_name_nothing_are_refused() {
+        let slo_map = "0 burst=1 rate=1/s law=fair share=\n1 burst=1 rate=1/s also=\n";
+        assert_eq!(
+            problems(&[("slo.map", slo_map)]),
+            [
+                "maps/slo.map:1: share \"\": expected the name of a field, like source",
+                "maps/slo.map:2: also \"\": expected a lookup, one of source+website, source+owner, source, website, owner",
+            ],
+        );
+    }
+
+    #[test]
     fn every_problem_has_its_place_and_its_remedy() {
         let slo_map = "x burst=1 rate=1/s\n10000\n6001 burst=1 rate=1/s\n2001 burst=1e3 rate=5x/s law=best\n\
             2001 burst=1 rate=1/s\n2002 burst burst=1 burst=2 jitter=1\n2003 rate=1/s burst=-1\n\
@@ -599,9 +620,9 @@ mod tests {
                 fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency",
             "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
             "maps/slo.map:6: \"burst\": expected an option, like burst=100",
-            "maps/slo.map:6: burst is given twice: keep one",
+            "maps/slo.map:6: \"burst\" is given twice: keep one",
             "maps/slo.map:6: rate is missing: add it, like rate=50/s",
-            "maps/slo.map:6: \"jitter\" is no option of this law: it takes max_delay",
+            "maps/slo.map:6: \"jitter\" is no option of pace, which takes max_delay",
             "maps/slo.map:7: burst \"-1\": expected a number of requests, 0 to 4294967295",
             "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
             "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 burst=10000 rate=5000/s`",

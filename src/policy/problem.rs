@@ -59,7 +59,7 @@ pub enum Fault {
     SloTwice { id: SloId, first: usize },
     #[error("{0:?}: expected an option, like burst=100")]
     Word(String),
-    #[error("{0} is given twice: keep one")]
+    #[error("{0:?} is given twice: keep one")]
     OptionTwice(String),
     #[error("burst is missing: add it, like burst=100")]
     NoBurst,
@@ -91,8 +91,10 @@ pub enum Fault {
     Regex { key: String, reason: String },
     #[error("dry_run {0:?}: expected yes or no")]
     DryRun(String),
-    #[error("also={name}: no lookup of that name: use one of {lookups}")]
+    #[error("also {name:?}: expected a lookup, one of {lookups}")]
     Also { name: String, lookups: String },
+    #[error("share \"\": expected the name of a field, like source")]
+    NoShare,
     #[error(
         "more than {FIELDS_MAX} fields in all, the most that a request carries: share by one that a type has"
     )]

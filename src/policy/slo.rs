@@ -12,7 +12,7 @@ use crate::policy::map::{self, Line};
 use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::slo_id::SloId;
-use crate::units::{Period, Rate};
+use crate::units::Rate;
 
 /// A Service Level Objective: what is promised, and the law that holds it.
 ///
@@ -61,10 +61,11 @@ impl Slo {
         {
             faults.push(Fault::BurstTime { burst, rate });
         }
-        // With a stand-in for what is missing, so that the law's own options are read all the same.
-        let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(STAND_IN) };
+        // What is missing is 0, so that the law's own options are read all the same.
+        let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
         match keep(law, &mut faults) {
+            Some(Law::Fair(_)) if share.is_empty() => Err(vec![Fault::NoShare]),
             Some(law) if faults.is_empty() => {
                 let share = matches!(law, Law::Fair(_)).then(|| share.to_owned());
                 let dry_run = dry_run.unwrap_or(false);
@@ -76,11 +77,6 @@ impl Slo {
 }
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
-
-const STAND_IN: Rate = match Rate::new(1, Period::Second) {
-    Ok(rate) => rate,
-    Err(_) => unreachable!(),
-};
 
 fn options<'a>(text: &'a str, faults: &mut Vec<Fault>) -> Vec<(&'a str, &'a str)> {
     let mut options: Vec<(&str, &str)> = Vec::new();
@@ -178,7 +174,9 @@ impl Slos {
         self.lines.insert(id, line.number);
         match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
             Ok(slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
-                Some(also) => report(Fault::Also { name: also.clone(), lookups: layout.lookup_list() }),
+                Some(also) => {
+                    report(Fault::Also { name: quoted(also.as_bytes()), lookups: layout.lookup_list() })
+                }
                 None => self.sorted.push(slo),
             },
             Err(faults) => faults.into_iter().for_each(report),

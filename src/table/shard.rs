@@ -293,22 +293,22 @@ mod tests {
         #[test]
         fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..20, 0u64..3), 1..200)) {
             let mut shard = Shard::new(5, EXPIRE, 7);
-            let mut list: Vec<(u64, Timestamp, u32)> = Vec::new();
+            let mut list: Vec<(u64, Timestamp, u32, Duration)> = Vec::new();
             let mut second = 0;
             for (write, (key, pause, keep)) in writes.into_iter().enumerate() {
                 second += pause;
-                // No two expiries are the same, so there is one nearest.
+                // No two expiries of one class are the same; between classes the shorter lived goes first.
                 let now = at(second) + Duration::from_millis(write as u64 * EXPIRY_UNIT_MS);
                 let keep = Duration::from_secs(keep * 40);
                 let lifetime = if keep > EXPIRE { EXPIRE * 4 } else { EXPIRE };
-                list.retain(|&(_, expires, _)| expires > now);
+                list.retain(|row| row.1 > now);
                 let old = list.iter().position(|row| row.0 == key).map(|at| list.remove(at));
                 if old.is_none() && list.len() == 5 {
-                    let (nearest, _) = list.iter().enumerate().min_by_key(|(_, row)| row.1).unwrap();
+                    let (nearest, _) = list.iter().enumerate().min_by_key(|(_, row)| (row.1, row.3)).unwrap();
                     list.remove(nearest);
                 }
                 let count = old.map_or(0, |row| row.2) + 1;
-                list.push((key, now + lifetime, count));
+                list.push((key, now + lifetime, count, lifetime));
 
                 let entry = shard.entry(Key::from_bits(key), now, keep);
                 entry.http_req_cnt += 1;

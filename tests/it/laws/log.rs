@@ -91,8 +91,7 @@ fn a_window_of_too_many_requests_is_refused() {
     assert!(Subject::parse("burst=0 rate=65536/s law=sliding-log").is_ok());
     assert_eq!(
         Subject::parse("burst=0 rate=65537/s law=sliding-log").unwrap_err(),
-        "65537 requests in a window: sliding-log remembers each, 65536 at most: make the window shorter, \
-         or use sliding-window"
+        "window 1s: at 65537/s it holds more than 65536 requests: make it shorter, or use sliding-window"
     );
 }
 

@@ -103,5 +103,5 @@ fn a_request_of_a_cost_is_paid_for_by_the_one_after_it() {
 #[test]
 fn a_warm_up_that_stores_too_much_is_refused() {
     let error = Subject::parse("burst=1 rate=1000000/s law=warm-up warmup=1h").unwrap_err();
-    assert_eq!(error, "warmup 3600s at 1000000/s stores more than 16 million permits: make it shorter");
+    assert_eq!(error, "warmup 1h: at 1000000/s it stores more than 16 million permits: make it shorter");
 }
