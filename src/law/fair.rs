@@ -89,7 +89,7 @@ impl Fair {
     /// };
     /// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
     /// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
-    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 800 - 300]);
+    /// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
     /// ```
     pub fn judge(&self, entry: &mut Entry, calendar: Option<&mut Calendar>, arrival: &Arrival) -> Judgement {
         self.judge_and(true, entry, calendar, arrival)
