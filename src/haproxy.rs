@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 
 use crate::request::{Request, Value};
-use crate::spop::{Ack, Data, Error, Notify, Scope};
+use crate::spop::{Ack, Data, Error, Notify, Scope, Variable};
 use crate::ticket::{COUNTED_MAX, Ticket};
 use crate::verdict::{Decision, Verdict};
 
@@ -103,19 +103,27 @@ fn milliseconds(data: Data<'_>) -> Duration {
     Duration::from_millis(delay_ms.unwrap_or(0))
 }
 
+const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+const DELAY: Variable = Variable::new(Scope::Txn, b"delay");
+const RETRY_AFTER: Variable = Variable::new(Scope::Txn, b"retry_after");
+const SLO: Variable = Variable::new(Scope::Txn, b"slo");
+const KEY: Variable = Variable::new(Scope::Txn, b"key");
+const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
+const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
+
 /// Appends the answer to a `request`.
 pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
     let ack = Ack::begin(out, id.stream_id, id.frame_id)
-        .set_var(Scope::Txn, b"verdict", Data::Str(decision.verdict.name().as_bytes()))
-        .set_var(Scope::Txn, b"delay", Data::Int64(decision.verdict.delay_ms() as i64))
-        .set_var(Scope::Txn, b"slo", Data::Int64(decision.slo.number().into()))
-        .set_var(Scope::Txn, b"key", Data::Int64(decision.key.bits() as i64))
-        .set_var(Scope::Txn, b"remaining", Data::Int64(decision.remaining.into()));
+        .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
+        .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
+        .set(&SLO, Data::Int64(decision.slo.number().into()))
+        .set(&KEY, Data::Int64(decision.key.bits() as i64))
+        .set(&REMAINING, Data::Int64(decision.remaining.into()));
     if let Verdict::Deny { retry_after_s } = decision.verdict {
-        return ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+        return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
     }
     match decision.ticket() {
-        Some(ticket) => ack.set_var(Scope::Txn, b"ticket", Data::Str(written(&ticket).as_bytes())).finish(),
+        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket).as_bytes())).finish(),
         None => ack.finish(),
     }
 }
@@ -134,10 +142,10 @@ fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
 /// The group of the hold has a prefix of its own, so these are not the variables of the verdict.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
-    let ack = Ack::begin(out, id.stream_id, id.frame_id).set_var(Scope::Txn, b"verdict", name);
+    let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
     match verdict {
         Verdict::Deny { retry_after_s } => {
-            ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+            ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
         }
         Verdict::Pass | Verdict::Delay(_) => ack.finish(),
     }
