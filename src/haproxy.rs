@@ -52,12 +52,11 @@ pub fn question<'a>(notify: &Notify<'a>, request: &mut Request<'a>) -> Result<Qu
         }
         match message.name {
             b"request" => {
-                for argument in message.arguments() {
-                    let (name, data) = argument?;
+                message.each_argument(|name, data| {
                     if let Some(value) = value(data) {
                         request.push(name, value);
                     }
-                }
+                })?;
                 question = Question::Verdict;
             }
             b"hold" => {

@@ -66,7 +66,7 @@ impl Variable {
         Variable { opening, length: 4 + name.len() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn encode(&self, value: Data<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.opening);

@@ -66,12 +66,17 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
 /// use slowlane::spop::varint;
 /// assert_eq!(varint::decode(&[0xf0, 0x00, 0x55]), Ok((240, 2)));
 /// ```
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), Error> {
-    let (&first, more) = bytes.split_first().ok_or(Error::Truncated)?;
-    let mut value = u64::from(first);
-    if value < ONE_BYTE_END {
-        return Ok((value, 1));
+    match bytes {
+        [] => Err(Error::Truncated),
+        &[first, ..] if u64::from(first) < ONE_BYTE_END => Ok((u64::from(first), 1)),
+        &[first, ref more @ ..] => decode_long(first, more),
     }
+}
+
+fn decode_long(first: u8, more: &[u8]) -> Result<(u64, usize), Error> {
+    let mut value = u64::from(first);
     let mut weight = 16_u64;
     for (index, &byte) in more.iter().enumerate() {
         let byte = u64::from(byte);
