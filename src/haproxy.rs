@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayString;
 
-use crate::request::{Request, Value};
+use crate::request::Value;
 use crate::spop::{Ack, Data, Error, Notify, Scope, Variable};
 use crate::ticket::{COUNTED_MAX, Ticket};
 use crate::verdict::{Decision, Verdict};
@@ -42,8 +42,11 @@ impl Id {
 /// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
 ///
 /// Of several questions the first counts; messages and arguments of other names mean nothing here. The fields of a
-/// request are put into `request`, which is too large to be handed back.
-pub fn question<'a>(notify: &Notify<'a>, request: &mut Request<'a>) -> Result<Question, Error> {
+/// request are handed to `field` as they are read, so also those of one that turns out to be broken.
+pub fn question<'a>(
+    notify: &Notify<'a>,
+    mut field: impl FnMut(&'a [u8], Value<'a>),
+) -> Result<Question, Error> {
     let mut question = Question::Nothing;
     let mut messages = notify.messages();
     while let Some(message) = messages.next_message()? {
@@ -54,7 +57,7 @@ pub fn question<'a>(notify: &Notify<'a>, request: &mut Request<'a>) -> Result<Qu
             b"request" => {
                 message.each_argument(|name, data| {
                     if let Some(value) = value(data) {
-                        request.push(name, value);
+                        field(name, value);
                     }
                 })?;
                 question = Question::Verdict;
@@ -160,6 +163,7 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::key::Key;
+    use crate::request::Request;
     use crate::slo_id::SloId;
     use crate::spop::{Action, Frame};
     use crate::time::Timestamp;
@@ -176,7 +180,7 @@ mod tests {
     }
 
     fn asked(bytes: &[u8]) -> Result<Question, Error> {
-        question(&read(bytes), &mut Request::new())
+        question(&read(bytes), |_, _| {})
     }
 
     fn read(bytes: &[u8]) -> Notify<'_> {
@@ -194,7 +198,8 @@ mod tests {
         ];
         let bytes = notify(&[(b"request", &arguments)]);
         let mut request = Request::new();
-        assert_eq!(question(&read(&bytes), &mut request), Ok(Question::Verdict));
+        let asked = question(&read(&bytes), |name, value| request.push(name, value));
+        assert_eq!(asked, Ok(Question::Verdict));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
         assert_eq!(request.get(b"owner"), None);

@@ -10,8 +10,8 @@ use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
 use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
-use crate::policy::{Case, Policy};
-pub use crate::policy::{DOCKET_MAX, Docket};
+use crate::policy::{Case, Cases, Policy};
+pub use crate::policy::{DOCKET_MAX, Docket, Filing};
 use crate::request::Request;
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::ticket::Ticket;
@@ -168,15 +168,17 @@ impl Throttle {
 /// Requests that came together are decided together: their SLOs and their entries are looked up side by side.
 ///
 /// ```
-/// # use slowlane::{draw::Draw, policy::Policy, request::Request, table::Sizing, throttle::Throttle, time::Timestamp};
+/// # use slowlane::{draw::Draw, policy::Policy, table::Sizing, throttle::Throttle, time::Timestamp};
 /// # use std::time::Duration;
-/// use slowlane::policy::Docket;
+/// use slowlane::{policy::Docket, request::Value};
 /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
 /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
 /// let sitting = throttle.sit();
 /// let mut docket = Docket::default();
-/// sitting.enter(&Request::new(), &mut docket);
-/// sitting.enter(&Request::new(), &mut docket);
+/// for name in ["one.example", "other.example"] {
+///     sitting.file(&mut docket).field(b"website", Value::Text(name.as_bytes()));
+///     sitting.enter(&mut docket);
+/// }
 /// let mut remaining = [0; 2];
 /// sitting.decide(&docket, Timestamp::from_millis(60_000), || Draw::MIDDLE, |number, decision| {
 ///     remaining[number] = decision.remaining;
@@ -190,10 +192,14 @@ pub struct Sitting<'t> {
 }
 
 impl Sitting<'_> {
-    /// Enters a request into a docket that has room for it. False: there is no room for another.
-    pub fn enter<'a>(&self, request: &Request<'a>, docket: &mut Docket<'a>) -> bool {
-        self.policy.enter(request, docket);
-        self.policy.has_room(docket)
+    /// Opens the filing of a request for a docket that has room for it.
+    pub fn file<'a, 'd>(&self, docket: &'d mut Docket<'a>) -> Filing<'_, 'd, 'a> {
+        self.policy.file(docket)
+    }
+
+    /// Enters what was filed into the docket. False: it has no room for another.
+    pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
+        self.policy.enter(docket)
     }
 
     /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;
@@ -203,27 +209,24 @@ impl Sitting<'_> {
         docket: &Docket<'_>,
         now: Timestamp,
         mut draw: impl FnMut() -> Draw,
-        mut tell: impl FnMut(usize, Decision),
+        mut tell: impl FnMut(usize, &Decision),
     ) {
-        let heard = self.policy.hear(docket);
-        let mut numbers: ArrayVec<usize, DOCKET_MAX> = ArrayVec::new();
+        let mut singles: ArrayVec<(usize, Case<'_>, u32), DOCKET_MAX> = ArrayVec::new();
         let mut keys: ArrayVec<(Key, Duration), DOCKET_MAX> = ArrayVec::new();
-        for (number, cases) in heard.iter().enumerate() {
-            match cases.list.as_slice() {
-                [case] => {
-                    numbers.push(number);
-                    keys.push((case.key, case.slo.law.memory()));
-                }
-                several => {
-                    let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
-                    tell(number, self.throttle.decide_all(several, arrival));
-                }
+        self.policy.hear(docket, |number, Cases { list, cost }| match list.as_slice() {
+            &[case] => {
+                singles.push((number, case, cost));
+                keys.push((case.key, case.slo.law.memory()));
             }
-        }
+            several => {
+                let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
+                tell(number, &self.throttle.decide_all(several, arrival));
+            }
+        });
         self.throttle.table.with_batch(&keys, now, |place, entry| {
-            let cases = &heard[numbers[place]];
-            let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
-            tell(numbers[place], self.throttle.decide_one(&cases.list[0], entry, arrival));
+            let (number, case, cost) = &singles[place];
+            let arrival = Arrival { now, draw: draw(), cost: *cost, sharer: 0 };
+            tell(*number, &self.throttle.decide_one(case, entry, arrival));
         });
     }
 }

@@ -36,7 +36,8 @@ pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCHED_BYTES_MAX,
 };
-use fields::{Fields, Place, Values};
+pub use fields::Filing;
+use fields::{Fields, PLACES_MAX, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
 use lookup::LookupMap;
@@ -46,7 +47,7 @@ pub use slo::Slo;
 use slo::Slos;
 
 use crate::key::{Key, KeyHasher};
-use crate::request::{FIELDS_MAX, Request, Value};
+use crate::request::{Request, Value};
 use crate::slo_id::SloId;
 use crate::verdict::JUDGED_MAX;
 
@@ -113,33 +114,30 @@ pub struct Cases<'p> {
 /// The most requests of a docket.
 pub const DOCKET_MAX: usize = 32;
 
-/// The most values of a docket: of eight requests at least, for a policy has [`FIELDS_MAX`] fields at most.
-const VALUES_MAX: usize = 8 * FIELDS_MAX;
+/// The most values of a docket: of eight requests at least.
+const VALUES_MAX: usize = 8 * PLACES_MAX;
 
 /// Requests that are to be heard together: what each has for the fields of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct Docket<'a> {
     values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
-    costs: ArrayVec<u32, DOCKET_MAX>,
+    count: usize,
 }
 
 impl Docket<'_> {
     pub fn len(&self) -> usize {
-        self.costs.len()
+        self.count
     }
 
     pub fn is_empty(&self) -> bool {
-        self.costs.is_empty()
+        self.count == 0
     }
 
     pub fn clear(&mut self) {
         self.values.clear();
-        self.costs.clear();
+        self.count = 0;
     }
 }
-
-/// The field that says how many requests a request counts for.
-const COST: &[u8] = b"cost";
 
 /// Why a request falls under its SLO.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +213,7 @@ impl Policy {
 
     /// The SLO of a request, and the key that it is counted by.
     pub fn classify(&self, request: &Request<'_>) -> (&Slo, Key) {
-        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = self.fields.values(request);
         let values = Values(&values);
         let slo = &self.slos[self.answer(values).map_or(0, |answer| answer.slo)];
         (slo, self.key(slo, values))
@@ -241,40 +239,44 @@ impl Policy {
     /// assert_eq!((cases.list[0].slo.id.number(), cases.cost), (1001, 5));
     /// ```
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
-        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = self.fields.values(request);
         let values = Values(&values);
-        self.cases_of(self.answer(values).map(|answer| answer.slo), values, cost(request))
+        self.cases_of(self.answer(values).map(|answer| answer.slo), values)
     }
 
-    /// Enters a request into a docket of this policy, which must have room for it.
-    pub fn enter<'a>(&self, request: &Request<'a>, docket: &mut Docket<'a>) {
-        docket.values.extend(self.fields.values(request));
-        docket.costs.push(cost(request));
+    /// Opens the filing of a request for a docket of this policy, which must have room for it. The docket has it when it
+    /// is [entered](Policy::enter); one that is not is forgotten.
+    pub fn file<'a, 'd>(&self, docket: &'d mut Docket<'a>) -> Filing<'_, 'd, 'a> {
+        let begun = docket.count * self.fields.count();
+        docket.values.truncate(begun);
+        docket.values.extend((0..self.fields.count()).map(|_| None));
+        Filing::new(&self.fields, &mut docket.values[begun..])
     }
 
-    /// Whether a docket can take one request more.
-    pub fn has_room(&self, docket: &Docket<'_>) -> bool {
-        !docket.costs.is_full() && docket.values.remaining_capacity() >= self.fields.count()
+    /// Enters what was filed into the docket. False: it has no room for another.
+    pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
+        docket.count += 1;
+        docket.count < DOCKET_MAX && (docket.count + 1) * self.fields.count() <= VALUES_MAX
     }
 
     /// The [`cases`](Policy::cases) of each request of a docket. Each lookup is asked for all of them in turn, so that the
     /// memory brings their patterns at the same time.
-    pub fn hear(&self, docket: &Docket<'_>) -> ArrayVec<Cases<'_>, DOCKET_MAX> {
-        let values =
-            |number: usize| Values(&docket.values[number * self.fields.count()..][..self.fields.count()]);
+    pub fn hear<'p>(&'p self, docket: &Docket<'_>, mut each: impl FnMut(usize, Cases<'p>)) {
+        let rows = || docket.values.chunks_exact(self.fields.count()).take(docket.count).map(Values);
         let mut answers = [None; DOCKET_MAX];
         for map in &self.lookups {
-            for (number, answer) in answers[..docket.len()].iter_mut().enumerate() {
+            for (values, answer) in rows().zip(&mut answers) {
                 if answer.is_none() {
-                    *answer = map.find(values(number)).and_then(|pattern| pattern.answer.place());
+                    *answer = map.find(values).and_then(|pattern| pattern.answer.place());
                 }
             }
         }
-        let answers = answers.into_iter().enumerate().zip(&docket.costs);
-        answers.map(|((number, answer), &cost)| self.cases_of(answer, values(number), cost)).collect()
+        for (number, (values, answer)) in rows().zip(answers).enumerate() {
+            each(number, self.cases_of(answer, values));
+        }
     }
 
-    fn cases_of(&self, answer: Option<usize>, values: Values<'_, '_>, cost: u32) -> Cases<'_> {
+    fn cases_of(&self, answer: Option<usize>, values: Values<'_, '_>) -> Cases<'_> {
         let mut place = answer.unwrap_or(0);
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
         list.push(self.case(place, values));
@@ -287,7 +289,7 @@ impl Policy {
             }
             list.push(self.case(place, values));
         }
-        Cases { list, cost }
+        Cases { list, cost: cost(self.fields.cost(values)) }
     }
 
     fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
@@ -303,7 +305,7 @@ impl Policy {
     /// What [`classify`](Policy::classify) says, and why. The lines of a map are counted for it: not for
     /// every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
-        let values: ArrayVec<_, FIELDS_MAX> = self.fields.values(request).collect();
+        let values = self.fields.values(request);
         let values = Values(&values);
         let answer = self.answer(values);
         let slo = &self.slos[answer.as_ref().map_or(0, |answer| answer.slo)];
@@ -351,8 +353,8 @@ struct Answered<'p> {
 }
 
 /// What is no number counts for one request, as what has no cost does.
-fn cost(request: &Request<'_>) -> u32 {
-    let number = match request.get(COST) {
+fn cost(value: Option<Value<'_>>) -> u32 {
+    let number = match value {
         None => return 1,
         Some(Value::Number(number)) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
         Some(Value::Text(text)) => match text.iter().all(u8::is_ascii_digit) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::draw::Draw;
 use crate::haproxy::{self, Question};
-use crate::request::Request;
 use crate::server::Agent;
 use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
@@ -111,13 +111,18 @@ struct Link {
 
 impl Link {
     async fn run(mut self) -> io::Result<()> {
+        // One for all waits: to begin waiting for it costs more than to go on.
+        let mut shutdown = self.shutdown.clone();
+        let mut ending = pin!(shutdown.begun());
         loop {
             if let Some(close) = self.answer_frames() {
                 return self.close(close).await;
             }
-            self.answer_held(self.agent.clock.now());
+            if !self.held.is_empty() {
+                self.answer_held(self.agent.clock.now());
+            }
             self.flush().await?;
-            match self.wait().await? {
+            match self.wait(ending.as_mut()).await? {
                 Wake::Bytes | Wake::Due => {}
                 Wake::Closed => return Ok(()),
                 Wake::OutOfPatience => {
@@ -197,11 +202,12 @@ impl Link {
         asked: &mut Asked<'a>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let (id, mut request) = (haproxy::Id::of(notify), Request::new());
-        match haproxy::question(notify, &mut request)? {
+        let id = haproxy::Id::of(notify);
+        let mut filing = sitting.file(&mut asked.docket);
+        match haproxy::question(notify, |name, value| filing.field(name, value))? {
             Question::Verdict => {
                 asked.ids.push(id);
-                let has_room = sitting.enter(&request, &mut asked.docket);
+                let has_room = sitting.enter(&mut asked.docket);
                 if !has_room {
                     self.decide(sitting, asked, now);
                 }
@@ -221,8 +227,8 @@ impl Link {
         let Link { dice, out, agent, .. } = self;
         let draw = || Draw::from_bits(dice.u64(..));
         sitting.decide(&asked.docket, now, draw, |number, decision| {
-            agent.metrics.verdicts.count(&decision);
-            haproxy::answer_verdict(asked.ids[number], &decision, out);
+            agent.metrics.verdicts.count(decision);
+            haproxy::answer_verdict(asked.ids[number], decision, out);
         });
         asked.ids.clear();
         asked.docket.clear();
@@ -281,13 +287,20 @@ impl Link {
         if self.out.is_empty() {
             return Ok(());
         }
-        timeout(self.spoe.timeout, self.stream.write_all(&self.out)).await??;
+        // Most often it is taken at once, and nobody needs a timer.
+        let written = match self.stream.try_write(&self.out) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            written => written.unwrap_or(0),
+        };
+        if written < self.out.len() {
+            timeout(self.spoe.timeout, self.stream.write_all(&self.out[written..])).await??;
+        }
         self.out.clear();
         Ok(())
     }
 
     /// Waits for bytes, for the next held answer, for the end of patience, or for the end of it all.
-    async fn wait(&mut self) -> io::Result<Wake> {
+    async fn wait(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<Wake> {
         let due = self.held.first_key_value().map(|(&(due, _), _)| due);
         let patience = self.unfinished_since.map(|since| since + self.spoe.timeout);
         let alarm = match (due, patience) {
@@ -304,7 +317,7 @@ impl Link {
         tokio::select! {
             biased;
             // First, or a stream of questions without end would hold up the end.
-            () = self.shutdown.begun() => Ok(Wake::End),
+            () = ending => Ok(Wake::End),
             bytes = self.stream.read(self.inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {

@@ -26,6 +26,9 @@ const SHARDS_MAX: usize = 8;
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
 
+/// As many rows are looked at before the first is written.
+const BATCH_MAX: usize = 32;
+
 /// The most entries that are written as one step.
 pub const EACH_MAX: usize = 4;
 
@@ -103,18 +106,43 @@ impl Table {
         now: Timestamp,
         mut write: impl FnMut(usize, &mut Entry),
     ) {
-        for (number, shard) in self.shards.iter().enumerate() {
-            let mut ours =
-                keys.iter().enumerate().filter(|(_, (key, _))| self.number(*key) == number).peekable();
-            if ours.peek().is_none() {
-                continue;
-            }
-            let mut shard = lock(shard);
-            black_box(ours.clone().map(|(_, &(key, _))| shard.look(key)).fold(0, u32::wrapping_add));
-            for (place, &(key, keep)) in ours {
-                write(place, shard.entry(key, now, keep));
+        for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
+            let (places, ends) = self.by_shard(keys);
+            let mut start = 0;
+            for (shard, end) in self.shards.iter().zip(ends) {
+                let ours = &places[start..end];
+                start = end;
+                if ours.is_empty() {
+                    continue;
+                }
+                let mut shard = lock(shard);
+                let looks = ours.iter().map(|&place| shard.look(keys[usize::from(place)].0));
+                black_box(looks.fold(0, u32::wrapping_add));
+                for place in ours.iter().map(|&place| usize::from(place)) {
+                    let (key, keep) = keys[place];
+                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep));
+                }
             }
         }
+    }
+
+    /// The places of at most [`BATCH_MAX`] keys, those of one shard together and in their order; and where those of
+    /// each shard end.
+    fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
+        let mut ends = [0; SHARDS_MAX];
+        for &(key, _) in keys {
+            ends[self.number(key)] += 1;
+        }
+        for shard in 1..SHARDS_MAX {
+            ends[shard] += ends[shard - 1];
+        }
+        let (mut places, mut starts) = ([0; BATCH_MAX], ends);
+        for (place, &(key, _)) in keys.iter().enumerate().rev() {
+            let start = &mut starts[self.number(key)];
+            *start -= 1;
+            places[*start] = place as u8;
+        }
+        (places, ends)
     }
 
     /// Gives `write` the entries of up to [`EACH_MAX`] keys, none of them twice, as one step: nobody else sees them in

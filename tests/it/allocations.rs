@@ -127,7 +127,8 @@ impl Agent {
         while let Some((frame, length)) = Frame::cut(bytes, self.connection.frame_bytes_max()).unwrap() {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut request = Request::new();
-                assert_eq!(haproxy::question(&notify, &mut request), Ok(Question::Verdict));
+                let asked = haproxy::question(&notify, |name, value| request.push(name, value));
+                assert_eq!(asked, Ok(Question::Verdict));
                 let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
                 self.verdicts.count(&decision);
                 haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);

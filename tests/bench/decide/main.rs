@@ -126,17 +126,22 @@ impl Agent {
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
             let mut has_room = true;
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
-                let mut request = Request::new();
-                assert_eq!(haproxy::question(&notify, &mut request), Ok(Question::Verdict));
+                let mut filing = sitting.file(&mut docket);
+                let asked = haproxy::question(&notify, |name, value| filing.field(name, value));
+                assert_eq!(asked, Ok(Question::Verdict));
                 ids.push(Id::of(&notify));
-                has_room = sitting.enter(&request, &mut docket);
+                has_room = sitting.enter(&mut docket);
             }
             bytes = &bytes[length..];
             if !has_room || bytes.is_empty() {
-                let tell = |number: usize, decision| {
-                    haproxy::answer_verdict(ids[number], &decision, &mut self.out);
-                };
-                sitting.decide(&docket, self.now, || Draw::MIDDLE, tell);
+                sitting.decide(
+                    &docket,
+                    self.now,
+                    || Draw::MIDDLE,
+                    |number, decision| {
+                        haproxy::answer_verdict(ids[number], decision, &mut self.out);
+                    },
+                );
                 ids.clear();
                 docket.clear();
             }
