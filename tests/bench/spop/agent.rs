@@ -9,6 +9,7 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::floor;
+use crate::support::five_maps;
 
 /// Lines in each lookup map, and sources that are asked about.
 pub const KEYS: u32 = 100_000;
@@ -27,23 +28,10 @@ impl Agent {
         Agent::start("floor".into(), &mut command, None)
     }
 
-    /// With five lookup maps, of which the third answers, and an SLO of the type "source" under this law.
-    /// The rate is that of a busy client: most verdicts pass, the entry is written each time.
+    /// With five full maps, of which the third answers, and an SLO of the type "source" under this law.
     pub fn slowlane(law: &str) -> Agent {
         let folder = tempfile::tempdir().unwrap();
-        let slo = format!("0 burst=10000 rate=5000/s\n3001 burst=1000 rate=1000/s law={law}\n");
-        let line = |number: u32, rest: &str, id: u32| format!("{}{rest} {id}\n", source(number));
-        let elsewhere = |rest: &str| (0..KEYS).map(|number| line(number, rest, 0)).collect::<String>();
-        let names = |kind: &str| (0..KEYS).map(|number| format!("{kind}-{number}.example 0\n")).collect();
-        let files = [
-            ("slo.map", slo),
-            ("source+website.map", elsewhere("+elsewhere.example")),
-            ("source+owner.map", elsewhere("+nobody")),
-            ("source.map", (0..KEYS).map(|number| line(number, "", 3001)).collect()),
-            ("website.map", names("site")),
-            ("owner.map", names("owner")),
-        ];
-        for (name, text) in files {
+        for (name, text) in five_maps::files(law, KEYS, KEYS) {
             fs::write(folder.path().join(name), text).unwrap();
         }
         let mut command = on_one_core(env!("CARGO_BIN_EXE_slowlane"));
@@ -83,11 +71,6 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The address of a source: 10.0.0.0 and up.
-fn source(number: u32) -> String {
-    std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).to_string()
 }
 
 fn on_one_core(program: &str) -> Command {

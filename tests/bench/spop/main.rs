@@ -9,6 +9,8 @@
 mod agent;
 mod floor;
 mod load;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::time::Duration;
 
@@ -55,11 +57,7 @@ fn main() {
 }
 
 fn median(runs: &[Figures]) -> Figures {
-    let middle = |figure: fn(&Figures) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(figure).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+    let middle = |figure: fn(&Figures) -> f64| support::median(runs.iter().map(figure));
     Figures {
         per_second: middle(|figures| figures.per_second),
         p50_us: middle(|figures| figures.p50_us),
