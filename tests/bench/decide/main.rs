@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use slowlane::draw::Draw;
 use slowlane::haproxy::{self, Id, Question};
-use slowlane::request::Request;
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
 use slowlane::table::Sizing;
 use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
