@@ -9,6 +9,8 @@
 mod agent;
 mod floor;
 mod load;
+#[path = "../support/plain_server.rs"]
+mod plain_server;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -31,7 +33,7 @@ fn main() {
     let mut seconds = 3.0;
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            floor::ARGUMENT => return floor::run(),
+            floor::ARGUMENT => return floor::run("127.0.0.1:0", floor::Answer::Verdict),
             "--bench" => {}
             number => seconds = number.parse().expect("the argument is a number of seconds"),
         }
