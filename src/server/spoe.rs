@@ -388,9 +388,9 @@ impl Link {
     /// Reads what HAProxy may still send until it closes: closing on unread bytes would reset the
     /// connection, and the last answers with it.
     async fn linger(mut self) -> io::Result<()> {
-        let mut unread = [0; 4096];
         let closed = async {
-            while self.stream.read(&mut unread).await? > 0 {}
+            self.inbox.clear();
+            while self.stream.read(self.inbox.space()).await? > 0 {}
             io::Result::Ok(())
         };
         timeout(GOODBYE, closed).await.unwrap_or(Ok(()))
