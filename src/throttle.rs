@@ -50,15 +50,17 @@ impl Throttle {
         let cases = policy.cases(request);
         let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
         match cases.list.as_slice() {
-            [case] => self
-                .table
-                .with(case.key, now, case.slo.law.memory(), |entry| self.decide_one(case, entry, arrival)),
+            [case] => {
+                let memory = case.slo.law.memory();
+                let judge = |entry: &mut Entry| self.judge(case, entry, arrival, Law::judge);
+                self.decision(case, self.table.with(case.key, now, memory, judge), arrival)
+            }
             several => self.decide_all(several, arrival),
         }
     }
 
-    fn decide_one(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Decision {
-        let judgement = self.judge(case, entry, arrival, Law::judge);
+    /// Of the one SLO that a request falls under.
+    fn decision(&self, case: &Case<'_>, judgement: Judgement, arrival: Arrival) -> Decision {
         Decision::of_one(self.judged(case, judgement), arrival.cost, arrival.now)
     }
 
@@ -211,22 +213,35 @@ impl Sitting<'_> {
         mut draw: impl FnMut() -> Draw,
         mut tell: impl FnMut(usize, &Decision),
     ) {
-        let mut singles: ArrayVec<(usize, Case<'_>, u32), DOCKET_MAX> = ArrayVec::new();
+        let throttle = self.throttle;
+        let mut singles: ArrayVec<Single<'_>, DOCKET_MAX> = ArrayVec::new();
         let mut keys: ArrayVec<(Key, Duration), DOCKET_MAX> = ArrayVec::new();
-        self.policy.hear(docket, |number, Cases { list, cost }| match list.as_slice() {
-            &[case] => {
-                singles.push((number, case, cost));
-                keys.push((case.key, case.slo.law.memory()));
-            }
-            several => {
-                let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
-                tell(number, &self.throttle.decide_all(several, arrival));
+        self.policy.hear(docket, |number, Cases { list, cost }| {
+            let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
+            match list.as_slice() {
+                &[case] => {
+                    keys.push((case.key, case.slo.law.memory()));
+                    singles.push(Single { number, case, arrival, judgement: None });
+                }
+                several => tell(number, &throttle.decide_all(several, arrival)),
             }
         });
-        self.throttle.table.with_batch(&keys, now, |place, entry| {
-            let (number, case, cost) = &singles[place];
-            let arrival = Arrival { now, draw: draw(), cost: *cost, sharer: 0 };
-            tell(*number, &self.throttle.decide_one(case, entry, arrival));
+        // Nothing is told while rows are locked.
+        throttle.table.with_batch(&keys, now, |place, entry| {
+            let Single { case, arrival, judgement, .. } = &mut singles[place];
+            *judgement = Some(throttle.judge(case, entry, *arrival, Law::judge));
         });
+        for Single { number, case, arrival, judgement } in &singles {
+            let judgement = judgement.expect("each key has been written");
+            tell(*number, &throttle.decision(case, judgement, *arrival));
+        }
     }
+}
+
+/// A request of a docket that falls under one SLO.
+struct Single<'p> {
+    number: usize,
+    case: Case<'p>,
+    arrival: Arrival,
+    judgement: Option<Judgement>,
 }

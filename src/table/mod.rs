@@ -6,8 +6,8 @@ mod index;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
-use std::hint::black_box;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hint::{black_box, spin_loop};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -28,6 +28,9 @@ const SHARD_ENTRIES_MIN: usize = 4_096;
 
 /// As many rows are looked at before the first is written.
 const BATCH_MAX: usize = 32;
+
+/// The last of the intervals between them is some microseconds.
+const LOCK_TRIES: u32 = 9;
 
 /// The most entries that are written as one step.
 pub const EACH_MAX: usize = 4;
@@ -213,6 +216,16 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
 }
 
 /// A writer that panicked has at worst left one entry half judged; the table serves on.
+///
+/// A shard is locked for less time than it takes to go to sleep: so another thread is waited for, at growing intervals, in
+/// which it may well lock it more than once. Only one that is not running is slept for.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for pauses in 0..LOCK_TRIES {
+        match shard.try_lock() {
+            Ok(shard) => return shard,
+            Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+            Err(TryLockError::WouldBlock) => (0..1 << pauses).for_each(|_| spin_loop()),
+        }
+    }
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -61,7 +61,10 @@ impl Expiry {
 ///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
 /// ```
 /// Rows given up wait in a chain of their own, through `newer`, until they are used again.
+///
+/// No two shards are in one line of the cache, nor in two that are fetched together.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Shard {
     index: Index,
     rows: Vec<Row>,
