@@ -8,7 +8,7 @@
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod sharing;
-#[path = "../../it/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::net::SocketAddr;
@@ -16,10 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::key::KeyHasher;
-use support::backend::Backend;
-use support::client::{self, Client, Response};
-use support::haproxy::{Delivery, Haproxy, Version};
-use support::slowlane::Slowlane;
+use support::median;
+use support::programs::backend::Backend;
+use support::programs::client::{self, Client, Response};
+use support::programs::haproxy::{Delivery, Haproxy, Version};
+use support::programs::slowlane::Slowlane;
 
 const RATE: f64 = 50.0;
 const FROM: Duration = Duration::from_secs(5);
@@ -85,12 +86,6 @@ fn laws(runs: usize) {
             median(|figures| figures.clients),
         );
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// One run of all scenarios.

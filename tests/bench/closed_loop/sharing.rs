@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::support::backend::Backend;
-use crate::support::client::Client;
-use crate::support::haproxy::{Delivery, Haproxy, Version, telling};
-use crate::support::slowlane::Slowlane;
-use crate::{Answer, RATE, UNTIL, closed_loop, delays, median, rate, refused};
+use crate::support::median;
+use crate::support::programs::backend::Backend;
+use crate::support::programs::client::Client;
+use crate::support::programs::haproxy::{Delivery, Haproxy, Version, telling};
+use crate::support::programs::slowlane::Slowlane;
+use crate::{Answer, RATE, UNTIL, closed_loop, delays, rate, refused};
 
 /// Who is in the bucket beside the light sources, all from one address.
 #[derive(Clone, Copy)]
