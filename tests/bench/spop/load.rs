@@ -68,8 +68,7 @@ impl Run {
     fn figures(mut self, time: Duration, cpu_ns: u64) -> [f64; 4] {
         self.latencies.sort_unstable();
         let count = self.latencies.len() as f64;
-        let [p50_us, p99_us] =
-            [50, 99].map(|percent| f64::from(percentile(&self.latencies, percent)) / 1_000.0);
+        let [p50_us, p99_us] = [50, 99].map(|percent| percentile(&self.latencies, percent) / 1_000.0);
         [count / time.as_secs_f64(), p50_us, p99_us, cpu_ns as f64 / 1_000.0 / count]
     }
 }

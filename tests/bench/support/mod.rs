@@ -93,9 +93,10 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The value that so many percent of these do not exceed; they are sorted.
-pub fn percentile<T: Copy>(sorted: &[T], percent: usize) -> T {
-    sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
+/// The value that so many percent of these do not exceed; they are sorted. Of none it is no number.
+pub fn percentile<T: Copy + Into<f64>>(sorted: &[T], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(rank).map_or(f64::NAN, |&value| value.into())
 }
 
 /// Prints one figure, and its ratio to what each of some others has.
