@@ -14,28 +14,26 @@ use std::time::Duration;
 
 use slowlane::draw::Draw;
 use slowlane::haproxy::{self, Id, Question};
-use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
+use slowlane::spop::{Connection, Data, Frame, Notify, Step};
 use slowlane::table::Sizing;
 use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
 use slowlane::time::Timestamp;
-use support::Cost;
 use support::effort::Effort;
-use support::five_maps::{policy, request, source};
+use support::five_maps::{LINES, policy, request, source};
+use support::programs::spop;
+use support::{Cost, print as line};
 
 const BATCH: usize = 64;
-
-/// Lines in each map but that of the sources.
-const LINES: u32 = 100_000;
 
 fn main() {
     let effort = Effort::from_arguments(3.0);
     let lines = effort.count(LINES);
-    println!("{:<10} {:>9} {:>16} {:>26}", "law", "keys", "decision ns", "codec and decision ns");
     for keys in [100_000, 1_000_000].map(|keys| effort.count(keys)) {
         for law in ["pace", "adaptive", "token-bucket", "sliding-window"] {
             let mut agent = Agent::new(law, keys, lines);
             let (decision, whole) = (agent.decisions(effort.time), agent.answers(effort.time));
-            println!("{law:<14} {keys:>9} {decision:>12.0} {whole:>26.0}");
+            line(&format!("decision, {keys} keys"), law, decision, "ns", &[]);
+            line(&format!("codec and decision, {keys} keys"), law, whole, "ns", &[("decision", decision)]);
         }
     }
 }
@@ -51,17 +49,8 @@ struct Agent {
 
 impl Agent {
     fn new(law: &str, keys: u32, lines: u32) -> Agent {
-        let mut hello = Vec::new();
-        let offered = HaproxyHello {
-            supported_versions: b"2.0",
-            frame_bytes_max: 16_380,
-            capabilities: b"pipelining",
-            engine_id: None,
-            healthcheck: false,
-        };
-        offered.encode(&mut hello);
         let (mut connection, mut out) = (Connection::new(16_380), Vec::new());
-        connection.receive(Frame::cut(&hello, 16_380).unwrap().unwrap().0, &mut out);
+        connection.receive(Frame::cut(&spop::hello(), 16_380).unwrap().unwrap().0, &mut out);
         let sizing = Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) };
         let throttle = Throttle::new(policy(law, keys, lines), sizing, 0);
         let now = Timestamp::from_millis(1_700_000_000_000);

@@ -9,7 +9,8 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use slowlane::spop::{Ack, Action, Data, Frame, Kind};
 
-use crate::support::spop;
+use crate::support::connection;
+use crate::support::programs::spop;
 
 /// So many are asked each second, and later fall due.
 pub const PER_SECOND: f64 = 20_000.0;
@@ -85,15 +86,7 @@ impl Load {
 impl Line {
     /// Connects and greets.
     fn open(agent: SocketAddr) -> Line {
-        let mut stream = std::net::TcpStream::connect(agent).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.write_all(&spop::hello()).unwrap();
-        let mut answer = [0; 256];
-        let count = stream.read(&mut answer).unwrap();
-        let (frame, _) = Frame::cut(&answer[..count], 256).unwrap().expect("a whole AGENT-HELLO");
-        assert_eq!(frame.head.kind, Kind::AgentHello);
-        stream.set_nonblocking(true).unwrap();
-        Line { stream: TcpStream::from_std(stream), unread: Vec::new(), due: Vec::new() }
+        Line { stream: connection::greeted(agent), unread: Vec::new(), due: Vec::new() }
     }
 
     /// Asks to be answered at about that time, or at once. A delay is whole milliseconds.

@@ -9,35 +9,30 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
-#[path = "../support/cores.rs"]
-mod cores;
 mod load;
-#[path = "../../it/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
-#[path = "../support/turns.rs"]
-mod turns;
-#[path = "../support/usage.rs"]
-mod usage;
 
 use std::time::Instant;
 
 use load::{DUE_AFTER, Load, PER_SECOND};
-use support::slowlane::Slowlane;
-use turns::{Turns, print};
+use support::effort::Effort;
+use support::programs::slowlane::Slowlane;
+use support::{cores, percentile, print, print_each, usage};
 
 /// Held answers on each connection: as many as HAProxy asks on one since 3.1, and a few connections full of them.
 const SHAPES: [usize; 2] = [20, 1_000];
 
 fn main() {
-    let turns = Turns::from_arguments(5.0);
+    let effort = Effort::from_arguments(5.0);
     cores::stay_on_last();
     load::raise_file_limit();
-    let answers = (turns.time.as_secs_f64() * PER_SECOND).ceil() as usize;
+    let answers = (effort.seconds() * PER_SECOND).ceil() as usize;
     for per_connection in SHAPES {
         let connections = answers.div_ceil(per_connection);
         println!("{answers} answers on {connections} connections, {PER_SECOND}/s");
         let load = Load { answers, connections };
-        let medians = turns.take(&[false, true], |&is_held| measure(load, turns, is_held));
+        let medians = effort.in_turns(&mut [false, true], |is_held| measure(load, effort, *is_held));
         print_figures(&medians[0], &medians[1]);
     }
 }
@@ -46,8 +41,8 @@ fn main() {
 const FIGURES: usize = 8;
 
 /// A daemon that has held answers keeps some of their memory, so each run has a daemon of its own.
-fn measure(load: Load, turns: Turns, is_held: bool) -> [f64; FIGURES] {
-    let slowlane = cores::on_first(|| Slowlane::with_config(&[("slo.map", SLO_MAP)], &config(load, turns)));
+fn measure(load: Load, effort: Effort, is_held: bool) -> [f64; FIGURES] {
+    let slowlane = cores::on_first(|| Slowlane::with_config(&[("slo.map", SLO_MAP)], &config(load, effort)));
     let process = slowlane.process.id();
     let resident_mb = || usage::resident_bytes(process) as f64 / 1e6;
     let idle_mb = resident_mb();
@@ -55,14 +50,14 @@ fn measure(load: Load, turns: Turns, is_held: bool) -> [f64; FIGURES] {
     let connected_mb = resident_mb();
     let cpu_before = usage::cpu_ns(process);
     let (mut held, mut held_mb) = (0.0, 0.0);
-    let late_ms = load.run(&mut lines, turns.time, is_held, || {
+    let late_ms = load.run(&mut lines, effort.time, is_held, || {
         held = most_held(&slowlane, load);
         held_mb = resident_mb();
     });
     let cpu_ns = usage::cpu_ns(process) - cpu_before;
     assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 0.0, "there was no room for some");
     let cpu_us = cpu_ns as f64 / 1_000.0 / load.answers as f64;
-    let late_ms = [50, 99, 100].map(|percent| turns::percentile(&late_ms, percent));
+    let late_ms = [50, 99, 100].map(|percent| percentile(&late_ms, percent));
     [idle_mb, connected_mb, held, held_mb, late_ms[0], late_ms[1], late_ms[2], cpu_us]
 }
 
@@ -80,8 +75,8 @@ fn most_held(slowlane: &Slowlane, load: Load) -> f64 {
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n";
 
 /// What an operator has to set for so many holds: room for all of them at once, and for the longest.
-fn config(load: Load, turns: Turns) -> String {
-    let longest = turns.time * 2 + DUE_AFTER * 2;
+fn config(load: Load, effort: Effort) -> String {
+    let longest = effort.time * 2 + DUE_AFTER * 2;
     format!(
         "[spop]\nconnections_max = {}\n[hold]\nmax = {}\nlongest = \"{}s\"\n",
         load.connections.max(20_000),
@@ -98,8 +93,6 @@ fn print_figures(at_once: &[f64; FIGURES], held: &[f64; FIGURES]) {
     print("resident, all are held", "slowlane", held_mb, "MB", &[]);
     print("memory of an answer", "held", (held_mb - connected_mb) * 1e6 / answers, "bytes", &[]);
     let figures = [("late, p50", "ms"), ("late, p99", "ms"), ("late, most", "ms"), ("CPU per answer", "µs")];
-    for (place, (what, unit)) in (4..).zip(figures) {
-        print(what, "answered at once", at_once[place], unit, &[]);
-        print(what, "held", held[place], unit, &[("answered at once", at_once[place])]);
-    }
+    let medians = [at_once, held].map(|medians| std::array::from_fn(|place| medians[4 + place]));
+    print_each(figures, &["answered at once", "held"], &medians);
 }

@@ -1,6 +1,6 @@
 //! The floor: the least that an HTTP server can do. It reads to the blank line and answers a constant.
 
-use crate::plain_server;
+use crate::support::plain_server;
 
 /// Makes this binary the floor server.
 pub const ARGUMENT: &str = "--http-floor";

@@ -8,34 +8,20 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
-#[path = "../support/clients.rs"]
-mod clients;
-#[path = "../support/cores.rs"]
-mod cores;
 mod floor;
-#[path = "../support/plain_server.rs"]
-mod plain_server;
-#[path = "../support/policy.rs"]
-mod policy;
-#[path = "../spop/floor.rs"]
-mod spop_floor;
 mod start;
-#[path = "../../it/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
-#[path = "../support/turns.rs"]
-mod turns;
-#[path = "../support/usage.rs"]
-mod usage;
 
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::process::Command;
 
-use clients::{Clients, Ran};
-use support::process::Process;
-use support::slowlane::{BINARY, Slowlane};
-use turns::{Turns, print};
+use support::clients::{Clients, Ran};
+use support::effort::Effort;
+use support::five_maps::{self, LINES};
+use support::programs::slowlane::BINARY;
+use support::{cores, print, print_each, spop_floor, this_program, usage};
 
 const CONNECTIONS: usize = 8;
 
@@ -49,54 +35,42 @@ fn main() {
         Some(spop_floor::ARGUMENT) => return spop_floor::run(&arguments[1], spop_floor::Answer::Verdict),
         _ => {}
     }
-    let turns = Turns::from_arguments(3.0);
+    let effort = Effort::from_arguments(3.0);
     cores::stay_on_last();
-    questions(turns);
-    start::print_times(turns);
+    questions(effort);
+    start::print_times(effort);
     let bytes = fs::metadata(BINARY).expect("the binary is built").len();
     print("size of the binary", "slowlane", bytes as f64 / 1e6, "MB", &[]);
 }
 
-fn questions(turns: Turns) {
-    let files = policy::files("pace");
-    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
-    let slowlane = cores::on_first(|| Slowlane::with_policy(&files));
+fn questions(effort: Effort) {
+    let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
     let mut floor = cores::on_first(|| this_program(&[floor::ARGUMENT, "127.0.0.1:0"]));
     let floor_address = floor.logged("HTTP on ").parse().expect("the floor says where it is");
-    let servers: [Server; 2] =
+    let mut servers: [Server; 2] =
         [("the floor", floor.id(), floor_address), ("slowlane", slowlane.process.id(), slowlane.http)];
     let mut dice = fastrand::Rng::with_seed(7);
-    let medians = turns.take(&servers, |&(_, process, address)| {
+    let medians = effort.in_turns(&mut servers, |&mut (_, process, address)| {
         let clients = Clients { address, count: CONNECTIONS, answer: "HTTP/1.1 204 " };
         let write = |out: &mut Vec<u8>| ask(&mut dice, out);
         let Ran { per_second, p50_us, p99_us, cpu_us: [cpu_us] } =
-            clients.run(turns.time, write, || [usage::cpu_ns(process)]);
+            clients.run(effort.time, write, || [usage::cpu_ns(process)]);
         [per_second, p50_us, p99_us, cpu_us]
     });
     let verdicts = |labels| slowlane.metric("slowlane_verdicts_total", labels);
     assert_eq!(verdicts(""), verdicts("verdict=\"pass\""), "somebody had to wait or was refused");
-    println!("{CONNECTIONS} connections, {} s a run", turns.time.as_secs_f64());
+    println!("{CONNECTIONS} connections, {} s a run", effort.seconds());
     let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU per question", "µs")];
-    for (place, (what, unit)) in figures.into_iter().enumerate() {
-        let [floor, slowlane] = [medians[0][place], medians[1][place]];
-        print(what, "the floor", floor, unit, &[]);
-        print(what, "slowlane", slowlane, unit, &[("the floor", floor)]);
-    }
+    print_each(figures, &["the floor", "slowlane"], &medians);
 }
 
 /// What nginx sends, with the configuration that slowlane ships. No two requests have the same id.
 fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
-    let (source, id) = (policy::source(dice.u32(0..policy::LINES)), dice.u128(..));
+    let (source, id) = (five_maps::source(dice.u32(0..LINES)), dice.u128(..));
     write!(
         out,
         "GET /check HTTP/1.1\r\nX-Slowlane-Source: {source}\r\nX-Slowlane-Website: www.shop.example\r\n\
         X-Slowlane-Owner: acme\r\nX-Slowlane-Method: GET\r\nX-Request-Id: {id:032x}\r\nHost: slowlane\r\n\r\n"
     )
     .expect("a vector takes it");
-}
-
-/// This very binary, as something else.
-fn this_program(arguments: &[&str]) -> Process {
-    let program = std::env::current_exe().expect("a running program has a file");
-    Process::start(Command::new(program).args(arguments))
 }

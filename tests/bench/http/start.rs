@@ -5,28 +5,26 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::own_address;
-use crate::support::process::Process;
-use crate::support::slowlane::BINARY;
-use crate::support::spop::Line;
-use crate::turns::{Turns, median, print};
-use crate::{cores, spop_floor, this_program};
+use crate::support::effort::Effort;
+use crate::support::programs::own_address;
+use crate::support::programs::process::Process;
+use crate::support::programs::slowlane::BINARY;
+use crate::support::programs::spop::Line;
+use crate::support::{cores, median, print_each, spop_floor, this_program};
 
 /// How often a program that is not there yet is looked for.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// How often each program is started.
-const STARTS: usize = 21;
-const STARTS_IN_SHORT: usize = 3;
+const STARTS: u32 = 21;
 
-pub fn print_times(turns: Turns) {
-    let starts = if turns.is_short() { STARTS_IN_SHORT } else { STARTS };
+pub fn print_times(effort: Effort) {
+    let starts = effort.count(STARTS);
     println!("each program is started {starts} times");
     let each: Vec<[f64; 2]> =
         (0..starts).map(|_| [first_verdict_ms(floor), first_verdict_ms(slowlane)]).collect();
-    let [floor, slowlane] = [0, 1].map(|program| median(each.iter().map(|times| times[program])));
-    print("start to first verdict", "the floor", floor, "ms", &[]);
-    print("start to first verdict", "slowlane", slowlane, "ms", &[("the floor", floor)]);
+    let medians = [0, 1].map(|program| [median(each.iter().map(|times| times[program]))]);
+    print_each([("start to first verdict", "ms")], &["the floor", "slowlane"], &medians);
 }
 
 fn first_verdict_ms(start: impl FnOnce(SocketAddr) -> Process) -> f64 {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use slowlane::law::{Law, Objective, Options};
 use support::effort::Effort;
-use support::{in_turns, print as line};
+use support::print_each;
 
 /// Keys whose entries have to be found.
 const KEYS: u32 = 100_000;
@@ -34,22 +34,16 @@ fn main() {
     let keys = effort.count(KEYS);
     let laws = Law::NAMES.iter().map(|name| Subject::law(name, keys));
     let mut subjects: Vec<Subject> = [Subject::governor(keys)].into_iter().chain(laws).collect();
-    let figures = in_turns(effort.turns(), &mut subjects, |subject| {
-        subject.measures.each_mut().map(|measure| measure(effort.time))
-    });
-    let names = [
-        "judged, at half its rate".to_owned(),
-        "judged, at twice its rate".to_owned(),
-        format!("found and judged, {keys} keys"),
-        format!("decided, {keys} keys, five maps"),
+    let figures = effort
+        .in_turns(&mut subjects, |subject| subject.measures.each_mut().map(|measure| measure(effort.time)));
+    let whats = [
+        "judged, at half its rate",
+        "judged, at twice its rate",
+        &format!("found and judged, {keys} keys"),
+        &format!("decided, {keys} keys, five maps"),
     ];
-    for (place, what) in names.iter().enumerate() {
-        let governor = [("governor", figures[0][place])];
-        for (number, (subject, figures)) in subjects.iter().zip(&figures).enumerate() {
-            let others = if number == 0 { &[][..] } else { &governor };
-            line(what, subject.name, figures[place], "ns", others);
-        }
-    }
+    let names: Vec<&str> = subjects.iter().map(|subject| subject.name).collect();
+    print_each(whats.map(|what| (what, "ns")), &names, &figures);
 }
 
 impl Subject {

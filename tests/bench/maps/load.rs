@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::hint::black_box;
 use std::path::Path;
+use std::process;
 use std::time::{Duration, Instant};
 
 use slowlane::policy::{LIST_LINES_MAX, Method, map};
@@ -11,7 +12,8 @@ use slowlane::policy::{LIST_LINES_MAX, Method, map};
 use crate::LINES;
 use crate::kind::{self, Asked};
 use crate::support::effort::Effort;
-use crate::support::{Cost, alone, in_turns, print as line, resident_bytes};
+use crate::support::usage::resident_bytes;
+use crate::support::{Cost, alone, print as line};
 
 /// Makes this bench print what one map takes: milliseconds and megabytes, and nanoseconds of a hit and of a miss.
 pub const ALONE: &str = "--map";
@@ -33,7 +35,7 @@ pub fn print(effort: Effort) {
         fs::create_dir(folder.path().join(name)).unwrap();
         kind::write(&folder.path().join(name), method, lines);
     }
-    let figures = in_turns(effort.turns(), &mut subjects, |(name, _, lines)| {
+    let figures = effort.in_turns(&mut subjects, |(name, _, lines)| {
         let folder = folder.path().join(*name);
         let folder = folder.to_str().expect("the name of a temporary folder is a text");
         alone::<4>(&[ALONE, name, &lines.to_string(), folder, &effort.seconds().to_string()])
@@ -84,10 +86,10 @@ pub fn measure(name: &str, lines: &str, folder: &str, seconds: &str) {
 
 /// What is loaded, the milliseconds that it took, and the megabytes that it keeps.
 fn loaded<M>(load: impl FnOnce() -> M) -> (M, f64, f64) {
-    let (before, start) = (resident_bytes(), Instant::now());
+    let (before, start) = (resident_bytes(process::id()), Instant::now());
     let map = load();
     let load_ms = start.elapsed().as_secs_f64() * 1e3;
-    (map, load_ms, (resident_bytes() as f64 - before as f64) / 1e6)
+    (map, load_ms, (resident_bytes(process::id()) as f64 - before as f64) / 1e6)
 }
 
 /// The same lines, read in the same way.

@@ -16,7 +16,7 @@ use crate::LINES;
 use crate::kind::{self, Asked};
 use crate::support::effort::Effort;
 use crate::support::histogram::Histogram;
-use crate::support::{in_turns, print as line};
+use crate::support::print as line;
 
 const METHOD: Method = Method::Str;
 
@@ -47,7 +47,7 @@ pub fn print(effort: Effort) {
     let mut subjects =
         [("alone", Beside::Nothing), ("beside loads", Beside::Loads), ("with swaps", Beside::Swaps)];
     let mut swaps = Swaps::default();
-    let figures = in_turns(effort.turns(), &mut subjects, |&mut (_, beside)| {
+    let figures = effort.in_turns(&mut subjects, |&mut (_, beside)| {
         let times = bench.run(beside, effort.time, &mut swaps);
         let ns = [50.0, 99.0, 99.9].map(|percent| times.percentile_ns(percent));
         [ns[0], ns[1], ns[2], times.max_ns()].map(|ns| ns as f64 / 1e3)

@@ -12,32 +12,20 @@
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
-#[path = "../support/clients.rs"]
-mod clients;
-#[path = "../support/cores.rs"]
-mod cores;
-#[path = "../spop/floor.rs"]
-mod floor;
-#[path = "../support/plain_server.rs"]
-mod plain_server;
-#[path = "../support/policy.rs"]
-mod policy;
-#[path = "../../it/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 mod throttling;
-#[path = "../support/turns.rs"]
-mod turns;
-#[path = "../support/usage.rs"]
-mod usage;
 
 use std::io::Write;
 
-use clients::{Clients, Ran};
-use floor::Answer;
-use support::haproxy::Version;
-use support::skipped;
+use support::clients::{Clients, Ran};
+use support::effort::Effort;
+use support::five_maps::{LINES, source};
+use support::programs::haproxy::Version;
+use support::programs::skipped;
+use support::spop_floor::{self as floor, Answer};
+use support::{cores, print};
 use throttling::{SLOWLANE, TELLING_ALL, Throttling, UNTHROTTLED};
-use turns::{Turns, print};
 
 /// How many clients ask at the same time: alone there is no queue, and many keep HAProxy busy all the time.
 const CLIENTS: [usize; 2] = [1, 64];
@@ -49,16 +37,16 @@ fn main() {
         [floor::ARGUMENT, at, TELLING_ALL] => return floor::run(at, Answer::Everything),
         _ => {}
     }
-    let turns = Turns::from_arguments(3.0);
+    let effort = Effort::from_arguments(3.0);
     cores::stay_on_last();
     for version in [Version::V2_6, Version::V3_2] {
-        let Some(throttlings) = Throttling::each(version) else {
+        let Some(mut throttlings) = Throttling::each(version) else {
             skipped(&format!("HAProxy {version:?} cannot be had on this machine"));
             continue;
         };
         for clients in CLIENTS {
-            println!("HAProxy {version:?}, {clients} clients, {} s a run", turns.time.as_secs_f64());
-            measure(&throttlings, clients, turns);
+            println!("HAProxy {version:?}, {clients} clients, {} s a run", effort.seconds());
+            measure(&mut throttlings, clients, effort);
         }
     }
 }
@@ -73,13 +61,13 @@ const FIGURES: [(&str, &str); 5] = [
 
 const CPU_OF_AGENT: &str = "CPU of the agent per request";
 
-fn measure(throttlings: &[Throttling], clients: usize, turns: Turns) {
+fn measure(throttlings: &mut [Throttling], clients: usize, effort: Effort) {
     let mut dice = fastrand::Rng::with_seed(7);
-    let medians = turns.take(throttlings, |throttling| {
+    let medians = effort.in_turns(throttlings, |throttling| {
         let clients = Clients { address: throttling.address(), count: clients, answer: "HTTP/1.1 200 " };
         let write = |out: &mut Vec<u8>| ask(&mut dice, out);
         let Ran { per_second, p50_us, p99_us, cpu_us: [haproxy_us, agent_us] } =
-            clients.run(turns.time, write, || throttling.cpu_ns());
+            clients.run(effort.time, write, || throttling.cpu_ns());
         [per_second, p50_us, p99_us, haproxy_us, agent_us]
     });
     throttlings.iter().for_each(Throttling::assert_that_nobody_waited);
@@ -101,7 +89,7 @@ fn is_rival(name: &str, other: &str) -> bool {
 
 /// A request of one of many sources. HAProxy believes where it says that it is from.
 fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
-    let source = policy::source(dice.u32(0..policy::LINES));
+    let source = source(dice.u32(0..LINES));
     write!(out, "GET / HTTP/1.1\r\nHost: www.shop.example\r\nX-Api-Key: acme\r\nX-From: {source}\r\n\r\n")
         .expect("a vector takes it");
 }

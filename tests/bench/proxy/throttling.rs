@@ -3,16 +3,14 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::floor;
-use crate::policy;
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace};
-use crate::support::process::Process;
-use crate::support::slowlane::Slowlane;
-use crate::{cores, usage};
+use crate::support::five_maps::{self, LINES, UNDELAYED};
+use crate::support::programs::haproxy::{CONFIG, Delivery, Haproxy, Version, replace};
+use crate::support::programs::process::Process;
+use crate::support::programs::slowlane::Slowlane;
+use crate::support::{cores, spop_floor, this_program, usage};
 
 pub const UNTHROTTLED: &str = "no throttling";
 pub const SLOWLANE: &str = "slowlane";
@@ -95,24 +93,22 @@ impl Throttling {
 impl Agent {
     fn floor(arguments: &[&str]) -> Agent {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(std::env::current_exe().expect("a running program has a file"));
-        command.arg(floor::ARGUMENT).arg(format!("unix:{}", folder.path().join("spop").display()));
-        let mut process = cores::on_second(|| Process::start(command.args(arguments)));
+        let at = format!("unix:{}", folder.path().join("spop").display());
+        let arguments = [&[spop_floor::ARGUMENT, &at], arguments].concat();
+        let mut process = cores::on_second(|| this_program(&arguments));
         process.logged("SPOP on ");
         Agent::Floor(process, folder)
     }
 
     /// Its law is that of the article.
     fn slowlane() -> Agent {
-        let files = policy::files("adaptive");
-        let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
-        Agent::Slowlane(cores::on_second(|| Slowlane::with_policy(&files)))
+        Agent::Slowlane(cores::on_second(|| five_maps::slowlane(UNDELAYED, "adaptive")))
     }
 
     /// The maps are the same.
     fn lua() -> Agent {
         let folder = tempfile::tempdir().unwrap();
-        for (name, text) in policy::files("adaptive") {
+        for (name, text) in five_maps::files(UNDELAYED, "adaptive", LINES, LINES) {
             fs::write(folder.path().join(name), text).unwrap();
         }
         fs::write(folder.path().join("throttling.lua"), include_str!("throttling.lua")).unwrap();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::turns::percentile;
+use super::{connection, percentile};
 
 /// The part of a run before it counts is no longer than this.
-const WARM_UP_MAX: Duration = Duration::from_millis(500);
+pub const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
 /// An answer that takes longer than this never comes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -95,10 +95,7 @@ struct Line {
 
 impl Line {
     fn open(clients: Clients) -> Line {
-        let stream = std::net::TcpStream::connect(clients.address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        let stream = TcpStream::from_std(stream);
+        let stream = connection::open(clients.address);
         Line { stream, unread: Vec::new(), out: Vec::new(), asked: Instant::now() }
     }
 

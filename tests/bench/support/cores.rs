@@ -1,7 +1,5 @@
 //! The cores: what is measured runs on the first one, what it needs on the second, and who measures on the last.
 
-#![allow(dead_code, reason = "each bench uses a part of it")]
-
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// From here on this thread runs on the last core, and with it all that it starts.

@@ -1,6 +1,8 @@
-//! How much of a bench is run, for how long, and how much it sets up for that.
+//! How much of a bench is run, for how long, how often, and how much it sets up for that.
 
 use std::time::Duration;
+
+use super::median;
 
 /// Who gives a measurement less time than this only wants to see that it runs.
 const SHORT: Duration = Duration::from_millis(500);
@@ -25,12 +27,28 @@ impl Effort {
         self.time.as_secs_f64()
     }
 
-    /// Each thing is measured so often, in turns with the others.
+    /// Measures one subject after the other, and so on in turns; the median of each figure counts.
+    pub fn in_turns<S, const N: usize>(
+        self,
+        subjects: &mut [S],
+        mut measure: impl FnMut(&mut S) -> [f64; N],
+    ) -> Vec<[f64; N]> {
+        let mut runs: Vec<Vec<[f64; N]>> = subjects.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.turns() {
+            for (subject, runs) in subjects.iter_mut().zip(&mut runs) {
+                runs.push(measure(subject));
+            }
+        }
+        let medians =
+            |runs: &Vec<[f64; N]>| std::array::from_fn(|place| median(runs.iter().map(|run| run[place])));
+        runs.iter().map(medians).collect()
+    }
+
     pub fn turns(self) -> usize {
         if self.is_short() { 1 } else { 3 }
     }
 
-    /// So many keys, lines or entries; fewer in a short run.
+    /// So many keys, lines, entries or starts; fewer in a short run.
     pub fn count(self, whole: u32) -> u32 {
         if self.is_short() { whole / SHORT_PART } else { whole }
     }

@@ -1,18 +1,28 @@
-//! What the benches stand on: their arguments, the clocks and counters of the system, medians and lines of figures.
+//! What the benches stand on: the clocks and counters of the system, programs, medians and lines of figures.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod clients;
+pub mod connection;
+pub mod cores;
 pub mod effort;
 pub mod five_maps;
 pub mod histogram;
 pub mod keyed;
+pub mod plain_server;
+#[path = "../../it/support/mod.rs"]
+pub mod programs;
+pub mod spop_floor;
+pub mod usage;
 
-use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use slowlane::key::Key;
+
+use programs::process::Process;
 
 /// What this thread has run: others on the machine have no part in it, but for its caches.
 pub fn cpu_time() -> Duration {
@@ -58,23 +68,23 @@ pub fn key(number: u32) -> Key {
     Key::from_bits(bits ^ (bits >> 31))
 }
 
-/// The memory of this process that the system has backed, in bytes.
-pub fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("Linux tells of a process in /proc");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
-    kib * 1_024
+/// This very bench, as something else.
+pub fn this_program(arguments: &[&str]) -> Process {
+    Process::start(Command::new(own_path()).args(arguments))
 }
 
 /// Runs this bench once more with these arguments, in a process of its own, so that no memory of anything else is left
 /// over in it. Gives back the numbers that it prints.
 pub fn alone<const N: usize>(arguments: &[&str]) -> [f64; N] {
-    let bench = std::env::current_exe().expect("a running program has a file");
-    let ran = Command::new(bench).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+    let ran = Command::new(own_path()).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     assert!(ran.status.success(), "{arguments:?} failed");
     let printed = String::from_utf8(ran.stdout).unwrap();
     let mut numbers = printed.split_whitespace().map(|number| number.parse().expect("only numbers"));
     std::array::from_fn(|_| numbers.next().expect("a number for each figure"))
+}
+
+fn own_path() -> PathBuf {
+    std::env::current_exe().expect("a running program has a file")
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -83,21 +93,10 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures one after the other, and so on in turns; the median of each figure counts.
-pub fn in_turns<S, const N: usize>(
-    turns: usize,
-    subjects: &mut [S],
-    mut measure: impl FnMut(&mut S) -> [f64; N],
-) -> Vec<[f64; N]> {
-    let mut runs: Vec<Vec<[f64; N]>> = subjects.iter().map(|_| Vec::new()).collect();
-    for _ in 0..turns {
-        for (subject, runs) in subjects.iter_mut().zip(&mut runs) {
-            runs.push(measure(subject));
-        }
-    }
-    let medians =
-        |runs: &Vec<[f64; N]>| std::array::from_fn(|place| median(runs.iter().map(|run| run[place])));
-    runs.iter().map(medians).collect()
+/// The value that so many percent of these do not exceed; they are sorted. Of none it is no number.
+pub fn percentile<T: Copy + Into<f64>>(sorted: &[T], percent: usize) -> f64 {
+    let rank = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(rank).map_or(f64::NAN, |&value| value.into())
 }
 
 /// Prints one figure, and its ratio to what each of some others has.
@@ -105,6 +104,16 @@ pub fn print(what: &str, whose: &str, figure: f64, unit: &str, others: &[(&str, 
     let ratios: Vec<String> =
         others.iter().map(|(other, theirs)| format!("x{:.2} of {other}", figure / theirs)).collect();
     let digits = if figure >= 1_000.0 || figure.fract() == 0.0 { 0 } else { 2 };
-    let line = format!("{what:<44} {whose:<20} {figure:>12.digits$} {unit:<12} {}", ratios.join(", "));
+    let line = format!("{what:<40} {whose:<24} {figure:>12.digits$} {unit:<12} {}", ratios.join(", "));
     println!("{}", line.trim_end());
+}
+
+/// Prints each figure of several, and its ratio to that of the first.
+pub fn print_each<const N: usize>(whats: [(&str, &str); N], names: &[&str], figures: &[[f64; N]]) {
+    for (place, (what, unit)) in whats.into_iter().enumerate() {
+        let first = [(names[0], figures[0][place])];
+        for (number, (name, figures)) in names.iter().zip(figures).enumerate() {
+            print(what, name, figures[place], unit, if number == 0 { &[] } else { &first });
+        }
+    }
 }

@@ -1,7 +1,5 @@
 //! What the system has counted of a running process: the time that it ran, and its memory.
 
-#![allow(dead_code, reason = "each bench uses a part of it")]
-
 use std::fs;
 
 /// The time that all threads of a process have run, in nanoseconds.

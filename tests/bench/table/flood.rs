@@ -1,5 +1,6 @@
 //! A flood of keys that come once each, over keys that are throttled: what it costs, and who outlives it.
 
+use std::process;
 use std::time::{Duration, Instant};
 
 use slowlane::draw::Draw;
@@ -13,7 +14,8 @@ use crate::ENTRIES;
 use crate::stores::{START, throttle_under};
 use crate::support::effort::Effort;
 use crate::support::histogram::Histogram;
-use crate::support::{five_maps, print as line, resident_bytes};
+use crate::support::usage::resident_bytes;
+use crate::support::{five_maps, print as line};
 
 /// So many keys come once for each entry that there is room for: fifty million over a table of a million.
 const FLOOD_PER_ENTRY: u32 = 50;
@@ -46,9 +48,9 @@ pub fn print(effort: Effort) {
     };
     flood.run(entries);
     flood.times = Histogram::new();
-    let before = resident_bytes();
+    let before = resident_bytes(process::id());
     flood.run(entries * FLOOD_PER_ENTRY);
-    let after = resident_bytes();
+    let after = resident_bytes(process::id());
 
     let times = &flood.times;
     line("flood", "slowlane decide", times.count() as f64, "keys", &[]);

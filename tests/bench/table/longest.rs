@@ -9,7 +9,7 @@ use slowlane::time::Timestamp;
 use crate::ENTRIES;
 use crate::stores::{Dashmap, START, Store};
 use crate::support::effort::Effort;
-use crate::support::{cpu_time, in_turns, print as line};
+use crate::support::{cpu_time, print as line};
 
 const EXPIRE: Duration = Duration::from_secs(30);
 
@@ -18,7 +18,7 @@ const PHASES: [&str; 3] = ["growing", "evicting", "expiring"];
 pub fn print(effort: Effort) {
     let entries = effort.count(ENTRIES);
     let mut subjects: [(&str, Measure); 2] = [("slowlane table", of_table), ("dashmap", of_dashmap)];
-    let figures = in_turns(effort.turns(), &mut subjects, |(_, measure)| measure(entries));
+    let figures = effort.in_turns(&mut subjects, |(_, measure)| measure(entries));
     for (place, phase) in PHASES.into_iter().enumerate() {
         let (wall, cpu) = (2 * place, 2 * place + 1);
         let rival = |figure: usize| if place == 0 { vec![("dashmap", figures[1][figure])] } else { vec![] };

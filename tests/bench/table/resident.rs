@@ -1,9 +1,12 @@
 //! The memory that a number of live entries takes.
 
+use std::process;
+
 use crate::ENTRIES;
 use crate::stores::{self, START, Store};
 use crate::support::effort::Effort;
-use crate::support::{alone, in_turns, print as line, resident_bytes};
+use crate::support::usage::resident_bytes;
+use crate::support::{alone, print as line};
 
 /// Makes this bench print the memory of one store, and the entries in it.
 pub const ALONE: &str = "--resident";
@@ -14,7 +17,7 @@ const STEP: u32 = 1_000;
 pub fn print(effort: Effort) {
     let entries = effort.count(ENTRIES).to_string();
     let mut names = ["slowlane", "dashmap", "governor"];
-    let figures = in_turns(effort.turns(), &mut names, |name| alone::<2>(&[ALONE, name, &entries]));
+    let figures = effort.in_turns(&mut names, |name| alone::<2>(&[ALONE, name, &entries]));
     let bytes = |place: usize| figures[place][0] / figures[place][1];
     for (place, [bytes_in_all, entries]) in figures.iter().enumerate() {
         line(&format!("resident, {entries} live entries"), names[place], bytes_in_all / 1e6, "MB", &[]);
@@ -38,7 +41,7 @@ pub fn measure(name: &str, entries: u32) {
 /// Writes to ever new keys until so many are live: of a table some go before it is full, for its shards fill
 /// unevenly.
 fn fill<S: Store>(create: impl FnOnce() -> S, live: impl Fn(&S) -> u64, entries: u32) -> (u64, u64) {
-    let before = resident_bytes();
+    let before = resident_bytes(process::id());
     let store = create();
     for number in 0..2 * entries {
         store.write(number, START);
@@ -46,6 +49,6 @@ fn fill<S: Store>(create: impl FnOnce() -> S, live: impl Fn(&S) -> u64, entries:
             break;
         }
     }
-    let bytes = resident_bytes() - before;
+    let bytes = resident_bytes(process::id()) - before;
     (bytes, live(&store))
 }

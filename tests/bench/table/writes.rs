@@ -10,7 +10,7 @@ use slowlane::time::Timestamp;
 use crate::ENTRIES;
 use crate::stores::{self, START, Store};
 use crate::support::effort::Effort;
-use crate::support::{cpu_time, in_turns, print as line};
+use crate::support::{cpu_time, print as line};
 
 /// The clock is looked at after so many writes.
 const BATCH: usize = 256;
@@ -48,7 +48,7 @@ pub fn print(effort: Effort) {
     ];
     let halves = [0..entries / 2, entries / 2..entries];
     let hot = [0..1, 0..1];
-    let figures = in_turns(effort.turns(), &mut subjects, |subject| {
+    let figures = effort.in_turns(&mut subjects, |subject| {
         let [alone, alone_ns] = subject.writes(&halves[..1], effort.time);
         let [both, both_ns] = subject.writes(&halves, effort.time);
         let [hot_alone, _] = subject.writes(&hot[..1], effort.time);

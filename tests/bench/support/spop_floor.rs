@@ -2,7 +2,7 @@
 
 use slowlane::spop::{Ack, Connection, Data, Frame, Kind, Scope};
 
-use crate::plain_server;
+use super::plain_server;
 
 /// Makes this binary the floor agent.
 pub const ARGUMENT: &str = "--floor";
@@ -13,7 +13,6 @@ pub enum Answer {
     /// A verdict.
     Verdict,
     /// Five variables, as slowlane: they cost HAProxy as much.
-    #[allow(dead_code, reason = "only a bench with a HAProxy needs it")]
     Everything,
 }
 
