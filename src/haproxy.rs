@@ -8,20 +8,16 @@ use std::time::Duration;
 
 use arrayvec::ArrayString;
 
-use crate::request::{Request, Value};
-use crate::spop::{Ack, Data, Error, Notify, Scope};
+use crate::request::Value;
+use crate::spop::{Ack, Data, Error, Notify, Scope, Variable};
 use crate::ticket::{COUNTED_MAX, Ticket};
 use crate::verdict::{Decision, Verdict};
 
 /// What a NOTIFY asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is nearly every one, and a box is an allocation"
-)]
-pub enum Question<'a> {
+pub enum Question {
     /// `request`: what is to be done with it? Its arguments are the fields.
-    Verdict(Request<'a>),
+    Verdict,
     /// `hold`: answer after this delay.
     Hold(Duration),
     /// `response`: a request has ended, whose verdict came with this ticket.
@@ -45,8 +41,12 @@ impl Id {
 
 /// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
 ///
-/// Of several questions the first counts; messages and arguments of other names mean nothing here.
-pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
+/// Of several questions the first counts; messages and arguments of other names mean nothing here. The fields of a
+/// request are handed to `field` as they are read, so also those of one that turns out to be broken.
+pub fn question<'a>(
+    notify: &Notify<'a>,
+    mut field: impl FnMut(&'a [u8], Value<'a>),
+) -> Result<Question, Error> {
     let mut question = Question::Nothing;
     let mut messages = notify.messages();
     while let Some(message) = messages.next_message()? {
@@ -55,14 +55,12 @@ pub fn question<'a>(notify: &Notify<'a>) -> Result<Question<'a>, Error> {
         }
         match message.name {
             b"request" => {
-                let mut request = Request::new();
-                for argument in message.arguments() {
-                    let (name, data) = argument?;
+                message.each_argument(|name, data| {
                     if let Some(value) = value(data) {
-                        request.push(name, value);
+                        field(name, value);
                     }
-                }
-                question = Question::Verdict(request);
+                })?;
+                question = Question::Verdict;
             }
             b"hold" => {
                 let mut delay = Duration::ZERO;
@@ -107,19 +105,27 @@ fn milliseconds(data: Data<'_>) -> Duration {
     Duration::from_millis(delay_ms.unwrap_or(0))
 }
 
+const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+const DELAY: Variable = Variable::new(Scope::Txn, b"delay");
+const RETRY_AFTER: Variable = Variable::new(Scope::Txn, b"retry_after");
+const SLO: Variable = Variable::new(Scope::Txn, b"slo");
+const KEY: Variable = Variable::new(Scope::Txn, b"key");
+const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
+const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
+
 /// Appends the answer to a `request`.
 pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
     let ack = Ack::begin(out, id.stream_id, id.frame_id)
-        .set_var(Scope::Txn, b"verdict", Data::Str(decision.verdict.name().as_bytes()))
-        .set_var(Scope::Txn, b"delay", Data::Int64(decision.verdict.delay_ms() as i64))
-        .set_var(Scope::Txn, b"slo", Data::Int64(decision.slo.number().into()))
-        .set_var(Scope::Txn, b"key", Data::Int64(decision.key.bits() as i64))
-        .set_var(Scope::Txn, b"remaining", Data::Int64(decision.remaining.into()));
+        .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
+        .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
+        .set(&SLO, Data::Int64(decision.slo.number().into()))
+        .set(&KEY, Data::Int64(decision.key.bits() as i64))
+        .set(&REMAINING, Data::Int64(decision.remaining.into()));
     if let Verdict::Deny { retry_after_s } = decision.verdict {
-        return ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+        return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
     }
     match decision.ticket() {
-        Some(ticket) => ack.set_var(Scope::Txn, b"ticket", Data::Str(written(&ticket).as_bytes())).finish(),
+        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket).as_bytes())).finish(),
         None => ack.finish(),
     }
 }
@@ -138,10 +144,10 @@ fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
 /// The group of the hold has a prefix of its own, so these are not the variables of the verdict.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
-    let ack = Ack::begin(out, id.stream_id, id.frame_id).set_var(Scope::Txn, b"verdict", name);
+    let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
     match verdict {
         Verdict::Deny { retry_after_s } => {
-            ack.set_var(Scope::Txn, b"retry_after", Data::Int64(retry_after_s.into())).finish();
+            ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
         }
         Verdict::Pass | Verdict::Delay(_) => ack.finish(),
     }
@@ -157,6 +163,7 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::key::Key;
+    use crate::request::Request;
     use crate::slo_id::SloId;
     use crate::spop::{Action, Frame};
     use crate::time::Timestamp;
@@ -170,6 +177,10 @@ mod tests {
         let writer = Notify::begin(&mut bytes, 7, 1);
         messages.iter().fold(writer, |writer, (name, arguments)| writer.message(name, arguments)).finish();
         bytes
+    }
+
+    fn asked(bytes: &[u8]) -> Result<Question, Error> {
+        question(&read(bytes), |_, _| {})
     }
 
     fn read(bytes: &[u8]) -> Notify<'_> {
@@ -186,9 +197,9 @@ mod tests {
             (b"", Data::Int64(-5)),
         ];
         let bytes = notify(&[(b"request", &arguments)]);
-        let Ok(Question::Verdict(request)) = question(&read(&bytes)) else {
-            panic!("not asked for a verdict")
-        };
+        let mut request = Request::new();
+        let asked = question(&read(&bytes), |name, value| request.push(name, value));
+        assert_eq!(asked, Ok(Question::Verdict));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
         assert_eq!(request.get(b"owner"), None);
@@ -200,16 +211,16 @@ mod tests {
     fn the_first_question_counts_and_others_are_walked_over() {
         let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
         let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);
-        assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::from_millis(250))));
-        assert_eq!(question(&read(&notify(&[(b"other", &delay)]))), Ok(Question::Nothing));
-        assert_eq!(question(&read(&notify(&[]))), Ok(Question::Nothing));
+        assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::from_millis(250))));
+        assert_eq!(asked(&notify(&[(b"other", &delay)])), Ok(Question::Nothing));
+        assert_eq!(asked(&notify(&[])), Ok(Question::Nothing));
     }
 
     #[test]
     fn what_is_no_delay_is_not_held() {
         for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
             let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
-            assert_eq!(question(&read(&bytes)), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
+            assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
         }
     }
 
@@ -218,7 +229,7 @@ mod tests {
         let mut bytes = notify(&[(b"request", &[])]);
         bytes.push(9);
         bytes[3] += 1;
-        assert!(question(&read(&bytes)).is_err());
+        assert!(asked(&bytes).is_err());
     }
 
     fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
@@ -238,9 +249,9 @@ mod tests {
             _ => None,
         });
         let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
-        assert_eq!(question(&read(&bytes)), Ok(Question::End(decision.ticket().unwrap())));
+        assert_eq!(asked(&bytes), Ok(Question::End(decision.ticket().unwrap())));
         let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
-        assert_eq!(question(&read(&nonsense)), Ok(Question::Nothing));
+        assert_eq!(asked(&nonsense), Ok(Question::Nothing));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub const FIELDS_MAX: usize = 32;
 
 /// The value of a field. A field that the proxy knew nothing of has no value: it is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)] // It is then copied by whole words, as `Data` is.
 pub enum Value<'a> {
     /// An address; IPv4-mapped IPv6 is written as the IPv4 it maps.
     Address(IpAddr),
@@ -64,11 +65,17 @@ impl<'a> Request<'a> {
     /// assert_eq!(request.get(b"api_key"), Some(Value::Number(7)));
     /// ```
     pub fn get(&self, name: &[u8]) -> Option<Value<'a>> {
-        self.fields.iter().find(|field| is_same(field.name, name)).map(|field| field.value)
+        self.fields.iter().find(|field| is_same_name(field.name, name)).map(|field| field.value)
+    }
+
+    /// In the order in which they came.
+    pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.fields.iter()
     }
 }
 
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+/// Whether two names are of one field.
+pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
     let letter = |byte| if byte == b'-' { b'_' } else { byte };
-    one == other || one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| letter(a) == letter(b))
+    one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| a == b || letter(a) == letter(b))
 }

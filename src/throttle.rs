@@ -1,14 +1,17 @@
 //! The decision: what a proxy is told about one request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use arrayvec::ArrayVec;
 
 use crate::annexes::{AnnexUsage, Annexes};
 use crate::draw::Draw;
+use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
-use crate::policy::{Case, Policy};
+use crate::policy::{Case, Cases, Policy};
+pub use crate::policy::{DOCKET_MAX, Docket, Filing};
 use crate::request::Request;
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::ticket::Ticket;
@@ -48,12 +51,22 @@ impl Throttle {
         let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
         match cases.list.as_slice() {
             [case] => {
+                let memory = case.slo.law.memory();
                 let judge = |entry: &mut Entry| self.judge(case, entry, arrival, Law::judge);
-                let judgement = self.table.with(case.key, now, case.slo.law.memory(), judge);
-                Decision::of_one(self.judged(case, judgement), arrival.cost, now)
+                self.decision(case, self.table.with(case.key, now, memory, judge), arrival)
             }
             several => self.decide_all(several, arrival),
         }
+    }
+
+    /// Of the one SLO that a request falls under.
+    fn decision(&self, case: &Case<'_>, judgement: Judgement, arrival: Arrival) -> Decision {
+        Decision::of_one(self.judged(case, judgement), arrival.cost, arrival.now)
+    }
+
+    /// Opens a sitting: the policy as it is now decides about several requests.
+    pub fn sit(&self) -> Sitting<'_> {
+        Sitting { throttle: self, policy: self.policy.load() }
     }
 
     /// The strictest verdict of several SLOs, as one step. What one of them denies is counted by none: asked
@@ -152,4 +165,83 @@ impl Throttle {
     pub fn annex_usage(&self) -> AnnexUsage {
         self.annexes.usage()
     }
+}
+
+/// Requests that came together are decided together: their SLOs and their entries are looked up side by side.
+///
+/// ```
+/// # use slowlane::{draw::Draw, policy::Policy, table::Sizing, throttle::Throttle, time::Timestamp};
+/// # use std::time::Duration;
+/// use slowlane::{policy::Docket, request::Value};
+/// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+/// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+/// let sitting = throttle.sit();
+/// let mut docket = Docket::default();
+/// for name in ["one.example", "other.example"] {
+///     sitting.file(&mut docket).field(b"website", Value::Text(name.as_bytes()));
+///     sitting.enter(&mut docket);
+/// }
+/// let mut remaining = [0; 2];
+/// sitting.decide(&docket, Timestamp::from_millis(60_000), || Draw::MIDDLE, |number, decision| {
+///     remaining[number] = decision.remaining;
+/// });
+/// assert_eq!(remaining, [9_999, 9_998]);
+/// ```
+#[derive(Debug)]
+pub struct Sitting<'t> {
+    throttle: &'t Throttle,
+    policy: Guard<Arc<Policy>>,
+}
+
+impl Sitting<'_> {
+    /// Opens the filing of a request for a docket that has room for it.
+    pub fn file<'a, 'd>(&self, docket: &'d mut Docket<'a>) -> Filing<'_, 'd, 'a> {
+        self.policy.file(docket)
+    }
+
+    /// Enters what was filed into the docket. False: it has no room for another.
+    pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
+        self.policy.enter(docket)
+    }
+
+    /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;
+    /// those of one key in its order.
+    pub fn decide(
+        &self,
+        docket: &Docket<'_>,
+        now: Timestamp,
+        mut draw: impl FnMut() -> Draw,
+        mut tell: impl FnMut(usize, &Decision),
+    ) {
+        let throttle = self.throttle;
+        let mut singles: ArrayVec<Single<'_>, DOCKET_MAX> = ArrayVec::new();
+        let mut keys: ArrayVec<(Key, Duration), DOCKET_MAX> = ArrayVec::new();
+        self.policy.hear(docket, |number, Cases { list, cost }| {
+            let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
+            match list.as_slice() {
+                &[case] => {
+                    keys.push((case.key, case.slo.law.memory()));
+                    singles.push(Single { number, case, arrival, judgement: None });
+                }
+                several => tell(number, &throttle.decide_all(several, arrival)),
+            }
+        });
+        // Nothing is told while rows are locked.
+        throttle.table.with_batch(&keys, now, |place, entry| {
+            let Single { case, arrival, judgement, .. } = &mut singles[place];
+            *judgement = Some(throttle.judge(case, entry, *arrival, Law::judge));
+        });
+        for Single { number, case, arrival, judgement } in &singles {
+            let judgement = judgement.expect("each key has been written");
+            tell(*number, &throttle.decision(case, judgement, *arrival));
+        }
+    }
+}
+
+/// A request of a docket that falls under one SLO.
+struct Single<'p> {
+    number: usize,
+    case: Case<'p>,
+    arrival: Arrival,
+    judgement: Option<Judgement>,
 }

@@ -34,6 +34,9 @@ impl Bucket {
 
     /// So many clients, each asking again as it is answered, would make for this delay.
     pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
+        if delay_ns <= self.slot_ns {
+            return 1_000;
+        }
         let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(self.slot_ns.max(1));
         u32::try_from(milli_clients).unwrap_or(u32::MAX).max(1_000)
     }

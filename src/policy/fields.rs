@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::key::KeyHasher;
 use crate::policy::layout::Layout;
-use crate::request::{FIELDS_MAX, Request, Value};
+use crate::request::{FIELDS_MAX, Request, Value, is_same_name};
 
 /// A field's place among the [`Fields`].
 pub(super) type Place = usize;
@@ -15,25 +15,57 @@ pub(super) type Place = usize;
 #[derive(Debug)]
 struct Field {
     name: String,
+    head: Head,
     is_address: bool,
+}
+
+/// The length of a name and eight of its bytes, which is all of most: two numbers are compared faster than texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    length: usize,
+    bytes: u64,
+}
+
+impl Head {
+    fn of(name: &[u8]) -> Head {
+        let bytes = match (name.first_chunk(), name.first_chunk(), name.last_chunk()) {
+            (Some(&first), ..) => u64::from_le_bytes(first),
+            // Of five to seven bytes one is in both.
+            (None, Some(&first), Some(&last)) => {
+                u64::from(u32::from_le_bytes(first)) << 32 | u64::from(u32::from_le_bytes(last))
+            }
+            _ => name.iter().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
+        };
+        Head { length: name.len(), bytes }
+    }
 }
 
 impl Field {
     /// Text that is an address becomes one where one is due: nginx has text for what HAProxy sends as four
     /// or sixteen bytes.
-    fn value<'a>(&self, text: &'a [u8]) -> Value<'a> {
-        let address = || std::str::from_utf8(text).ok()?.parse().ok();
-        match self.is_address.then(address).flatten() {
-            Some(address) => Value::address(address),
-            None => Value::Text(text),
+    fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
+        match value {
+            Value::Text(text) if self.is_address => address(text).map_or(value, Value::address),
+            _ => value,
         }
     }
 }
 
-/// The fields of a layout, each once: a request is searched for each once.
+fn address(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// The field that says how many requests a request counts for.
+const COST: &str = "cost";
+
+/// As many fields as a request carries, and the cost.
+pub(super) const PLACES_MAX: usize = FIELDS_MAX + 1;
+
+/// The fields that a policy looks at, each once.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
+    cost: Place,
     ipv4_mask: Ipv4Addr,
     ipv6_mask: Ipv6Addr,
 }
@@ -43,9 +75,17 @@ impl Fields {
     pub(super) fn new<'a>(layout: &'a Layout, shares: impl Iterator<Item = &'a str>) -> Option<Fields> {
         let mut names = layout.field_names();
         names.extend(shares);
-        let field = |name: &str| Field { name: name.to_owned(), is_address: layout.is_address(name) };
-        (names.len() <= FIELDS_MAX).then(|| Fields {
+        let is_too_many = names.len() > FIELDS_MAX;
+        names.insert(COST);
+        let cost = names.iter().position(|name| *name == COST).expect("it was just put in");
+        let field = |name: &str| Field {
+            name: name.to_owned(),
+            head: Head::of(name.as_bytes()),
+            is_address: layout.is_address(name),
+        };
+        (!is_too_many).then(|| Fields {
             fields: names.into_iter().map(field).collect(),
+            cost,
             ipv4_mask: Ipv4Addr::from_bits(!u32::MAX.checked_shr(layout.ipv4_prefix().into()).unwrap_or(0)),
             ipv6_mask: Ipv6Addr::from_bits(!u128::MAX.checked_shr(layout.ipv6_prefix().into()).unwrap_or(0)),
         })
@@ -60,20 +100,25 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    pub(super) fn values<'a>(&self, request: &Request<'a>) -> Values<'a> {
-        let mut values = Values(ArrayVec::new());
-        for field in &self.fields {
-            values.0.push(match request.get(field.name.as_bytes()) {
-                Some(Value::Text(text)) => Some(field.value(text)),
-                other => other,
-            });
-        }
+    pub(super) fn count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// What a request has for each of them.
+    pub(super) fn values<'a>(&self, request: &Request<'a>) -> ArrayVec<Option<Value<'a>>, PLACES_MAX> {
+        let mut values: ArrayVec<_, PLACES_MAX> = self.fields.iter().map(|_| None).collect();
+        let mut filing = Filing::new(self, &mut values);
+        request.fields().for_each(|field| filing.field(field.name, field.value));
         values
+    }
+
+    pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
+        values.0[self.cost]
     }
 
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
-    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: &Values<'_>) {
+    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
         match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address => {
                 hasher.address(self.customer(*address))
@@ -91,11 +136,48 @@ impl Fields {
     }
 }
 
-/// What a request has for each of the [`Fields`].
-pub(super) struct Values<'a>(ArrayVec<Option<Value<'a>>, FIELDS_MAX>);
+/// A request whose fields are filed one after the other, as they are read.
+#[derive(Debug)]
+pub struct Filing<'p, 'v, 'a> {
+    fields: &'p [Field],
+    values: &'v mut [Option<Value<'a>>],
+    /// How many more a request may carry.
+    left: usize,
+}
 
-impl<'a> Values<'a> {
-    pub(super) fn address(&self, place: Place) -> Option<IpAddr> {
+impl<'p, 'v, 'a> Filing<'p, 'v, 'a> {
+    /// `values` has a place for each of the fields, with nothing in it.
+    pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Filing<'p, 'v, 'a> {
+        Filing { fields: &fields.fields, values, left: FIELDS_MAX }
+    }
+
+    /// The first of a name counts, and none after the 32nd.
+    pub fn field(&mut self, name: &[u8], value: Value<'a>) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        let head = Head::of(name);
+        let is_it = |field: &Field| field.head == head && (name.len() <= 8 || field.name.as_bytes() == name);
+        let as_written = self.fields.iter().position(is_it);
+        let place = as_written.or_else(|| self.place_of_header(name));
+        if let Some(place) = place
+            && self.values[place].is_none()
+        {
+            self.values[place] = Some(self.fields[place].value(value));
+        }
+    }
+
+    /// Headers have `-` where variables have `_`.
+    fn place_of_header(&self, name: &[u8]) -> Option<Place> {
+        self.fields.iter().position(|field| is_same_name(field.name.as_bytes(), name))
+    }
+}
+
+/// What a request has for each of the [`Fields`].
+#[derive(Clone, Copy)]
+pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
+
+impl<'v, 'a> Values<'v, 'a> {
+    pub(super) fn address(self, place: Place) -> Option<IpAddr> {
         match self.0[place] {
             Some(Value::Address(address)) => Some(address),
             _ => None,
@@ -103,7 +185,10 @@ impl<'a> Values<'a> {
     }
 
     /// The values joined by `+`, or nothing where one is missing. Most often this is one text, as it came.
-    pub(super) fn joined<'t>(&'t self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]> {
+    pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
+    where
+        'v: 't,
+    {
         match *places {
             [] => Some(b""),
             [place] => Some(text.of(self.0[place].as_ref()?)),

@@ -67,7 +67,7 @@ impl LookupMap {
     }
 
     /// The line that answers for these values.
-    pub(super) fn find(&self, values: &Values<'_>) -> Option<Pattern> {
+    pub(super) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
         let mut joined = Text::default();
         match &self.keys {
             Keys::Texts(texts) => texts.find(values.joined(&self.places, &mut joined)?, &self.text),

@@ -36,7 +36,8 @@ pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCHED_BYTES_MAX,
 };
-use fields::{Fields, Place, Values};
+pub use fields::Filing;
+use fields::{Fields, PLACES_MAX, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
 use lookup::LookupMap;
@@ -110,8 +111,33 @@ pub struct Cases<'p> {
     pub cost: u32,
 }
 
-/// The field that says how many requests a request counts for.
-const COST: &[u8] = b"cost";
+/// The most requests of a docket.
+pub const DOCKET_MAX: usize = 32;
+
+/// The most values of a docket: of eight requests at least.
+const VALUES_MAX: usize = 8 * PLACES_MAX;
+
+/// Requests that are to be heard together: what each has for the fields of one policy.
+#[derive(Clone, Debug, Default)]
+pub struct Docket<'a> {
+    values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
+    count: usize,
+}
+
+impl Docket<'_> {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.count = 0;
+    }
+}
 
 /// Why a request falls under its SLO.
 #[derive(Clone, Copy, Debug)]
@@ -188,8 +214,9 @@ impl Policy {
     /// The SLO of a request, and the key that it is counted by.
     pub fn classify(&self, request: &Request<'_>) -> (&Slo, Key) {
         let values = self.fields.values(request);
-        let slo = &self.slos[self.answer(&values).map_or(0, |answer| answer.slo)];
-        (slo, self.key(slo, &values))
+        let values = Values(&values);
+        let slo = &self.slos[self.answer(values).map_or(0, |answer| answer.slo)];
+        (slo, self.key(slo, values))
     }
 
     /// Every SLO of a request: its own, the one that this names with `also`, and so on, as long as none of a type
@@ -213,22 +240,59 @@ impl Policy {
     /// ```
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
         let values = self.fields.values(request);
-        let mut place = self.answer(&values).map_or(0, |answer| answer.slo);
+        let values = Values(&values);
+        self.cases_of(self.answer(values).map(|answer| answer.slo), values)
+    }
+
+    /// Opens the filing of a request for a docket of this policy, which must have room for it. The docket has it when it
+    /// is [entered](Policy::enter); one that is not is forgotten.
+    pub fn file<'a, 'd>(&self, docket: &'d mut Docket<'a>) -> Filing<'_, 'd, 'a> {
+        let begun = docket.count * self.fields.count();
+        docket.values.truncate(begun);
+        docket.values.extend((0..self.fields.count()).map(|_| None));
+        Filing::new(&self.fields, &mut docket.values[begun..])
+    }
+
+    /// Enters what was filed into the docket. False: it has no room for another.
+    pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
+        docket.count += 1;
+        docket.count < DOCKET_MAX && (docket.count + 1) * self.fields.count() <= VALUES_MAX
+    }
+
+    /// The [`cases`](Policy::cases) of each request of a docket. Each lookup is asked for all of them in turn, so that the
+    /// memory brings their patterns at the same time.
+    pub fn hear<'p>(&'p self, docket: &Docket<'_>, mut each: impl FnMut(usize, Cases<'p>)) {
+        let rows = || docket.values.chunks_exact(self.fields.count()).take(docket.count).map(Values);
+        let mut answers = [None; DOCKET_MAX];
+        for map in &self.lookups {
+            for (values, answer) in rows().zip(&mut answers) {
+                if answer.is_none() {
+                    *answer = map.find(values).and_then(|pattern| pattern.answer.place());
+                }
+            }
+        }
+        for (number, (values, answer)) in rows().zip(answers).enumerate() {
+            each(number, self.cases_of(answer, values));
+        }
+    }
+
+    fn cases_of(&self, answer: Option<usize>, values: Values<'_, '_>) -> Cases<'_> {
+        let mut place = answer.unwrap_or(0);
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
-        list.push(self.case(place, &values));
+        list.push(self.case(place, values));
         while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
-            let answer = self.lookups[also].find(&values).and_then(|pattern| pattern.answer.place());
+            let answer = self.lookups[also].find(values).and_then(|pattern| pattern.answer.place());
             let kind = |place: usize| self.slos[place].id.kind();
             match answer {
                 Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
                 _ => break,
             }
-            list.push(self.case(place, &values));
+            list.push(self.case(place, values));
         }
-        Cases { list, cost: cost(request) }
+        Cases { list, cost: cost(self.fields.cost(values)) }
     }
 
-    fn case(&self, place: usize, values: &Values<'_>) -> Case<'_> {
+    fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(0);
@@ -242,9 +306,10 @@ impl Policy {
     /// every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let values = self.fields.values(request);
-        let answer = self.answer(&values);
+        let values = Values(&values);
+        let answer = self.answer(values);
         let slo = &self.slos[answer.as_ref().map_or(0, |answer| answer.slo)];
-        Explanation { slo, key: self.key(slo, &values), origin: answer.map(Answered::origin) }
+        Explanation { slo, key: self.key(slo, values), origin: answer.map(Answered::origin) }
     }
 
     /// In a few words, for a log: `12 SLOs, 2 maps`.
@@ -263,14 +328,14 @@ impl Policy {
         self.slos.iter()
     }
 
-    fn answer(&self, values: &Values<'_>) -> Option<Answered<'_>> {
+    fn answer(&self, values: Values<'_, '_>) -> Option<Answered<'_>> {
         self.lookups.iter().find_map(|map| {
             let pattern = map.find(values)?;
             Some(Answered { slo: pattern.answer.place()?, map, pattern })
         })
     }
 
-    fn key(&self, slo: &Slo, values: &Values<'_>) -> Key {
+    fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
         let kind = slo.id.kind();
         let mut hasher = KeyHasher::new(kind);
         for &place in &self.types[usize::from(kind)] {
@@ -288,8 +353,8 @@ struct Answered<'p> {
 }
 
 /// What is no number counts for one request, as what has no cost does.
-fn cost(request: &Request<'_>) -> u32 {
-    let number = match request.get(COST) {
+fn cost(value: Option<Value<'_>>) -> u32 {
+    let number = match value {
         None => return 1,
         Some(Value::Number(number)) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
         Some(Value::Text(text)) => match text.iter().all(u8::is_ascii_digit) {

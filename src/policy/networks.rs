@@ -44,7 +44,7 @@ impl Networks {
 
     /// Either family also looks into the other's networks, after its own, as HAProxy does.
     pub(super) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
-        let rest = Rest { bytes: rest, hash: self.hasher.hash_one(rest) };
+        let rest = Rest::new(rest, &self.hasher);
         let in_ipv4 = |v4: Ipv4Addr| self.ipv4.find(ipv4_bits(v4), rest, text, &self.hasher);
         let in_ipv6 = |v6: Ipv6Addr| self.ipv6.find(v6.to_bits(), rest, text, &self.hasher);
         match address {
@@ -99,6 +99,12 @@ struct Rest<'a> {
     hash: u64,
 }
 
+impl<'a> Rest<'a> {
+    fn new(bytes: &'a [u8], hasher: &DefaultHashBuilder) -> Rest<'a> {
+        Rest { bytes, hash: if bytes.is_empty() { 0 } else { hasher.hash_one(bytes) } }
+    }
+}
+
 /// Twenty-four bytes: the address is an array because a `u128` is padded to its own size.
 #[derive(Clone, Copy, Debug)]
 struct Network {
@@ -125,9 +131,11 @@ struct Family {
 impl Family {
     fn insert(&mut self, bits: u128, prefix: u8, rest: Pattern, text: &[u8], hasher: &DefaultHashBuilder) {
         let length = self.length(prefix);
-        let network = Network { bits: (bits & length.mask).to_be_bytes(), rest };
-        let hash =
-            |network: &Network| hasher.hash_one((network.bits, hasher.hash_one(network.rest.key(text))));
+        let network = Network { bits: (bits & length.mask).to_ne_bytes(), rest };
+        let hash = |network: &Network| {
+            let rest = Rest::new(network.rest.key(text), hasher);
+            hash(u128::from_ne_bytes(network.bits), rest, hasher)
+        };
         let is_same = |other: &Network| other.bits == network.bits && other.rest.key(text) == rest.key(text);
         length.networks.entry(hash(&network), is_same, hash).or_insert(network);
     }
@@ -144,11 +152,20 @@ impl Family {
 
     fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
         self.lengths.iter().find_map(|length| {
-            let bits = (bits & length.mask).to_be_bytes();
-            let is_same = |network: &Network| network.bits == bits && network.rest.key(text) == rest.bytes;
-            Some(length.networks.find(hasher.hash_one((bits, rest.hash)), is_same)?.rest)
+            let bits = bits & length.mask;
+            let is_rest = |network: &Network| {
+                // The text is elsewhere in memory, and most often not wanted.
+                rest.bytes.len() == network.rest.length() && network.rest.key(text) == rest.bytes
+            };
+            let is_same = |network: &Network| u128::from_ne_bytes(network.bits) == bits && is_rest(network);
+            Some(length.networks.find(hash(bits, rest, hasher), is_same)?.rest)
         })
     }
+}
+
+/// Both are hashed in one step: the rest already is a number that nobody can choose.
+fn hash(bits: u128, rest: Rest<'_>, hasher: &DefaultHashBuilder) -> u64 {
+    hasher.hash_one(bits ^ u128::from(rest.hash))
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! The bytes that have been read and not yet been used.
 
-/// As much as is read at once, to begin with.
-const READ_BYTES: usize = 16 * 1024;
+/// As much as is read at once, to begin with: a few questions. Most connections never have more, and there are many.
+const READ_BYTES_MIN: usize = 2 * 1024;
+
+/// As much as is read at once where there is always more.
+const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// A buffer that is filled at one end and used from the other, and is never larger than one frame needs.
 ///
@@ -15,12 +18,14 @@ pub(super) struct Inbox {
     start: usize,
     end: usize,
     bytes_max: usize,
+    /// The last read filled all the space there was.
+    is_small: bool,
 }
 
 impl Inbox {
     pub(super) fn new(frame_bytes_max: u32) -> Inbox {
-        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES);
-        Inbox { buffer: vec![0; READ_BYTES], start: 0, end: 0, bytes_max }
+        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES_MAX);
+        Inbox { buffer: vec![0; READ_BYTES_MIN], bytes_max, ..Inbox::default() }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -40,7 +45,8 @@ impl Inbox {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        if self.end == self.buffer.len() {
+        let is_small = std::mem::take(&mut self.is_small) && self.buffer.len() < READ_BYTES_MAX;
+        if is_small || self.end == self.buffer.len() {
             let doubled = (self.buffer.len() * 2).min(self.bytes_max);
             self.buffer.resize(doubled, 0);
         }
@@ -49,6 +55,12 @@ impl Inbox {
 
     pub(super) fn filled(&mut self, bytes: usize) {
         self.end += bytes;
+        self.is_small = self.end == self.buffer.len();
+    }
+
+    /// Forgets all there is.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
     }
 }
 

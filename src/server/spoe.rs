@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 
@@ -18,6 +20,7 @@ use crate::server::socket::Stream;
 use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
+use crate::throttle::{DOCKET_MAX, Docket, Sitting};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
@@ -73,6 +76,13 @@ impl Spoe {
 /// Answers that wait for their time, by that time; a number keeps those of the same time apart.
 type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 
+/// Requests that came together, and wait to be decided together.
+#[derive(Default)]
+struct Asked<'a> {
+    ids: ArrayVec<haproxy::Id, DOCKET_MAX>,
+    docket: Docket<'a>,
+}
+
 /// Why a wait is over.
 enum Wake {
     Bytes,
@@ -101,13 +111,18 @@ struct Link {
 
 impl Link {
     async fn run(mut self) -> io::Result<()> {
+        // One for all waits: to begin waiting for it costs more than to go on.
+        let mut shutdown = self.shutdown.clone();
+        let mut ending = pin!(shutdown.begun());
         loop {
             if let Some(close) = self.answer_frames() {
                 return self.close(close).await;
             }
-            self.answer_held(self.agent.clock.now());
+            if !self.held.is_empty() {
+                self.answer_held(self.agent.clock.now());
+            }
             self.flush().await?;
-            match self.wait().await? {
+            match self.wait(ending.as_mut()).await? {
                 Wake::Bytes | Wake::Due => {}
                 Wake::Closed => return Ok(()),
                 Wake::OutOfPatience => {
@@ -122,31 +137,43 @@ impl Link {
     /// Answers every frame that is there. Some: the connection is to be closed.
     fn answer_frames(&mut self) -> Option<Close> {
         let now = self.agent.clock.now();
-        let mut inbox = std::mem::take(&mut self.inbox);
+        let (agent, mut inbox) = (self.agent.clone(), std::mem::take(&mut self.inbox));
+        let sitting = agent.throttle.sit();
+        let (mut asked, mut used) = (Asked::default(), 0);
         let (mut finished, holds) = (0, self.holds);
         let close = loop {
-            let (frame, bytes) = match Frame::cut(inbox.bytes(), self.protocol.frame_bytes_max()) {
+            let (frame, bytes) = match Frame::cut(&inbox.bytes()[used..], self.protocol.frame_bytes_max()) {
                 Ok(Some(cut)) => cut,
                 Ok(None) => break None,
-                Err(error) => break Some(self.refuse(error)),
+                Err(error) => {
+                    self.decide(&sitting, &mut asked, now);
+                    break Some(self.refuse(error));
+                }
             };
             let (kind, answered) = (frame.head.kind, self.out.len());
             match self.protocol.receive(frame, &mut self.out) {
                 Step::Continue => self.count(kind),
                 Step::Notify(notify) => {
-                    if let Err(error) = self.answer(&notify, now) {
+                    if let Err(error) = self.answer(&notify, &sitting, &mut asked, now) {
+                        self.decide(&sitting, &mut asked, now);
                         break Some(self.refuse(error));
                     }
                     finished += 1;
                 }
                 Step::Close(close) => {
                     self.count(kind);
-                    self.answer_held_before(answered);
+                    let goodbye = self.out.split_off(answered);
+                    self.decide(&sitting, &mut asked, now);
+                    self.answer_all_held();
+                    self.out.extend(goodbye);
                     break Some(close);
                 }
             }
-            inbox.consume(bytes);
+            used += bytes;
         };
+        self.decide(&sitting, &mut asked, now);
+        drop(asked);
+        inbox.consume(used);
         self.agent.metrics.frames.notify.inc_by(finished);
         self.agent.metrics.frames.ack.inc_by(finished - (self.holds - holds));
         self.unfinished_since = match inbox.bytes().is_empty() && self.protocol.hello().is_some() {
@@ -167,23 +194,44 @@ impl Link {
         };
     }
 
-    /// Answers one NOTIFY, now or when its hold is over.
-    fn answer(&mut self, notify: &Notify<'_>, now: Timestamp) -> Result<(), Error> {
-        match haproxy::question(notify)? {
-            Question::Verdict(request) => {
-                let draw = Draw::from_bits(self.dice.u64(..));
-                let decision = self.agent.throttle.decide(&request, now, draw);
-                self.agent.metrics.verdicts.count(&decision);
-                haproxy::answer_verdict(haproxy::Id::of(notify), &decision, &mut self.out);
+    /// Answers one NOTIFY: now, with the others that have come with it, or when its hold is over.
+    fn answer<'a>(
+        &mut self,
+        notify: &Notify<'a>,
+        sitting: &Sitting<'_>,
+        asked: &mut Asked<'a>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let id = haproxy::Id::of(notify);
+        let mut filing = sitting.file(&mut asked.docket);
+        match haproxy::question(notify, |name, value| filing.field(name, value))? {
+            Question::Verdict => {
+                asked.ids.push(id);
+                let has_room = sitting.enter(&mut asked.docket);
+                if !has_room {
+                    self.decide(sitting, asked, now);
+                }
             }
-            Question::Hold(delay) => self.hold(haproxy::Id::of(notify), delay, now),
+            Question::Hold(delay) => self.hold(id, delay, now),
             Question::End(ticket) => {
                 self.agent.throttle.end(&ticket, now);
-                haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out);
+                haproxy::answer_nothing(id, &mut self.out);
             }
-            Question::Nothing => haproxy::answer_nothing(haproxy::Id::of(notify), &mut self.out),
+            Question::Nothing => haproxy::answer_nothing(id, &mut self.out),
         }
         Ok(())
+    }
+
+    /// Decides what has been asked so far.
+    fn decide(&mut self, sitting: &Sitting<'_>, asked: &mut Asked<'_>, now: Timestamp) {
+        let Link { dice, out, agent, .. } = self;
+        let draw = || Draw::from_bits(dice.u64(..));
+        sitting.decide(&asked.docket, now, draw, |number, decision| {
+            agent.metrics.verdicts.count(decision);
+            haproxy::answer_verdict(asked.ids[number], decision, out);
+        });
+        asked.ids.clear();
+        asked.docket.clear();
     }
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {
@@ -216,11 +264,15 @@ impl Link {
     /// after a goodbye.
     fn answer_held_before(&mut self, at: usize) {
         let goodbye = self.out.split_off(at);
+        self.answer_all_held();
+        self.out.extend(goodbye);
+    }
+
+    fn answer_all_held(&mut self) {
         for (id, _) in std::mem::take(&mut self.held).into_values() {
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
-        self.out.extend(goodbye);
     }
 
     fn refuse(&mut self, error: Error) -> Close {
@@ -235,13 +287,20 @@ impl Link {
         if self.out.is_empty() {
             return Ok(());
         }
-        timeout(self.spoe.timeout, self.stream.write_all(&self.out)).await??;
+        // Most often it is taken at once, and nobody needs a timer.
+        let written = match self.stream.try_write(&self.out) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            written => written.unwrap_or(0),
+        };
+        if written < self.out.len() {
+            timeout(self.spoe.timeout, self.stream.write_all(&self.out[written..])).await??;
+        }
         self.out.clear();
         Ok(())
     }
 
     /// Waits for bytes, for the next held answer, for the end of patience, or for the end of it all.
-    async fn wait(&mut self) -> io::Result<Wake> {
+    async fn wait(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<Wake> {
         let due = self.held.first_key_value().map(|(&(due, _), _)| due);
         let patience = self.unfinished_since.map(|since| since + self.spoe.timeout);
         let alarm = match (due, patience) {
@@ -258,7 +317,7 @@ impl Link {
         tokio::select! {
             biased;
             // First, or a stream of questions without end would hold up the end.
-            () = self.shutdown.begun() => Ok(Wake::End),
+            () = ending => Ok(Wake::End),
             bytes = self.stream.read(self.inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {
@@ -329,9 +388,9 @@ impl Link {
     /// Reads what HAProxy may still send until it closes: closing on unread bytes would reset the
     /// connection, and the last answers with it.
     async fn linger(mut self) -> io::Result<()> {
-        let mut unread = [0; 4096];
         let closed = async {
-            while self.stream.read(&mut unread).await? > 0 {}
+            self.inbox.clear();
+            while self.stream.read(self.inbox.space()).await? > 0 {}
             io::Result::Ok(())
         };
         timeout(GOODBYE, closed).await.unwrap_or(Ok(()))

@@ -35,6 +35,46 @@ impl Scope {
     }
 }
 
+/// A variable that is set again and again: how its action begins is written once.
+///
+/// ```
+/// use slowlane::spop::{Ack, Data, Scope, Variable};
+///
+/// const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+/// let (mut out, mut same) = (Vec::new(), Vec::new());
+/// Ack::begin(&mut out, 7, 1).set(&VERDICT, Data::Str(b"pass")).finish();
+/// Ack::begin(&mut same, 7, 1).set_var(Scope::Txn, b"verdict", Data::Str(b"pass")).finish();
+/// assert_eq!(out, same);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// All of it is copied, which is one instruction, and the end then cut off.
+    opening: [u8; OPENING_BYTES],
+    length: usize,
+}
+
+const OPENING_BYTES: usize = 16;
+
+impl Variable {
+    /// Its name has at most twelve bytes.
+    pub const fn new(scope: Scope, name: &[u8]) -> Variable {
+        let mut opening = [0; OPENING_BYTES];
+        [opening[0], opening[1], opening[2], opening[3]] =
+            [SET_VAR, SET_VAR_ARGUMENTS, scope as u8, name.len() as u8];
+        let (_, room) = opening.split_at_mut(4);
+        room.split_at_mut(name.len()).0.copy_from_slice(name);
+        Variable { opening, length: 4 + name.len() }
+    }
+
+    #[inline(always)]
+    fn encode(&self, value: Data<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.opening);
+        out.truncate(start + self.length);
+        value.encode(out);
+    }
+}
+
 /// One thing for HAProxy to do. It puts its own prefix before the name: `verdict` in scope `Txn` becomes
 /// `txn.slowlane.verdict`, and with all that a name has room for 63 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +180,11 @@ pub struct EmptyAck<'o> {
 }
 
 impl<'o> EmptyAck<'o> {
+    #[inline]
+    pub fn set(self, variable: &Variable, value: Data<'_>) -> AckWriter<'o> {
+        AckWriter { frame: self.frame }.set(variable, value)
+    }
+
     pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> AckWriter<'o> {
         self.action(Action::SetVar { scope, name, value })
     }
@@ -162,6 +207,12 @@ pub struct AckWriter<'o> {
 }
 
 impl AckWriter<'_> {
+    #[inline]
+    pub fn set(self, variable: &Variable, value: Data<'_>) -> Self {
+        variable.encode(value, self.frame.out);
+        self
+    }
+
     pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> Self {
         self.action(Action::SetVar { scope, name, value })
     }

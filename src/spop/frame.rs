@@ -77,6 +77,7 @@ pub(super) struct FrameWriter<'o> {
 impl<'o> FrameWriter<'o> {
     pub(super) fn begin(out: &'o mut Vec<u8>, head: Head) -> FrameWriter<'o> {
         let start = out.len();
+        out.reserve(FRAME_BYTES_MIN as usize);
         out.extend_from_slice(&[0; LENGTH_BYTES]);
         head.encode(out);
         FrameWriter { out, start }

@@ -83,7 +83,7 @@ mod string;
 mod tests;
 pub mod varint;
 
-pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope};
+pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, Variable};
 pub use connection::{Close, Connection, Greeting, Step};
 pub use data::Data;
 pub use disconnect::Disconnect;

@@ -99,6 +99,18 @@ impl<'m, 'a> Message<'m, 'a> {
     pub fn arguments(self) -> impl Iterator<Item = Result<(&'a [u8], Data<'a>), Error>> {
         iter::from_fn(|| self.messages.next_argument())
     }
+
+    /// The same, faster: each is handed over as it is read. Some have been when one turns out to be wrong.
+    #[inline(always)]
+    pub fn each_argument(self, mut each: impl FnMut(&'a [u8], Data<'a>)) -> Result<(), Error> {
+        let mut rest = self.messages.rest;
+        for _ in 0..std::mem::take(&mut self.messages.arguments_left) {
+            let (name, value) = pair::decode(&mut rest)?;
+            each(name, value);
+        }
+        self.messages.rest = rest;
+        Ok(())
+    }
 }
 
 /// A NOTIFY at the end of a buffer, not finished yet.

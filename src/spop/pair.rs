@@ -8,6 +8,7 @@ pub(super) fn encode(name: &[u8], value: Data<'_>, out: &mut Vec<u8>) {
     value.encode(out);
 }
 
+#[inline(always)]
 pub(super) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Data<'a>), Error> {
     let name = string::decode(cursor)?;
     let value = Data::decode(cursor)?;

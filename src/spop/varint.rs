@@ -31,18 +31,30 @@ const LAST_BYTE_END: u64 = 0x80;
 /// varint::encode(240, &mut out);
 /// assert_eq!(out, [0xef, 0xf0, 0x00]);
 /// ```
+#[inline]
 pub fn encode(value: u64, out: &mut Vec<u8>) {
     if value < ONE_BYTE_END {
         out.push(value as u8);
-        return;
+    } else {
+        encode_long(value, out);
     }
-    out.push((value | ONE_BYTE_END) as u8);
+}
+
+/// Room for the longest is made at once: a byte less to look at for each that is written.
+fn encode_long(value: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; BYTES_MAX]);
+    let bytes: &mut [u8; BYTES_MAX] = out.last_chunk_mut().expect("it was just made");
+    bytes[0] = (value | ONE_BYTE_END) as u8;
     let mut rest = (value - ONE_BYTE_END) >> 4;
+    let mut length = 1;
     while rest >= LAST_BYTE_END {
-        out.push((rest | LAST_BYTE_END) as u8);
+        bytes[length] = (rest | LAST_BYTE_END) as u8;
         rest = (rest - LAST_BYTE_END) >> 7;
+        length += 1;
     }
-    out.push(rest as u8);
+    bytes[length] = rest as u8;
+    out.truncate(start + length + 1);
 }
 
 /// The number at the front of `bytes`, and how many bytes it takes.
@@ -54,12 +66,17 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
 /// use slowlane::spop::varint;
 /// assert_eq!(varint::decode(&[0xf0, 0x00, 0x55]), Ok((240, 2)));
 /// ```
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), Error> {
-    let (&first, more) = bytes.split_first().ok_or(Error::Truncated)?;
-    let mut value = u64::from(first);
-    if value < ONE_BYTE_END {
-        return Ok((value, 1));
+    match bytes {
+        [] => Err(Error::Truncated),
+        &[first, ..] if u64::from(first) < ONE_BYTE_END => Ok((u64::from(first), 1)),
+        &[first, ref more @ ..] => decode_long(first, more),
     }
+}
+
+fn decode_long(first: u8, more: &[u8]) -> Result<(u64, usize), Error> {
+    let mut value = u64::from(first);
     let mut weight = 16_u64;
     for (index, &byte) in more.iter().enumerate() {
         let byte = u64::from(byte);

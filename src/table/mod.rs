@@ -2,9 +2,12 @@
 
 mod entry;
 mod freq_ctr;
+mod index;
 mod shard;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher, RandomState};
+use std::hint::{black_box, spin_loop};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -16,11 +19,18 @@ use shard::Shard;
 use crate::key::Key;
 use crate::time::Timestamp;
 
-/// Locks are so short that this many keep a few threads apart; more would only split the bound finer.
-const SHARDS_MAX: usize = 64;
+/// Locks are so short that this many keep a few threads apart. Of requests that come together those of one shard are
+/// looked up side by side, so there should not be many more.
+const SHARDS_MAX: usize = 8;
 
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
+
+/// As many rows are looked at before the first is written.
+const BATCH_MAX: usize = 32;
+
+/// The last of the intervals between them is some microseconds.
+const LOCK_TRIES: u32 = 9;
 
 /// The most entries that are written as one step.
 pub const EACH_MAX: usize = 4;
@@ -70,7 +80,9 @@ impl Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
         let per_shard = entries_max.div_ceil(shards) as u32;
-        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire));
+        // The standard library's own secrets are drawn from the system.
+        let secret = RandomState::new().hash_one(per_shard);
+        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
         Table { shards: (0..shards).map(|_| shard()).collect() }
     }
 
@@ -84,6 +96,56 @@ impl Table {
         write: impl FnOnce(&mut Entry) -> R,
     ) -> R {
         write(self.shard(key).entry(key, now, keep))
+    }
+
+    /// Gives `write` the entry of each key in turn, with the key's place in the list; in the order of the shards. A key may
+    /// come more than once.
+    ///
+    /// All rows of a shard are looked at before the first is written: so the memory brings them at the
+    /// same time, and not one after the other.
+    pub fn with_batch(
+        &self,
+        keys: &[(Key, Duration)],
+        now: Timestamp,
+        mut write: impl FnMut(usize, &mut Entry),
+    ) {
+        for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
+            let (places, ends) = self.by_shard(keys);
+            let mut start = 0;
+            for (shard, end) in self.shards.iter().zip(ends) {
+                let ours = &places[start..end];
+                start = end;
+                if ours.is_empty() {
+                    continue;
+                }
+                let mut shard = lock(shard);
+                let looks = ours.iter().map(|&place| shard.look(keys[usize::from(place)].0));
+                black_box(looks.fold(0, u32::wrapping_add));
+                for place in ours.iter().map(|&place| usize::from(place)) {
+                    let (key, keep) = keys[place];
+                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep));
+                }
+            }
+        }
+    }
+
+    /// The places of at most [`BATCH_MAX`] keys, those of one shard together and in their order; and where those of
+    /// each shard end.
+    fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
+        let mut ends = [0; SHARDS_MAX];
+        for &(key, _) in keys {
+            ends[self.number(key)] += 1;
+        }
+        for shard in 1..SHARDS_MAX {
+            ends[shard] += ends[shard - 1];
+        }
+        let (mut places, mut starts) = ([0; BATCH_MAX], ends);
+        for (place, &(key, _)) in keys.iter().enumerate().rev() {
+            let start = &mut starts[self.number(key)];
+            *start -= 1;
+            places[*start] = place as u8;
+        }
+        (places, ends)
     }
 
     /// Gives `write` the entries of up to [`EACH_MAX`] keys, none of them twice, as one step: nobody else sees them in
@@ -154,6 +216,16 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
 }
 
 /// A writer that panicked has at worst left one entry half judged; the table serves on.
+///
+/// A shard is locked for less time than it takes to go to sleep: so another thread is waited for, at growing intervals, in
+/// which it may well lock it more than once. Only one that is not running is slept for.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for pauses in 0..LOCK_TRIES {
+        match shard.try_lock() {
+            Ok(shard) => return shard,
+            Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+            Err(TryLockError::WouldBlock) => (0..1 << pauses).for_each(|_| spin_loop()),
+        }
+    }
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

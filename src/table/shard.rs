@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use hashbrown::HashTable;
-
 use crate::key::Key;
+use crate::table::index::Index;
 use crate::table::{Entry, Usage};
 use crate::time::Timestamp;
 
@@ -62,26 +61,30 @@ impl Expiry {
 ///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
 /// ```
 /// Rows given up wait in a chain of their own, through `newer`, until they are used again.
+///
+/// No two shards are in one line of the cache, nor in two that are fetched together.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Shard {
-    index: HashTable<u32>,
+    index: Index,
     rows: Vec<Row>,
     unused: Option<u32>,
     entries_max: u32,
     expire: Duration,
     evictions: u64,
+    /// Nothing expires before: what is looked at before that is looked at in vain.
+    quiet_until: Expiry,
 }
 
 impl Shard {
-    pub(super) fn new(entries_max: u32, expire: Duration) -> Shard {
+    pub(super) fn new(entries_max: u32, expire: Duration, secret: u64) -> Shard {
         let mut rows = Vec::with_capacity(CLASSES + entries_max as usize);
         for mark in 0..CLASSES as u32 {
             rows.push(Row { older: mark, newer: mark, ..Row::default() });
         }
-        // Removed keys leave marks in the index. Less than half full it is cleared of them in place; else it would
-        // be made larger, under the lock, at some unlucky request.
-        let index = HashTable::with_capacity(2 * entries_max as usize);
-        Shard { index, rows, unused: None, entries_max, expire, evictions: 0 }
+        let index = Index::new(entries_max, secret);
+        let quiet_until = Expiry::default();
+        Shard { index, rows, unused: None, entries_max, expire, evictions: 0, quiet_until }
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -114,9 +117,15 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
+    /// Reads what [`entry`](Shard::entry) is going to write: the row, and its neighbours in the order of expiry.
+    pub(super) fn look(&self, key: Key) -> u32 {
+        let Some(number) = self.find(key) else { return 0 };
+        let Row { older, newer, .. } = self.rows[number as usize];
+        self.rows[older as usize].newer ^ self.rows[newer as usize].older
+    }
+
     fn find(&self, key: Key) -> Option<u32> {
-        let same = |&number: &u32| self.rows[number as usize].key == key.bits();
-        self.index.find(key.bits(), same).copied()
+        self.index.find(key, |number| self.rows[number as usize].key == key.bits())
     }
 
     /// A row for a key that has none, in no ring yet.
@@ -137,7 +146,7 @@ impl Shard {
                 self.rows.len() as u32 - 1
             }
         };
-        self.index.insert_unique(key.bits(), number, |&other| self.rows[other as usize].key);
+        self.index.insert(key, number);
         number
     }
 
@@ -153,7 +162,11 @@ impl Shard {
         if self.rows[row].expires.is_over(now) {
             self.rows[row].entry = Entry::default();
         }
-        self.rows[row].expires = Expiry::at(now + lifetime);
+        let expires = Expiry::at(now + lifetime);
+        self.rows[row].expires = expires;
+        if expires.units_left(now) < self.quiet_until.units_left(now) {
+            self.quiet_until = expires;
+        }
     }
 
     /// The first class that lives at least as long as `keep`.
@@ -174,10 +187,14 @@ impl Shard {
     }
 
     fn clear_expired(&mut self, now: Timestamp) {
+        if !self.quiet_until.is_over(now) {
+            return;
+        }
         for _ in 0..EXPIRED_PER_WRITE {
             match self.next_to_expire(now) {
                 Some(number) if self.rows[number as usize].expires.is_over(now) => self.give_up(number),
-                _ => return,
+                Some(number) => return self.quiet_until = self.rows[number as usize].expires,
+                None => return,
             }
         }
     }
@@ -201,10 +218,7 @@ impl Shard {
 
     fn give_up(&mut self, number: u32) {
         self.unlink(number);
-        let key = self.rows[number as usize].key;
-        if let Ok(slot) = self.index.find_entry(key, |&other| other == number) {
-            slot.remove();
-        }
+        self.index.remove(Key::from_bits(self.rows[number as usize].key), number);
         // The end of the chain points at itself.
         self.rows[number as usize].newer = self.unused.unwrap_or(number);
         self.unused = Some(number);
@@ -238,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_write_re_arms_the_expiry_and_a_read_does_not() {
-        let mut shard = Shard::new(8, EXPIRE);
+        let mut shard = Shard::new(8, EXPIRE, 7);
         shard.count(1, 0);
         shard.count(1, 20);
         assert!(shard.has(1, 49));
@@ -248,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_full_shard_gives_up_the_nearest_expiry() {
-        let mut shard = Shard::new(2, EXPIRE);
+        let mut shard = Shard::new(2, EXPIRE, 7);
         shard.count(1, 0);
         shard.count(2, 1);
         shard.count(1, 2);
@@ -259,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_must_be_kept_longer_outlives_what_was_written_later() {
-        let mut shard = Shard::new(2, EXPIRE);
+        let mut shard = Shard::new(2, EXPIRE, 7);
         shard.entry(Key::from_bits(1), at(0), Duration::from_secs(100));
         shard.count(2, 5);
         shard.count(3, 6);
@@ -269,7 +283,7 @@ mod tests {
 
     #[test]
     fn an_expired_row_is_used_again_and_counts_as_no_eviction() {
-        let mut shard = Shard::new(2, EXPIRE);
+        let mut shard = Shard::new(2, EXPIRE, 7);
         shard.count(1, 0);
         shard.count(2, 0);
         shard.count(3, 40);
@@ -281,7 +295,7 @@ mod tests {
         /// Against a plain list of (key, expiry): same rows, same counts, never more than the bound.
         #[test]
         fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..20, 0u64..3), 1..200)) {
-            let mut shard = Shard::new(5, EXPIRE);
+            let mut shard = Shard::new(5, EXPIRE, 7);
             let mut list: Vec<(u64, Timestamp, u32, Duration)> = Vec::new();
             let mut second = 0;
             for (write, (key, pause, keep)) in writes.into_iter().enumerate() {

@@ -9,6 +9,7 @@ use slowlane::draw::Draw;
 use slowlane::haproxy::{self, Id, Question};
 use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
+use slowlane::request::Request;
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
 use slowlane::table::Sizing;
 use slowlane::telemetry::metrics::Verdicts;
@@ -125,7 +126,9 @@ impl Agent {
         self.now = self.now + Duration::from_millis(1);
         while let Some((frame, length)) = Frame::cut(bytes, self.connection.frame_bytes_max()).unwrap() {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
-                let Ok(Question::Verdict(request)) = haproxy::question(&notify) else { panic!() };
+                let mut request = Request::new();
+                let asked = haproxy::question(&notify, |name, value| request.push(name, value));
+                assert_eq!(asked, Ok(Question::Verdict));
                 let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
                 self.verdicts.count(&decision);
                 haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);

@@ -26,7 +26,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
-    ("server", "haproxy nginx spop throttle status telemetry time draw key verdict"),
+    ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
     ("cli", "daemon config law policy server simulate telemetry units"),

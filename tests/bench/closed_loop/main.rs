@@ -1,14 +1,14 @@
 //! How exactly each law holds its SLO: closed-loop clients through a real HAProxy 2.6, delays held.
 //!
-//! `cargo bench --bench closed_loop [-- RUNS] [laws|sharing]`. Each client asks again as soon as it is answered, or after
-//! Retry-After when it is refused. The rate is what got through from second 5 to second 25; each figure is
-//! the median of the runs. All scenarios run at the same time, each on a website of its own; then, also together, those
+//! `cargo bench --bench closed_loop [-- SECONDS] [laws] [sharing]`. Each client asks again as soon as it is answered, or
+//! after Retry-After when it is refused. The rate is what got through in this time, from second 5 to second 25 by default;
+//! each figure is the median of three runs. All scenarios run at the same time, each on a website of its own; then, also together, those
 //! where several sources share one bucket.
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod sharing;
-#[path = "../../it/support/mod.rs"]
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::net::SocketAddr;
@@ -16,14 +16,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::key::KeyHasher;
-use support::backend::Backend;
-use support::client::{self, Client, Response};
-use support::haproxy::{Delivery, Haproxy, Version};
-use support::slowlane::Slowlane;
+use support::effort::{self, Effort, Part};
+use support::programs::backend::Backend;
+use support::programs::client::{self, Client, Response};
+use support::programs::haproxy::{Delivery, Haproxy, Version};
+use support::programs::slowlane::Slowlane;
+use support::{median, percentile};
 
 const RATE: f64 = 50.0;
-const FROM: Duration = Duration::from_secs(5);
-const UNTIL: Duration = Duration::from_secs(25);
+
+/// The part of a run before it counts is no longer than this: bursts are used up, and who has to wait waits.
+const FROM_MAX: Duration = Duration::from_secs(5);
 
 /// The number of an SLO with burst 100 and rate 50/s, what is said of it, and its closed-loop clients.
 const SCENARIOS: [(u16, &str, usize); 6] = [
@@ -34,6 +37,16 @@ const SCENARIOS: [(u16, &str, usize); 6] = [
     (2005, "adaptive", 1),
     (2006, "adaptive", 10),
 ];
+
+const PARTS: [Part; 2] = [("laws", laws), ("sharing", sharing::print)];
+
+/// A run: what is answered from here until there counts.
+#[derive(Clone, Copy)]
+struct Run {
+    start: Instant,
+    from: Duration,
+    until: Duration,
+}
 
 /// One answer, as its client saw it.
 struct Answer {
@@ -52,24 +65,14 @@ struct Figures {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let runs = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(3);
-    let is_wanted = |part: &str, other: &str| {
-        arguments.iter().any(|given| given == part) || arguments.iter().all(|given| given != other)
-    };
-    if is_wanted("laws", "sharing") {
-        laws(runs);
-    }
-    if is_wanted("sharing", "laws") {
-        sharing::print(runs);
-    }
+    effort::run(&PARTS, Effort::from_arguments(20.0));
 }
 
-fn laws(runs: usize) {
+fn laws(effort: Effort) {
     let mut figures: Vec<Vec<Figures>> = SCENARIOS.iter().map(|_| Vec::new()).collect();
-    for run in 1..=runs {
-        eprintln!("run {run} of {runs}: {} s", UNTIL.as_secs());
-        for (scenario, measured) in figures.iter_mut().zip(measure()) {
+    for run in 1..=effort.turns() {
+        eprintln!("laws, run {run} of {}", effort.turns());
+        for (scenario, measured) in figures.iter_mut().zip(measure(effort)) {
             scenario.push(measured);
         }
     }
@@ -87,14 +90,8 @@ fn laws(runs: usize) {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// One run of all scenarios.
-fn measure() -> Vec<Figures> {
+fn measure(effort: Effort) -> Vec<Figures> {
     let slo_map: String =
         SCENARIOS.iter().map(|(id, law, _)| format!("{id} burst=100 rate=50/s law={law}\n")).collect();
     let website_map: String = SCENARIOS.iter().map(|(id, ..)| format!("{id}.example {id}\n")).collect();
@@ -105,16 +102,16 @@ fn measure() -> Vec<Figures> {
     let mut haproxy = Haproxy::shipped(Version::V2_6, Delivery::Hold, &agent, app.address).unwrap();
     haproxy.wait_for_agent("UP");
 
-    let start = Instant::now();
+    let run = Run::start(effort);
     let scenarios = SCENARIOS.map(|(id, _, clients)| {
         let ask = |_| {
             let address = haproxy.address;
-            thread::spawn(move || closed_loop(address, &[("Host", &format!("{id}.example"))], start))
+            thread::spawn(move || closed_loop(address, &[("Host", &format!("{id}.example"))], run))
         };
         (0..clients).map(ask).collect::<Vec<_>>()
     });
     // The estimate is read while the clients are still there.
-    thread::sleep((start + UNTIL).saturating_duration_since(Instant::now()));
+    thread::sleep(run.until.saturating_sub(run.start.elapsed()));
     let estimates = SCENARIOS.map(|(id, ..)| gpt0(slowlane.admin, &format!("{id}.example")) / 1_000.0);
     let answers = scenarios.map(|clients| {
         clients
@@ -122,15 +119,15 @@ fn measure() -> Vec<Figures> {
             .flat_map(|client| client.join().expect("no client met an error"))
             .collect::<Vec<_>>()
     });
-    answers.iter().zip(estimates).map(|(answers, clients)| figures(answers, clients)).collect()
+    answers.iter().zip(estimates).map(|(answers, clients)| figures(answers, clients, run)).collect()
 }
 
-fn closed_loop(address: SocketAddr, headers: &[(&str, &str)], start: Instant) -> Vec<Answer> {
+fn closed_loop(address: SocketAddr, headers: &[(&str, &str)], run: Run) -> Vec<Answer> {
     let mut client = Client::connect(address);
     let mut answers = Vec::new();
-    while start.elapsed() < UNTIL {
+    while run.start.elapsed() < run.until {
         let response = client.request("GET", "/", headers, "");
-        let answer = Answer::of(&response, start);
+        let answer = Answer::of(&response, run.start);
         if answer.refused {
             let seconds = response.header("retry-after").and_then(|seconds| seconds.parse().ok());
             thread::sleep(Duration::from_secs(seconds.expect("a 429 says when to come back")));
@@ -138,6 +135,13 @@ fn closed_loop(address: SocketAddr, headers: &[(&str, &str)], start: Instant) ->
         answers.push(answer);
     }
     answers
+}
+
+impl Run {
+    fn start(effort: Effort) -> Run {
+        let from = effort.time.min(FROM_MAX);
+        Run { start: Instant::now(), from, until: from + effort.time }
+    }
 }
 
 impl Answer {
@@ -148,20 +152,20 @@ impl Answer {
     }
 
     /// Whether it is one of those that make up the rate.
-    fn is_steady(&self) -> bool {
-        !self.refused && self.at >= FROM && self.at < UNTIL
+    fn is_steady(&self, run: Run) -> bool {
+        !self.refused && self.at >= run.from && self.at < run.until
     }
 }
 
 /// How many of them got through each second.
-fn rate<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
-    let steady = answers.into_iter().filter(|answer| answer.is_steady()).count();
-    steady as f64 / (UNTIL - FROM).as_secs_f64()
+fn rate<'a>(answers: impl IntoIterator<Item = &'a Answer>, run: Run) -> f64 {
+    let steady = answers.into_iter().filter(|answer| answer.is_steady(run)).count();
+    steady as f64 / (run.until - run.from).as_secs_f64()
 }
 
 /// How long those waited that got through, in milliseconds, the shortest first.
-fn delays<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Vec<f64> {
-    let steady = answers.into_iter().filter(|answer| answer.is_steady());
+fn delays<'a>(answers: impl IntoIterator<Item = &'a Answer>, run: Run) -> Vec<f64> {
+    let steady = answers.into_iter().filter(|answer| answer.is_steady(run));
     let mut delays: Vec<f64> = steady.map(|answer| answer.took.as_secs_f64() * 1_000.0).collect();
     delays.sort_by(f64::total_cmp);
     delays
@@ -185,14 +189,13 @@ fn gpt0(admin: SocketAddr, website: &str) -> f64 {
     gpt0.expect("the table has the entry").parse().unwrap()
 }
 
-fn figures(answers: &[Answer], clients: f64) -> Figures {
-    let delays = delays(answers);
-    let percentile = |percent: usize| delays[delays.len() * percent / 100];
+fn figures(answers: &[Answer], clients: f64, run: Run) -> Figures {
+    let delays = delays(answers, run);
     Figures {
-        error: (rate(answers) / RATE - 1.0) * 100.0,
+        error: (rate(answers, run) / RATE - 1.0) * 100.0,
         refused: refused(answers),
-        p50_ms: percentile(50),
-        p99_ms: percentile(99),
+        p50_ms: percentile(&delays, 50),
+        p99_ms: percentile(&delays, 99),
         clients,
     }
 }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::support::backend::Backend;
-use crate::support::client::Client;
-use crate::support::haproxy::{Delivery, Haproxy, Version, telling};
-use crate::support::slowlane::Slowlane;
-use crate::{Answer, RATE, UNTIL, closed_loop, delays, median, rate, refused};
+use crate::support::effort::Effort;
+use crate::support::programs::backend::Backend;
+use crate::support::programs::client::Client;
+use crate::support::programs::haproxy::{Delivery, Haproxy, Version, telling};
+use crate::support::programs::slowlane::Slowlane;
+use crate::support::{median, percentile};
+use crate::{Answer, RATE, Run, closed_loop, delays, rate, refused};
 
 /// Who is in the bucket beside the light sources, all from one address.
 #[derive(Clone, Copy)]
@@ -50,11 +52,11 @@ struct Figures {
     other: f64,
 }
 
-pub fn print(runs: usize) {
+pub fn print(effort: Effort) {
     let mut figures: Vec<Vec<Figures>> = SCENARIOS.iter().map(|_| Vec::new()).collect();
-    for run in 1..=runs {
-        eprintln!("sharing, run {run} of {runs}: {} s", UNTIL.as_secs());
-        for (scenario, measured) in figures.iter_mut().zip(measure()) {
+    for run in 1..=effort.turns() {
+        eprintln!("sharing, run {run} of {}", effort.turns());
+        for (scenario, measured) in figures.iter_mut().zip(measure(effort)) {
             scenario.push(measured);
         }
     }
@@ -92,7 +94,7 @@ struct Heard {
 }
 
 /// One run of all scenarios.
-fn measure() -> Vec<Figures> {
+fn measure(effort: Effort) -> Vec<Figures> {
     let slo_map: String =
         SCENARIOS.iter().map(|(id, law, ..)| format!("{id} burst=100 rate=50/s law={law}\n")).collect();
     let website_map: String = SCENARIOS.iter().map(|(id, ..)| format!("{id}.example {id}\n")).collect();
@@ -104,17 +106,17 @@ fn measure() -> Vec<Figures> {
         Haproxy::with(Version::V2_6, Delivery::Hold, &agent, app.address, telling).expect("it is installed");
     haproxy.wait_for_agent("UP");
 
-    let (start, address) = (Instant::now(), haproxy.address);
+    let (run, address) = (Run::start(effort), haproxy.address);
     let scenarios = SCENARIOS.map(|(id, _, sources, other)| {
         let website = format!("{id}.example");
-        let light = |number| client(address, website.clone(), format!("192.0.2.{number}"), start);
+        let light = |number| client(address, website.clone(), format!("192.0.2.{number}"), run);
         let light: Vec<_> = (1..=sources).map(light).collect();
         let other: Vec<_> = match other {
             Other::Nobody => Vec::new(),
             Other::Greedy(connections) => {
-                (0..connections).map(|_| client(address, website.clone(), GREEDY.to_owned(), start)).collect()
+                (0..connections).map(|_| client(address, website.clone(), GREEDY.to_owned(), run)).collect()
             }
-            Other::Attacker(rate) => attack(address, &website, rate, start),
+            Other::Attacker(rate) => attack(address, &website, rate, run),
         };
         (light, other)
     });
@@ -123,21 +125,21 @@ fn measure() -> Vec<Figures> {
         light: light.into_iter().map(join).collect(),
         other: other.into_iter().flat_map(join).collect(),
     });
-    heard.iter().map(figures).collect()
+    heard.iter().map(|heard| figures(heard, run)).collect()
 }
 
-fn client(address: SocketAddr, website: String, source: String, start: Instant) -> JoinHandle<Vec<Answer>> {
-    thread::spawn(move || closed_loop(address, &[("Host", &website), ("X-From", &source)], start))
+fn client(address: SocketAddr, website: String, source: String, run: Run) -> JoinHandle<Vec<Answer>> {
+    thread::spawn(move || closed_loop(address, &[("Host", &website), ("X-From", &source)], run))
 }
 
 /// Asks at a rate, and waits for nobody: each question goes to a connection that is free.
-fn attack(address: SocketAddr, website: &str, rate: u32, start: Instant) -> Vec<JoinHandle<Vec<Answer>>> {
+fn attack(address: SocketAddr, website: &str, rate: u32, run: Run) -> Vec<JoinHandle<Vec<Answer>>> {
     let (ask, asked) = mpsc::channel();
     let asked = Arc::new(Mutex::new(asked));
     thread::spawn(move || {
         for number in 0.. {
-            let due = start + Duration::from_secs(1) * number / rate;
-            if due >= start + UNTIL {
+            let due = run.start + Duration::from_secs(1) * number / rate;
+            if due >= run.start + run.until {
                 return;
             }
             thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -146,17 +148,12 @@ fn attack(address: SocketAddr, website: &str, rate: u32, start: Instant) -> Vec<
     });
     let connection = |_| {
         let (asked, website) = (asked.clone(), website.to_owned());
-        thread::spawn(move || answer_all(address, &website, &asked, start))
+        thread::spawn(move || answer_all(address, &website, &asked, run))
     };
     (0..ATTACKER_CONNECTIONS).map(connection).collect()
 }
 
-fn answer_all(
-    address: SocketAddr,
-    website: &str,
-    asked: &Mutex<Receiver<()>>,
-    start: Instant,
-) -> Vec<Answer> {
+fn answer_all(address: SocketAddr, website: &str, asked: &Mutex<Receiver<()>>, run: Run) -> Vec<Answer> {
     let mut connection = None;
     let mut answers = Vec::new();
     loop {
@@ -168,7 +165,7 @@ fn answer_all(
         let client = connection.take().filter(|(_, since): &(_, Instant)| since.elapsed() < KEPT);
         let mut client = client.map_or_else(|| Client::connect(address), |(client, _)| client);
         let response = client.request("GET", "/", &[("Host", website), ("X-From", GREEDY)], "");
-        answers.push(Answer::of(&response, start));
+        answers.push(Answer::of(&response, run.start));
         connection = Some((client, Instant::now()));
     }
 }
@@ -176,17 +173,16 @@ fn answer_all(
 /// Less than HAProxy's `timeout http-keep-alive`.
 const KEPT: Duration = Duration::from_secs(3);
 
-fn figures(heard: &Heard) -> Figures {
+fn figures(heard: &Heard, run: Run) -> Figures {
     let light = || heard.light.iter().flatten();
-    let delays = delays(light());
-    let (light_rate, other) = (rate(light()), rate(&heard.other));
+    let delays = delays(light(), run);
+    let (light_rate, other) = (rate(light(), run), rate(&heard.other, run));
     Figures {
         total: light_rate + other,
         light: light_rate,
-        light_least: heard.light.iter().map(rate).fold(f64::INFINITY, f64::min),
+        light_least: heard.light.iter().map(|answers| rate(answers, run)).fold(f64::INFINITY, f64::min),
         light_refused: refused(light()),
-        // Nobody may have got through.
-        light_p50_ms: delays.get(delays.len() / 2).copied().unwrap_or(f64::NAN),
+        light_p50_ms: percentile(&delays, 50),
         other,
     }
 }

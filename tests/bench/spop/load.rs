@@ -1,32 +1,23 @@
 //! The load: HAProxy's side of many connections, each with a number of NOTIFYs in flight.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use slowlane::spop::{Ack, Action, Data, Frame, HaproxyHello, Kind, Notify};
+use slowlane::spop::{Ack, Action, Data, Frame, Kind, Notify};
 
-use crate::agent::{Agent, KEYS};
-
-/// What is measured of one run.
-#[derive(Clone, Debug)]
-pub struct Figures {
-    pub per_second: f64,
-    pub p50_us: f64,
-    pub p99_us: f64,
-    pub cpu_us: f64,
-}
+use crate::Agent;
+use crate::support::clients::WARM_UP_MAX;
+use crate::support::five_maps::{LINES, source};
+use crate::support::{connection, percentile, usage};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub connections: usize,
     pub in_flight: usize,
 }
-
-/// The part of a run before it counts.
-const WARM_UP: Duration = Duration::from_millis(500);
 
 struct Line {
     stream: TcpStream,
@@ -37,7 +28,8 @@ struct Line {
 }
 
 impl Load {
-    pub fn run(self, agent: &Agent, time: Duration) -> Figures {
+    /// Answers per second, µs that half of them take at most and 99 % of them, and µs of CPU for each.
+    pub fn run(self, &(name, process, agent): &Agent, time: Duration) -> [f64; 4] {
         let mut poll = Poll::new().unwrap();
         let mut lines: Vec<Line> = (0..self.connections).map(|_| Line::open(agent, self.in_flight)).collect();
         for (number, line) in lines.iter_mut().enumerate() {
@@ -49,20 +41,20 @@ impl Load {
             line.send();
         }
         let mut events = Events::with_capacity(256);
-        let started = Instant::now();
+        let (started, warm_up) = (Instant::now(), time.min(WARM_UP_MAX));
         let (mut counting, mut cpu_ns) = (None, 0);
-        while started.elapsed() < WARM_UP + time {
-            if counting.is_none() && started.elapsed() >= WARM_UP {
-                (counting, cpu_ns) = (Some(Instant::now()), agent.cpu_ns());
+        while started.elapsed() < warm_up + time {
+            if counting.is_none() && started.elapsed() >= warm_up {
+                (counting, cpu_ns) = (Some(Instant::now()), usage::cpu_ns(process));
                 run.latencies.clear();
             }
             poll.poll(&mut events, Some(Duration::from_secs(5))).unwrap();
-            assert!(!events.is_empty(), "{} does not answer", agent.name);
+            assert!(!events.is_empty(), "{name} does not answer");
             for event in &events {
                 lines[event.token().0].turn(&mut run);
             }
         }
-        let cpu_ns = agent.cpu_ns() - cpu_ns;
+        let cpu_ns = usage::cpu_ns(process) - cpu_ns;
         run.figures(counting.unwrap().elapsed(), cpu_ns)
     }
 }
@@ -73,45 +65,27 @@ struct Run {
 }
 
 impl Run {
-    fn figures(mut self, time: Duration, cpu_ns: u64) -> Figures {
+    fn figures(mut self, time: Duration, cpu_ns: u64) -> [f64; 4] {
         self.latencies.sort_unstable();
-        let count = self.latencies.len();
-        let percentile = |percent: usize| f64::from(self.latencies[count * percent / 100]) / 1_000.0;
-        Figures {
-            per_second: count as f64 / time.as_secs_f64(),
-            p50_us: percentile(50),
-            p99_us: percentile(99),
-            cpu_us: cpu_ns as f64 / 1_000.0 / count as f64,
-        }
+        let count = self.latencies.len() as f64;
+        let [p50_us, p99_us] = [50, 99].map(|percent| percentile(&self.latencies, percent) / 1_000.0);
+        [count / time.as_secs_f64(), p50_us, p99_us, cpu_ns as f64 / 1_000.0 / count]
     }
 }
 
 impl Line {
     /// Connects and greets.
-    fn open(agent: &Agent, in_flight: usize) -> Line {
-        let mut stream = std::net::TcpStream::connect(agent.address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let hello = HaproxyHello {
-            supported_versions: b"2.0",
-            frame_bytes_max: 16_380,
-            capabilities: b"pipelining",
-            engine_id: None,
-            healthcheck: false,
-        };
-        let mut bytes = Vec::new();
-        hello.encode(&mut bytes);
-        stream.write_all(&bytes).unwrap();
-        let mut answer = [0; 256];
-        let count = stream.read(&mut answer).unwrap();
-        let (frame, _) = Frame::cut(&answer[..count], 256).unwrap().expect("a whole AGENT-HELLO");
-        assert_eq!(frame.head.kind, Kind::AgentHello);
-        stream.set_nonblocking(true).unwrap();
-        let stream = TcpStream::from_std(stream);
-        Line { stream, unread: Vec::new(), out: Vec::new(), asked: vec![None; in_flight] }
+    fn open(agent: SocketAddr, in_flight: usize) -> Line {
+        Line {
+            stream: connection::greeted(agent),
+            unread: Vec::new(),
+            out: Vec::new(),
+            asked: vec![None; in_flight],
+        }
     }
 
     fn ask(&mut self, id: usize, run: &mut Run) {
-        let source = Ipv4Addr::from_bits(0x0a00_0000 + run.dice.u32(0..KEYS));
+        let source = source(run.dice.u32(0..LINES));
         let arguments: [(&[u8], Data); 4] = [
             (b"source", Data::Ipv4(source)),
             (b"website", Data::Str(b"www.shop.example")),

@@ -3,80 +3,57 @@
 //! `cargo bench --bench spop [-- SECONDS]` runs slowlane on one core with a full policy, and beside it in the
 //! same run a floor: an agent that reads no more of a NOTIFY than its two ids and answers a constant.
 //! The generator plays HAProxy on the other core and checks every ACK.
+//!
+//! To be reached: with 8 connections and 64 in flight on each, a million notifies per second.
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
-mod agent;
-mod floor;
 mod load;
+#[path = "../support/mod.rs"]
+mod support;
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use agent::Agent;
-use load::{Figures, Load};
+use load::Load;
+use support::effort::Effort;
+use support::five_maps::{BUSY, slowlane};
+use support::spop_floor as floor;
+use support::{cores, print_each, this_program};
 
 /// Connections and NOTIFYs in flight on each.
-const SHAPES: [Load; 3] = [
+const SHAPES: [Load; 4] = [
     Load { connections: 8, in_flight: 16 },
+    Load { connections: 8, in_flight: 64 },
     Load { connections: 64, in_flight: 1 },
     Load { connections: 4, in_flight: 20 },
 ];
 
-/// Each agent is measured so often, in turns; the median of each figure counts.
-const TURNS: usize = 3;
+/// An agent under load: its name, its process, where it listens.
+type Agent<'a> = (&'a str, u32, SocketAddr);
 
 fn main() {
-    let mut seconds = 3.0;
-    for argument in std::env::args().skip(1) {
-        match argument.as_str() {
-            floor::ARGUMENT => return floor::run(),
-            "--bench" => {}
-            number => seconds = number.parse().expect("the argument is a number of seconds"),
-        }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, at] = arguments.as_slice()
+        && first == floor::ARGUMENT
+    {
+        return floor::run(at, floor::Answer::Verdict);
     }
-    let time = Duration::from_secs_f64(seconds);
-    println!(
-        "{:>8}  {:<18} {:>11} {:>9} {:>9} {:>14}",
-        "load", "agent", "notifies/s", "p50 µs", "p99 µs", "CPU µs/notify"
-    );
-    for load in SHAPES {
-        let agents = [Agent::floor(), Agent::slowlane("pace"), Agent::slowlane("adaptive")];
-        let mut runs: Vec<Vec<Figures>> = vec![Vec::new(); agents.len()];
-        for _ in 0..TURNS {
-            for (agent, runs) in agents.iter().zip(&mut runs) {
-                runs.push(load.run(agent, time));
-            }
-        }
-        let floor = median(&runs[0]);
-        for (agent, runs) in agents.iter().zip(&runs) {
-            print(load, agent, &median(runs), &floor);
-        }
-    }
+    cores::stay_on_last();
+    let effort = Effort::from_arguments(3.0);
+    SHAPES.into_iter().for_each(|load| measure(load, effort));
 }
 
-fn median(runs: &[Figures]) -> Figures {
-    let middle = |figure: fn(&Figures) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(figure).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    Figures {
-        per_second: middle(|figures| figures.per_second),
-        p50_us: middle(|figures| figures.p50_us),
-        p99_us: middle(|figures| figures.p99_us),
-        cpu_us: middle(|figures| figures.cpu_us),
-    }
-}
-
-fn print(load: Load, agent: &Agent, figures: &Figures, floor: &Figures) {
-    let shape = format!("{} x {}", load.connections, load.in_flight);
-    println!(
-        "{shape:>8}  {:<18} {:>11.0} {:>9.0} {:>9.0} {:>9.2} x{:.2}",
-        agent.name,
-        figures.per_second,
-        figures.p50_us,
-        figures.p99_us,
-        figures.cpu_us,
-        figures.cpu_us / floor.cpu_us,
-    );
+fn measure(load: Load, effort: Effort) {
+    let mut floor = cores::on_first(|| this_program(&[floor::ARGUMENT, "127.0.0.1:0"]));
+    let floor_address = floor.logged("SPOP on ").parse().expect("the floor says where it is");
+    let [pace, adaptive] = ["pace", "adaptive"].map(|law| cores::on_first(|| slowlane(BUSY, law)));
+    let mut agents: [Agent; 3] = [
+        ("the floor", floor.id(), floor_address),
+        ("slowlane pace", pace.process.id(), pace.spop),
+        ("slowlane adaptive", adaptive.process.id(), adaptive.spop),
+    ];
+    let medians = effort.in_turns(&mut agents, |agent| load.run(agent, effort.time));
+    println!("{} connections x {} in flight, {} s a run", load.connections, load.in_flight, effort.seconds());
+    let figures = [("notifies", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU per NOTIFY", "µs")];
+    print_each(figures, &agents.map(|(name, ..)| name), &medians);
 }

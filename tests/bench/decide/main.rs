@@ -1,0 +1,135 @@
+//! What a decision costs in process, with the codec around it and without, at 100 thousand and a million keys.
+//!
+//! `cargo bench --bench decide [-- SECONDS]`. A full policy as in the bench `spop`: four fields, five lookups in maps of
+//! 100,000 lines, of which the third answers. Sources are drawn evenly; a batch of 64 questions is made, and
+//! then timed from its bytes to the bytes of its answers.
+
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use slowlane::draw::Draw;
+use slowlane::haproxy::{self, Id, Question};
+use slowlane::spop::{Connection, Data, Frame, Notify, Step};
+use slowlane::table::Sizing;
+use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
+use slowlane::time::Timestamp;
+use support::effort::Effort;
+use support::five_maps::{LINES, policy, request, source};
+use support::programs::spop;
+use support::{Cost, print as line};
+
+const BATCH: usize = 64;
+
+fn main() {
+    let effort = Effort::from_arguments(3.0);
+    let lines = effort.count(LINES);
+    for keys in [100_000, 1_000_000].map(|keys| effort.count(keys)) {
+        for law in ["pace", "adaptive", "token-bucket", "sliding-window"] {
+            let mut agent = Agent::new(law, keys, lines);
+            let (decision, whole) = (agent.decisions(effort.time), agent.answers(effort.time));
+            line(&format!("decision, {keys} keys"), law, decision, "ns", &[]);
+            line(&format!("codec and decision, {keys} keys"), law, whole, "ns", &[("decision", decision)]);
+        }
+    }
+}
+
+struct Agent {
+    throttle: Throttle,
+    connection: Connection,
+    dice: fastrand::Rng,
+    keys: u32,
+    now: Timestamp,
+    out: Vec<u8>,
+}
+
+impl Agent {
+    fn new(law: &str, keys: u32, lines: u32) -> Agent {
+        let (mut connection, mut out) = (Connection::new(16_380), Vec::new());
+        connection.receive(Frame::cut(&spop::hello(), 16_380).unwrap().unwrap().0, &mut out);
+        let sizing = Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) };
+        let throttle = Throttle::new(policy(law, keys, lines), sizing, 0);
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        let agent =
+            Agent { throttle, connection, dice: fastrand::Rng::with_seed(7), keys, now, out: Vec::new() };
+        for number in 0..keys {
+            agent.throttle.decide(&request(number), now, Draw::MIDDLE);
+        }
+        agent
+    }
+
+    /// Nanoseconds for each decision.
+    fn decisions(&mut self, time: Duration) -> f64 {
+        let mut cost = Cost::within(time);
+        while cost.has_time() {
+            let numbers: [u32; BATCH] = std::array::from_fn(|_| self.dice.u32(0..self.keys));
+            self.now = self.now + Duration::from_micros(50);
+            cost.of(BATCH, || {
+                for number in numbers {
+                    black_box(self.throttle.decide(&request(number), self.now, Draw::MIDDLE));
+                }
+            });
+        }
+        cost.ns_each()
+    }
+
+    /// Nanoseconds for each NOTIFY, from its bytes to those of its ACK.
+    fn answers(&mut self, time: Duration) -> f64 {
+        let mut cost = Cost::within(time);
+        let mut bytes = Vec::new();
+        while cost.has_time() {
+            bytes.clear();
+            for _ in 0..BATCH {
+                self.ask(&mut bytes);
+            }
+            self.now = self.now + Duration::from_micros(50);
+            cost.of(BATCH, || self.answer(&bytes));
+            black_box(&self.out);
+        }
+        cost.ns_each()
+    }
+
+    fn ask(&mut self, bytes: &mut Vec<u8>) {
+        let source = source(self.dice.u32(0..self.keys));
+        let arguments: [(&[u8], Data<'_>); 4] = [
+            (b"source", Data::Ipv4(source)),
+            (b"website", Data::Str(b"shop.example")),
+            (b"owner", Data::Str(b"acme")),
+            (b"method", Data::Str(b"GET")),
+        ];
+        Notify::begin(bytes, self.dice.u64(0..100_000), 1).message(b"request", &arguments).finish();
+    }
+
+    fn answer(&mut self, mut bytes: &[u8]) {
+        self.out.clear();
+        let sitting = self.throttle.sit();
+        let (mut ids, mut docket) = (Vec::with_capacity(DOCKET_MAX), Docket::default());
+        while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
+            let mut has_room = true;
+            if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
+                let mut filing = sitting.file(&mut docket);
+                let asked = haproxy::question(&notify, |name, value| filing.field(name, value));
+                assert_eq!(asked, Ok(Question::Verdict));
+                ids.push(Id::of(&notify));
+                has_room = sitting.enter(&mut docket);
+            }
+            bytes = &bytes[length..];
+            if !has_room || bytes.is_empty() {
+                sitting.decide(
+                    &docket,
+                    self.now,
+                    || Draw::MIDDLE,
+                    |number, decision| {
+                        haproxy::answer_verdict(ids[number], decision, &mut self.out);
+                    },
+                );
+                ids.clear();
+                docket.clear();
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a question over HTTP costs slowlane, as nginx asks it; how soon slowlane answers after its start; how large it is.
+//!
+//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and a core of its own, and so has a floor in the same
+//! run: a server that reads no more of a question than where it ends and answers a constant. Eight connections are kept,
+//! and each asks again as soon as it is answered.
+//!
+//! To be reached: 8 µs of CPU per question, 50 ms from the start to the first verdict, 8 MB.
+
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+mod floor;
+mod start;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+
+use support::clients::{Clients, Ran};
+use support::effort::Effort;
+use support::five_maps::{self, LINES};
+use support::programs::slowlane::BINARY;
+use support::{cores, print, print_each, spop_floor, this_program, usage};
+
+const CONNECTIONS: usize = 8;
+
+/// A server under load: its name, its process, where it listens.
+type Server = (&'static str, u32, SocketAddr);
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some(floor::ARGUMENT) => return floor::run(&arguments[1]),
+        Some(spop_floor::ARGUMENT) => return spop_floor::run(&arguments[1], spop_floor::Answer::Verdict),
+        _ => {}
+    }
+    let effort = Effort::from_arguments(3.0);
+    cores::stay_on_last();
+    questions(effort);
+    start::print_times(effort);
+    let bytes = fs::metadata(BINARY).expect("the binary is built").len();
+    print("size of the binary", "slowlane", bytes as f64 / 1e6, "MB", &[]);
+}
+
+fn questions(effort: Effort) {
+    let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
+    let mut floor = cores::on_first(|| this_program(&[floor::ARGUMENT, "127.0.0.1:0"]));
+    let floor_address = floor.logged("HTTP on ").parse().expect("the floor says where it is");
+    let mut servers: [Server; 2] =
+        [("the floor", floor.id(), floor_address), ("slowlane", slowlane.process.id(), slowlane.http)];
+    let mut dice = fastrand::Rng::with_seed(7);
+    let medians = effort.in_turns(&mut servers, |&mut (_, process, address)| {
+        let clients = Clients { address, count: CONNECTIONS, answer: "HTTP/1.1 204 " };
+        let write = |out: &mut Vec<u8>| ask(&mut dice, out);
+        let Ran { per_second, p50_us, p99_us, cpu_us: [cpu_us] } =
+            clients.run(effort.time, write, || [usage::cpu_ns(process)]);
+        [per_second, p50_us, p99_us, cpu_us]
+    });
+    let verdicts = |labels| slowlane.metric("slowlane_verdicts_total", labels);
+    assert_eq!(verdicts(""), verdicts("verdict=\"pass\""), "somebody had to wait or was refused");
+    println!("{CONNECTIONS} connections, {} s a run", effort.seconds());
+    let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU per question", "µs")];
+    print_each(figures, &["the floor", "slowlane"], &medians);
+}
+
+/// What nginx sends, with the configuration that slowlane ships. No two requests have the same id.
+fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    let (source, id) = (five_maps::source(dice.u32(0..LINES)), dice.u128(..));
+    write!(
+        out,
+        "GET /check HTTP/1.1\r\nX-Slowlane-Source: {source}\r\nX-Slowlane-Website: www.shop.example\r\n\
+        X-Slowlane-Owner: acme\r\nX-Slowlane-Method: GET\r\nX-Request-Id: {id:032x}\r\nHost: slowlane\r\n\r\n"
+    )
+    .expect("a vector takes it");
+}

@@ -1,0 +1,110 @@
+//! Judgements by themselves: the entries are at hand.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::FakeRelativeClock;
+use governor::{Quota, RateLimiter};
+use slowlane::draw::Draw;
+use slowlane::law::{Annex, Arrival, Law};
+use slowlane::table::Entry;
+use slowlane::time::Timestamp;
+
+use crate::law;
+use crate::support::Cost;
+
+/// Keys, each of which comes once a round.
+const KEYS: usize = 1_000;
+
+/// What each of them may.
+const BURST: u32 = 100;
+const RATE_PER_SECOND: u32 = 100;
+
+/// The time from round to round at which a key has half its rate, and twice its rate.
+pub const HALF: Duration = Duration::from_millis(20);
+pub const TWICE: Duration = Duration::from_millis(5);
+
+/// The time that passes before it counts: no bucket is full any more, and no delay can become longer.
+const WARM_UP: Duration = Duration::from_secs(8);
+
+/// Whose bucket is shared, by so many.
+const SHARERS: u64 = 4;
+
+pub fn of_law(name: &str, round: Duration) -> impl FnMut(Duration) -> f64 {
+    let mut keys = Keys::new(law(name, BURST, RATE_PER_SECOND));
+    let ends = round == HALF;
+    for _ in 0..WARM_UP.div_duration_f64(round) as u32 {
+        keys.pass(round);
+        keys.judge();
+        keys.end(ends);
+    }
+    move |time| {
+        let mut cost = Cost::within(time);
+        while cost.has_time() {
+            keys.pass(round);
+            cost.of(KEYS, || keys.judge());
+            keys.end(ends);
+        }
+        cost.ns_each()
+    }
+}
+
+struct Keys {
+    law: Law,
+    entries: Vec<(Entry, Option<Annex>)>,
+    round: u64,
+    now: Timestamp,
+}
+
+impl Keys {
+    fn new(law: Law) -> Keys {
+        let entries = (0..KEYS).map(|_| (Entry::default(), law.annex())).collect();
+        Keys { law, entries, round: 0, now: Timestamp::from_millis(1_700_000_000_000) }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.round += 1;
+    }
+
+    fn judge(&mut self) {
+        let sharer = self.round % SHARERS;
+        for (entry, annex) in &mut self.entries {
+            let arrival = Arrival { now: self.now, draw: Draw::MIDDLE, cost: 1, sharer };
+            black_box(self.law.judge(entry, annex.as_mut(), &arrival));
+        }
+    }
+
+    /// Ends what was let through, or else a law that counts ends would soon deny everything.
+    fn end(&mut self, is_wanted: bool) {
+        if is_wanted && self.law.counts_ends() {
+            self.entries.iter_mut().for_each(|(entry, _)| self.law.end(entry, 1, self.now, self.now));
+        }
+    }
+}
+
+/// The limiter of governor that has one key, once for each key.
+pub fn of_governor(round: Duration) -> impl FnMut(Duration) -> f64 {
+    let clock = FakeRelativeClock::default();
+    let number = |number| NonZeroU32::new(number).expect("more than none");
+    let quota = Quota::per_second(number(RATE_PER_SECOND)).allow_burst(number(BURST));
+    let keys: Vec<_> = (0..KEYS).map(|_| RateLimiter::direct_with_clock(quota, clock.clone())).collect();
+    let check = move || {
+        for limiter in &keys {
+            let _ = black_box(limiter.check());
+        }
+    };
+    for _ in 0..WARM_UP.div_duration_f64(round) as u32 {
+        clock.advance(round);
+        check();
+    }
+    move |time| {
+        let mut cost = Cost::within(time);
+        while cost.has_time() {
+            clock.advance(round);
+            cost.of(KEYS, &check);
+        }
+        cost.ns_each()
+    }
+}

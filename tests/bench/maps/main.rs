@@ -1,0 +1,30 @@
+//! What a large map costs: to load, to keep, to look up in, and to swap while another thread decides.
+//!
+//! `cargo bench --bench maps [-- SECONDS] [load] [swap]`. The maps are made up in a temporary folder, and each is loaded
+//! in a process of its own; beside them the same lines into a map of the standard library. A swap should make no
+//! decision wait: the 99.9th percentile of their times moves by less than a millisecond.
+
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+mod kind;
+mod load;
+#[path = "../support/mod.rs"]
+mod support;
+mod swap;
+
+use support::effort::{self, Effort, Part};
+
+/// Lines of a map that may have any number of them.
+const LINES: u32 = 1_000_000;
+
+const PARTS: [Part; 2] = [("load", load::print), ("swap", swap::print)];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [alone, name, lines, folder, seconds] = arguments.as_slice()
+        && alone == load::ALONE
+    {
+        return load::measure(name, lines, folder, seconds);
+    }
+    effort::run(&PARTS, Effort::from_arguments(1.0));
+}

@@ -1,0 +1,95 @@
+//! What throttling costs at the proxy: clients through a real HAProxy, 2.6 and 3.2, whose application is in HAProxy itself.
+//!
+//! `cargo bench --bench proxy [-- SECONDS]`. The same HAProxy stands there five times, and is measured in turns: without
+//! throttling; with the floor, an agent that answers a constant, once a verdict and once as much as slowlane does; with
+//! slowlane; with the throttling of the article that slowlane comes from, in Lua. Agents are asked over a Unix socket, with
+//! the configuration that slowlane ships. Policies are full, and limits so high that nobody is delayed. HAProxy has one
+//! thread and the first core, the agents have the second and the clients the last: where there are only two, these may be
+//! busier than HAProxy, and then the CPU per request says more than the requests per second.
+//!
+//! To be reached: 95 % of the requests per second that go with the floor, a p50 within 20 µs of the floor's, and more
+//! requests per second and less CPU of HAProxy per request than with Lua.
+
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+#[path = "../support/mod.rs"]
+mod support;
+mod throttling;
+
+use std::io::Write;
+
+use support::clients::{Clients, Ran};
+use support::effort::Effort;
+use support::five_maps::{LINES, source};
+use support::programs::haproxy::Version;
+use support::programs::skipped;
+use support::spop_floor::{self as floor, Answer};
+use support::{cores, print};
+use throttling::{SLOWLANE, TELLING_ALL, Throttling, UNTHROTTLED};
+
+/// How many clients ask at the same time: alone there is no queue, and many keep HAProxy busy all the time.
+const CLIENTS: [usize; 2] = [1, 64];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [floor::ARGUMENT, at] => return floor::run(at, Answer::Verdict),
+        [floor::ARGUMENT, at, TELLING_ALL] => return floor::run(at, Answer::Everything),
+        _ => {}
+    }
+    let effort = Effort::from_arguments(3.0);
+    cores::stay_on_last();
+    for version in [Version::V2_6, Version::V3_2] {
+        let Some(mut throttlings) = Throttling::each(version) else {
+            skipped(&format!("HAProxy {version:?} cannot be had on this machine"));
+            continue;
+        };
+        for clients in CLIENTS {
+            println!("HAProxy {version:?}, {clients} clients, {} s a run", effort.seconds());
+            measure(&mut throttlings, clients, effort);
+        }
+    }
+}
+
+const FIGURES: [(&str, &str); 5] = [
+    ("requests", "1/s"),
+    ("p50", "µs"),
+    ("p99", "µs"),
+    ("CPU of HAProxy per request", "µs"),
+    (CPU_OF_AGENT, "µs"),
+];
+
+const CPU_OF_AGENT: &str = "CPU of the agent per request";
+
+fn measure(throttlings: &mut [Throttling], clients: usize, effort: Effort) {
+    let mut dice = fastrand::Rng::with_seed(7);
+    let medians = effort.in_turns(throttlings, |throttling| {
+        let clients = Clients { address: throttling.address(), count: clients, answer: "HTTP/1.1 200 " };
+        let write = |out: &mut Vec<u8>| ask(&mut dice, out);
+        let Ran { per_second, p50_us, p99_us, cpu_us: [haproxy_us, agent_us] } =
+            clients.run(effort.time, write, || throttling.cpu_ns());
+        [per_second, p50_us, p99_us, haproxy_us, agent_us]
+    });
+    throttlings.iter().for_each(Throttling::assert_that_nobody_waited);
+    for (place, (what, unit)) in FIGURES.into_iter().enumerate() {
+        let all = throttlings.iter().zip(&medians);
+        let all = all.filter(|(throttling, _)| what != CPU_OF_AGENT || throttling.has_agent());
+        let all: Vec<_> = all.map(|(throttling, medians)| (throttling.name, medians[place])).collect();
+        for &(name, figure) in &all {
+            let rivals: Vec<_> = all.iter().copied().filter(|(other, _)| is_rival(name, other)).collect();
+            print(what, name, figure, unit, &rivals);
+        }
+    }
+}
+
+/// Whether one is compared with another: slowlane with all of them, the others with none at all.
+fn is_rival(name: &str, other: &str) -> bool {
+    other != name && (name == SLOWLANE || other == UNTHROTTLED)
+}
+
+/// A request of one of many sources. HAProxy believes where it says that it is from.
+fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    let source = source(dice.u32(0..LINES));
+    write!(out, "GET / HTTP/1.1\r\nHost: www.shop.example\r\nX-Api-Key: acme\r\nX-From: {source}\r\n\r\n")
+        .expect("a vector takes it");
+}

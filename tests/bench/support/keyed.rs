@@ -1,0 +1,17 @@
+//! The keyed limiter of governor, a moment for each key of the table.
+
+use governor::clock::FakeRelativeClock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+use hashbrown::DefaultHashBuilder;
+use slowlane::key::Key;
+
+/// Keys are hashed as hashbrown does by default, which costs less than governor's own default.
+pub type Keyed =
+    RateLimiter<Key, DashMapStateStore<Key, DefaultHashBuilder>, FakeRelativeClock, NoOpMiddleware<Nanos>>;
+
+pub fn limiter(quota: Quota, clock: FakeRelativeClock) -> Keyed {
+    RateLimiter::dashmap_with_clock_and_hasher(quota, clock, DefaultHashBuilder::default())
+}

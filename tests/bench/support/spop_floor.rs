@@ -1,0 +1,51 @@
+//! The floor: the least that an agent can do. It finds the ids of each NOTIFY and answers a constant.
+
+use slowlane::spop::{Ack, Connection, Data, Frame, Kind, Scope};
+
+use super::plain_server;
+
+/// Makes this binary the floor agent.
+pub const ARGUMENT: &str = "--floor";
+
+/// How much it answers.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    /// A verdict.
+    Verdict,
+    /// Five variables, as slowlane: they cost HAProxy as much.
+    Everything,
+}
+
+/// Serves at `host:port` or `unix:/path`.
+pub fn run(at: &str, answer: Answer) {
+    plain_server::serve("SPOP", at, || {
+        let mut protocol = Connection::new(65_536);
+        move |bytes: &[u8], out: &mut Vec<u8>| answer_frames(answer, &mut protocol, bytes, out)
+    });
+}
+
+fn answer_frames(answer: Answer, protocol: &mut Connection, bytes: &[u8], out: &mut Vec<u8>) -> usize {
+    let mut used = 0;
+    while let Some((frame, length)) = Frame::cut(&bytes[used..], 65_536).unwrap() {
+        used += length;
+        match frame.head.kind {
+            Kind::Notify => answer_notify(answer, frame, out),
+            _ => drop(protocol.receive(frame, out)),
+        }
+    }
+    used
+}
+
+fn answer_notify(answer: Answer, notify: Frame<'_>, out: &mut Vec<u8>) {
+    let ack = Ack::begin(out, notify.head.stream_id, notify.head.frame_id);
+    let ack = ack.set_var(Scope::Txn, b"verdict", Data::Str(b"pass"));
+    match answer {
+        Answer::Verdict => ack.finish(),
+        Answer::Everything => ack
+            .set_var(Scope::Txn, b"delay", Data::Int64(0))
+            .set_var(Scope::Txn, b"slo", Data::Int64(3001))
+            .set_var(Scope::Txn, b"key", Data::Int64(i64::MIN))
+            .set_var(Scope::Txn, b"remaining", Data::Int64(999_999))
+            .finish(),
+    }
+}

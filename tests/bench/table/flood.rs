@@ -1,0 +1,153 @@
+//! A flood of keys that come once each, over keys that are throttled: what it costs, and who outlives it.
+
+use std::process;
+use std::time::{Duration, Instant};
+
+use slowlane::draw::Draw;
+use slowlane::key::Key;
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+use slowlane::verdict::Verdict;
+
+use crate::ENTRIES;
+use crate::stores::{START, throttle_under};
+use crate::support::effort::Effort;
+use crate::support::histogram::Histogram;
+use crate::support::usage::resident_bytes;
+use crate::support::{five_maps, print as line};
+
+/// So many keys come once for each entry that there is room for: fifty million over a table of a million.
+const FLOOD_PER_ENTRY: u32 = 50;
+
+/// The time that passes while as many keys come as there is room for. So within a second the table is written over, and
+/// all that is not asked again in that time is gone.
+const TURNOVER: Duration = Duration::from_secs(1);
+
+/// Throttled keys of each kind.
+const THROTTLED: u32 = 1_000;
+
+/// How often each key of a kind comes. All come faster than once a second, which is their rate.
+const EVERY_MS: [u64; 3] = [100, 500, 900];
+
+const SLO: &str = "burst=1 rate=1/s law=pace";
+
+/// The numbers of the sources of the flood begin beyond those that are throttled.
+const FLOOD_FIRST: u32 = 1 << 20;
+
+pub fn print(effort: Effort) {
+    let entries = effort.count(ENTRIES);
+    let sizing = Sizing { entries_max: entries, expire: Duration::from_secs(30) };
+    let mut flood = Flood {
+        throttle: throttle_under("0.0.0.0/0", SLO, sizing),
+        throttled: EVERY_MS.map(Throttled::new).into(),
+        pause: TURNOVER / entries,
+        now: START,
+        next: FLOOD_FIRST,
+        times: Histogram::new(),
+    };
+    flood.run(entries);
+    flood.times = Histogram::new();
+    let before = resident_bytes(process::id());
+    flood.run(entries * FLOOD_PER_ENTRY);
+    let after = resident_bytes(process::id());
+
+    let times = &flood.times;
+    line("flood", "slowlane decide", times.count() as f64, "keys", &[]);
+    line("flood, resident before", "slowlane decide", before as f64 / 1e6, "MB", &[]);
+    line(
+        "flood, resident after",
+        "slowlane decide",
+        after as f64 / 1e6,
+        "MB",
+        &[("before", before as f64 / 1e6)],
+    );
+    for (name, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
+        let ns = times.percentile_ns(percent) as f64;
+        line(&format!("flood, one decision, {name}"), "slowlane decide", ns, "ns", &[]);
+    }
+    line("flood, one decision, longest", "slowlane decide", times.max_ns() as f64, "ns", &[]);
+    for throttled in &flood.throttled {
+        throttled.print(&flood.throttle, flood.now);
+    }
+}
+
+struct Flood {
+    throttle: Throttle,
+    throttled: Vec<Throttled>,
+    /// From one key of the flood to the next.
+    pause: Duration,
+    now: Timestamp,
+    next: u32,
+    times: Histogram,
+}
+
+impl Flood {
+    /// So many keys that have not come before.
+    fn run(&mut self, count: u32) {
+        for _ in 0..count {
+            self.now = self.now + self.pause;
+            let request = five_maps::request(self.next);
+            let start = Instant::now();
+            self.throttle.decide(&request, self.now, Draw::MIDDLE);
+            self.times.add(start.elapsed().as_nanos() as u64);
+            self.next += 1;
+            for throttled in &mut self.throttled {
+                throttled.ask(&self.throttle, self.now);
+            }
+        }
+    }
+}
+
+/// Keys of which each asks again after the same time.
+struct Throttled {
+    every: Duration,
+    /// The number of the first source.
+    first: u32,
+    next: usize,
+    next_at: Timestamp,
+    keys: Vec<Asked>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    key: Option<Key>,
+    count: u32,
+    /// A key in debt that passes at once has been forgotten.
+    passed: u32,
+}
+
+impl Throttled {
+    fn new(every_ms: u64) -> Throttled {
+        let every = Duration::from_millis(every_ms);
+        let first = every_ms as u32 * THROTTLED;
+        Throttled { every, first, next: 0, next_at: START, keys: vec![Asked::default(); THROTTLED as usize] }
+    }
+
+    /// Lets those ask whose time has come.
+    fn ask(&mut self, throttle: &Throttle, now: Timestamp) {
+        while self.next_at <= now {
+            let request = five_maps::request(self.first + self.next as u32);
+            let decision = throttle.decide(&request, now, Draw::MIDDLE);
+            let asked = &mut self.keys[self.next];
+            asked.key = Some(decision.key);
+            asked.count += 1;
+            asked.passed += u32::from(decision.verdict == Verdict::Pass);
+            self.next = (self.next + 1) % self.keys.len();
+            self.next_at = self.next_at + self.every / THROTTLED;
+        }
+    }
+
+    fn print(&self, throttle: &Throttle, now: Timestamp) {
+        let is_kept = |asked: &&Asked| {
+            let found = asked.key.and_then(|key| throttle.table().get(key, now));
+            found.is_some_and(|(entry, _)| entry.http_req_cnt == asked.count)
+        };
+        let kept = self.keys.iter().filter(is_kept).count();
+        let forgiven: u32 = self.keys.iter().map(|asked| asked.passed.saturating_sub(1)).sum();
+        let what = format!("flood, asked every {} ms: kept", self.every.as_millis());
+        line(&what, "slowlane decide", kept as f64, &format!("of {THROTTLED}"), &[]);
+        let what = format!("flood, asked every {} ms: forgiven", self.every.as_millis());
+        line(&what, "slowlane decide", f64::from(forgiven), "requests", &[]);
+    }
+}
