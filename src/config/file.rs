@@ -237,7 +237,7 @@ fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D:
     Ok(within(deserializer, 256, 16 << 20)? as u32)
 }
 
-/// Row numbers are 32 bits; at some 84 bytes each, a hundred million are 8.4 GB.
+/// Row numbers are 32 bits; at some 75 bytes each, a hundred million are 7.5 GB.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 100_000_000)? as u32)
 }

@@ -32,7 +32,7 @@ impl Check {
     }
 
     pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let answer = |question| self.answer(question, &agent, shutdown.clone());
+        let answer = |question| self.answer(question, &agent, &shutdown);
         http1::serve(stream, self.idle_timeout, shutdown.clone(), answer).await;
     }
 
@@ -40,7 +40,7 @@ impl Check {
         &self,
         question: hyper::Request<Incoming>,
         agent: &Arc<Agent>,
-        shutdown: Shutdown,
+        shutdown: &Shutdown,
     ) -> Answer {
         match question.uri().path() {
             "/check" => {}
@@ -50,7 +50,7 @@ impl Check {
         let manner = Manner::of(question.uri().query());
         let mut decision = self.decide(&question, manner, agent);
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
-            decision.verdict = hold(decision, wait, agent, shutdown).await;
+            decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
         }
         nginx::response(&decision, manner)
     }

@@ -51,8 +51,38 @@ impl Expiry {
         self.units_left(now) <= 0
     }
 
+    /// Whether another is in the same stretch of time, of 2^`bits` units.
+    fn is_near(self, other: Expiry, bits: u32) -> bool {
+        self.0 >> bits == other.0 >> bits
+    }
+
     fn left(self, now: Timestamp) -> Duration {
         Duration::from_millis(self.units_left(now).max(0) as u64 * EXPIRY_UNIT_MS)
+    }
+}
+
+/// Whether new keys come so fast that they would fill the table within a few stretches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flood {
+    until: Timestamp,
+    counted: u32,
+    counted_since: Timestamp,
+}
+
+impl Flood {
+    /// Counts a new key: more than `many` of them in one stretch are a flood for the next two.
+    fn add(&mut self, now: Timestamp, many: u32, stretch: Duration) {
+        self.counted += 1;
+        if self.counted > many {
+            if now.since(self.counted_since) < stretch {
+                self.until = now + 2 * stretch;
+            }
+            (self.counted, self.counted_since) = (0, now);
+        }
+    }
+
+    fn is_on(&self, now: Timestamp) -> bool {
+        now < self.until
     }
 }
 
@@ -71,6 +101,9 @@ pub(super) struct Shard {
     unused: Option<u32>,
     entries_max: u32,
     expire: Duration,
+    /// How long a stretch is in which rows keep their places: 2^this units.
+    stretch_bits: u32,
+    flood: Flood,
     evictions: u64,
     /// Nothing expires before: what is looked at before that is looked at in vain.
     quiet_until: Expiry,
@@ -83,8 +116,20 @@ impl Shard {
             rows.push(Row { older: mark, newer: mark, ..Row::default() });
         }
         let index = Index::new(entries_max, secret);
+        let stretch_bits = stretch_bits(expire);
         let quiet_until = Expiry::default();
-        Shard { index, rows, unused: None, entries_max, expire, evictions: 0, quiet_until }
+        let flood = Flood::default();
+        Shard {
+            index,
+            rows,
+            unused: None,
+            entries_max,
+            expire,
+            stretch_bits,
+            flood,
+            evictions: 0,
+            quiet_until,
+        }
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -106,21 +151,34 @@ impl Shard {
     /// The entry of `key`, fresh if it is new or has expired, re-armed.
     pub(super) fn entry(&mut self, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.clear_expired(now);
+        let class = self.class(keep);
+        let expires = Expiry::at(now + self.lifetime(class));
         let number = match self.find(key) {
             Some(number) => {
-                self.unlink(number);
+                self.re_arm(number, now, expires, class);
                 number
             }
-            None => self.add(key, now),
+            None => {
+                let number = self.add(key, now);
+                self.rows[number as usize].expires = expires;
+                self.link(number, class);
+                number
+            }
         };
-        self.arm(number, now, keep);
+        if expires.units_left(now) < self.quiet_until.units_left(now) {
+            self.quiet_until = expires;
+        }
         &mut self.rows[number as usize].entry
     }
 
-    /// Reads what [`entry`](Shard::entry) is going to write: the row, and its neighbours in the order of expiry.
-    pub(super) fn look(&self, key: Key) -> u32 {
+    /// Reads what [`entry`](Shard::entry) is going to write: the row, and most often its neighbours in the order of
+    /// expiry.
+    pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
-        let Row { older, newer, .. } = self.rows[number as usize];
+        let Row { expires, older, newer, .. } = self.rows[number as usize];
+        if self.keeps_its_place(expires, Expiry::at(now + self.expire), now) {
+            return 0;
+        }
         self.rows[older as usize].newer ^ self.rows[newer as usize].older
     }
 
@@ -130,6 +188,7 @@ impl Shard {
 
     /// A row for a key that has none, in no ring yet.
     fn add(&mut self, key: Key, now: Timestamp) -> u32 {
+        self.flood.add(now, self.entries_max / 8, self.stretch());
         if self.index.len() >= self.entries_max as usize {
             self.evict(now);
         }
@@ -150,34 +209,44 @@ impl Shard {
         number
     }
 
-    /// Sets the row's expiry and makes it the newest of its class.
-    fn arm(&mut self, number: u32, now: Timestamp, keep: Duration) {
-        let (class, lifetime) = self.class(keep);
-        let (mark, row) = (class as u32, number as usize);
-        let newest = self.rows[class].older;
-        self.rows[row].older = newest;
-        self.rows[row].newer = mark;
-        self.rows[newest as usize].newer = number;
-        self.rows[class].older = number;
-        if self.rows[row].expires.is_over(now) {
-            self.rows[row].entry = Entry::default();
+    fn re_arm(&mut self, number: u32, now: Timestamp, expires: Expiry, class: usize) {
+        let row = &mut self.rows[number as usize];
+        if row.expires.is_over(now) {
+            row.entry = Entry::default();
         }
-        let expires = Expiry::at(now + lifetime);
-        self.rows[row].expires = expires;
-        if expires.units_left(now) < self.quiet_until.units_left(now) {
-            self.quiet_until = expires;
+        let before = std::mem::replace(&mut row.expires, expires);
+        if !self.keeps_its_place(before, expires, now) {
+            self.unlink(number);
+            self.link(number, class);
         }
     }
 
+    /// A row that is to expire in the same stretch as before is not moved, for that is to write to two others. But in a
+    /// flood all rows are: what is asked for again is to outlive it, however soon it fills the table.
+    fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
+        before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)
+    }
+
+    fn stretch(&self) -> Duration {
+        Duration::from_millis(EXPIRY_UNIT_MS << self.stretch_bits)
+    }
+
+    /// Makes a row the newest of a class.
+    fn link(&mut self, number: u32, class: usize) {
+        let newest = self.rows[class].older;
+        let row = &mut self.rows[number as usize];
+        (row.older, row.newer) = (newest, class as u32);
+        self.rows[newest as usize].newer = number;
+        self.rows[class].older = number;
+    }
+
     /// The first class that lives at least as long as `keep`.
-    fn class(&self, keep: Duration) -> (usize, Duration) {
-        let mut lifetime = self.expire;
-        let mut class = 0;
-        while lifetime < keep && class + 1 < CLASSES {
-            lifetime = lifetime.saturating_mul(4);
-            class += 1;
-        }
-        (class, lifetime.min(LIFETIME_MAX))
+    fn class(&self, keep: Duration) -> usize {
+        (0..CLASSES - 1).find(|&class| self.lifetime(class) >= keep).unwrap_or(CLASSES - 1)
+    }
+
+    fn lifetime(&self, class: usize) -> Duration {
+        self.expire.saturating_mul(1 << (2 * class)).min(LIFETIME_MAX)
     }
 
     fn unlink(&mut self, number: u32) {
@@ -207,7 +276,8 @@ impl Shard {
         self.give_up(number);
     }
 
-    /// The oldest of each class is the first of its class to go; the earliest of these goes first of all.
+    /// The oldest of each class is the first of its class to go, or in the same stretch as that one; the earliest of
+    /// these goes first of all.
     fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)
             .map(|mark| (mark as u32, self.rows[mark].newer))
@@ -223,6 +293,12 @@ impl Shard {
         self.rows[number as usize].newer = self.unused.unwrap_or(number);
         self.unused = Some(number);
     }
+}
+
+/// A sixteenth of `expire` at most.
+fn stretch_bits(expire: Duration) -> u32 {
+    let sixteenth = expire.as_millis() as u64 / EXPIRY_UNIT_MS / 16;
+    sixteenth.checked_ilog2().unwrap_or(0).min(u32::BITS - 1)
 }
 
 #[cfg(test)]
@@ -272,6 +348,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_for_again_outlives_a_flood_that_fills_the_table_in_no_time() {
+        for requests_of_each_new in 1..=3 {
+            let mut shard = Shard::new(1_000, EXPIRE, 7);
+            for asked in 1..=500 {
+                assert_eq!(shard.count(0, 0), asked);
+                for new in 0..100 * requests_of_each_new {
+                    shard.count(u64::from(asked * 100 + new / requests_of_each_new), 0);
+                }
+            }
+            assert_eq!(shard.usage().evictions, 500 * 100 + 1 - 1_000);
+        }
+    }
+
+    #[test]
     fn what_must_be_kept_longer_outlives_what_was_written_later() {
         let mut shard = Shard::new(2, EXPIRE, 7);
         shard.entry(Key::from_bits(1), at(0), Duration::from_secs(100));
@@ -292,31 +382,36 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list of (key, expiry): same rows, same counts, never more than the bound.
+        /// Against a plain list of (key, expiry): same rows, same counts, never more than the bound. What has to go is
+        /// what would expire next, or within the same stretch.
         #[test]
-        fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..20, 0u64..3), 1..200)) {
+        fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..2_000, 0u64..3), 1..200)) {
             let mut shard = Shard::new(5, EXPIRE, 7);
-            let mut list: Vec<(u64, Timestamp, u32, Duration)> = Vec::new();
-            let mut second = 0;
-            for (write, (key, pause, keep)) in writes.into_iter().enumerate() {
-                second += pause;
-                // No two expiries of one class are the same; between classes the shorter lived goes first.
-                let now = at(second) + Duration::from_millis(write as u64 * EXPIRY_UNIT_MS);
+            let stretch = Duration::from_millis(EXPIRY_UNIT_MS << shard.stretch_bits);
+            let mut list: Vec<(u64, Timestamp, u32)> = Vec::new();
+            let mut now = at(0);
+            for (key, pause, keep) in writes {
+                // Up to 20 seconds, and often much less.
+                now = now + Duration::from_millis(EXPIRY_UNIT_MS * (pause * pause / 3_200));
                 let keep = Duration::from_secs(keep * 40);
                 let lifetime = if keep > EXPIRE { EXPIRE * 4 } else { EXPIRE };
                 list.retain(|row| row.1 > now);
                 let old = list.iter().position(|row| row.0 == key).map(|at| list.remove(at));
-                if old.is_none() && list.len() == 5 {
-                    let (nearest, _) = list.iter().enumerate().min_by_key(|(_, row)| (row.1, row.3)).unwrap();
-                    list.remove(nearest);
-                }
                 let count = old.map_or(0, |row| row.2) + 1;
-                list.push((key, now + lifetime, count, lifetime));
+                let was_full = old.is_none() && shard.index.len() == 5;
 
                 let entry = shard.entry(Key::from_bits(key), now, keep);
                 entry.http_req_cnt += 1;
                 prop_assert_eq!(entry.http_req_cnt, count);
                 prop_assert!(shard.index.len() <= 5);
+                let is_gone = |row: &(u64, Timestamp, u32)| shard.get(Key::from_bits(row.0), now).is_none();
+                if let Some(gone) = list.iter().position(is_gone) {
+                    let nearest = list.iter().map(|row| row.1).min().unwrap();
+                    let (_, expires, _) = list.remove(gone);
+                    prop_assert!(was_full && expires.since(nearest) < stretch);
+                }
+                list.push((key, now + lifetime, count));
+                prop_assert!(list.len() <= 5);
                 for key in 0..12 {
                     let want = list.iter().find(|row| row.0 == key).map(|row| row.2);
                     let have = shard.get(Key::from_bits(key), now).map(|(entry, _)| entry.http_req_cnt);

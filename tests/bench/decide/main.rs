@@ -25,6 +25,9 @@ use support::{Cost, print as line};
 
 const BATCH: usize = 64;
 
+/// What is pretended to pass once the table is filled, so long that it does not take this for a flood.
+const PAUSE: Duration = Duration::from_secs(120);
+
 fn main() {
     let effort = Effort::from_arguments(3.0);
     let lines = effort.count(LINES);
@@ -54,12 +57,11 @@ impl Agent {
         let sizing = Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) };
         let throttle = Throttle::new(policy(law, keys, lines), sizing, 0);
         let now = Timestamp::from_millis(1_700_000_000_000);
-        let agent =
-            Agent { throttle, connection, dice: fastrand::Rng::with_seed(7), keys, now, out: Vec::new() };
         for number in 0..keys {
-            agent.throttle.decide(&request(number), now, Draw::MIDDLE);
+            throttle.decide(&request(number), now, Draw::MIDDLE);
         }
-        agent
+        let (dice, now) = (fastrand::Rng::with_seed(7), now + PAUSE);
+        Agent { throttle, connection, dice, keys, now, out: Vec::new() }
     }
 
     /// Nanoseconds for each decision.

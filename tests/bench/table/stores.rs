@@ -20,7 +20,7 @@ use crate::support::keyed::{self, Keyed};
 use crate::support::{five_maps, key};
 
 /// Nothing expires while it is measured.
-const EXPIRE: Duration = Duration::from_secs(86_400);
+const EXPIRE: Duration = Duration::from_secs(3_600);
 
 pub const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 

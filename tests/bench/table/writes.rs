@@ -18,8 +18,9 @@ const BATCH: usize = 256;
 /// The time that is pretended to pass in a batch: five million requests a second.
 const BATCH_TIME: Duration = Duration::from_micros(50);
 
-/// What is pretended to pass from one measurement to the next, more than in any of them.
-const PAUSE: Duration = Duration::from_secs(600);
+/// What is pretended to pass before each measurement: more than in any of them, less than entries live, and long enough
+/// that the table does not take what it has been filled with for a flood.
+const PAUSE: Duration = Duration::from_secs(300);
 
 /// Places among the subjects: what is held against what.
 const TABLE: usize = 0;
@@ -77,6 +78,7 @@ pub fn print(effort: Effort) {
 impl Subject {
     /// Writes per second of as many threads as there are ranges of keys, and nanoseconds of CPU for each.
     fn writes(&mut self, ranges: &[Range<u32>], time: Duration) -> [f64; 2] {
+        self.now = self.now + PAUSE;
         let (store, start, now) = (&*self.store, Barrier::new(ranges.len()), self.now);
         let runs: Vec<Run> = thread::scope(|scope| {
             let write = |numbers: &Range<u32>| {
@@ -90,7 +92,6 @@ impl Subject {
             let threads: Vec<_> = ranges.iter().map(write).collect();
             threads.into_iter().map(|thread| thread.join().expect("a store can be written to")).collect()
         });
-        self.now = self.now + PAUSE;
         let count: u64 = runs.iter().map(|run| run.count).sum();
         let cpu: Duration = runs.iter().map(|run| run.cpu).sum();
         let per_second = runs.iter().map(|run| run.count as f64 / run.took.as_secs_f64()).sum();
