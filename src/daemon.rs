@@ -152,7 +152,11 @@ fn watchdog(shutdown: &Shutdown) {
 fn warn_of_limits(config: &Config) {
     for listen in [&config.spop.listen, &config.http.listen] {
         if !listen.addresses.is_empty() && config.hold.holds_max >= listen.connections_max {
-            tracing::warn!("[hold] max should be well below connections_max of {}", listen.name);
+            tracing::warn!(
+                "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a \
+                 connection for each hold",
+                listen.name
+            );
         }
     }
 }
