@@ -13,6 +13,7 @@ mod haproxy;
 mod laws;
 mod maps;
 mod nginx;
+mod page;
 mod reload;
 mod shipped;
 mod simulate;
