@@ -21,3 +21,4 @@ mod slos;
 mod support;
 mod throttle;
 mod tidy;
+mod top;

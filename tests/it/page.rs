@@ -271,7 +271,7 @@ fn makes_the_picture_of_the_page() {
         for number in 1..=count {
             let (ended, seconds, source) = (ended.clone(), seconds.clone(), format!("{source}{number}"));
             clients.push(thread::spawn(move || {
-                let mut client = Client::connect(http);
+                let mut client = None;
                 while !ended.load(Relaxed) {
                     let mut pause_ms = pause_ms;
                     if seconds.contains(&(started.elapsed().as_secs() as i32)) {
@@ -280,6 +280,7 @@ fn makes_the_picture_of_the_page() {
                             ("X-Slowlane-Website", website),
                             ("X-Slowlane-Owner", owner),
                         ];
+                        let client = client.get_or_insert_with(|| Client::connect(http));
                         let answer = client.request("GET", "/check", &headers, "");
                         let retry_s: u64 =
                             answer.header("retry-after").map_or(0, |seconds| seconds.parse().unwrap());

@@ -29,7 +29,8 @@ const IMPORTS: &[(&str, &str)] = &[
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server status telemetry throttle time"),
-    ("cli", "daemon config law policy server simulate telemetry units"),
+    ("top", "server status"),
+    ("cli", "daemon config law policy server simulate telemetry top units"),
     ("main", "cli"),
 ];
 

@@ -12,6 +12,7 @@ pub mod nginx;
 pub mod process;
 pub mod slowlane;
 pub mod spop;
+pub mod terminal;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
