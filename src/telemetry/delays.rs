@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// A power of two is cut into so many buckets: a quantile is off by 3 % at most.
+/// A power of two is cut into so many buckets: a quantile is off by 6 % at most.
 const PARTS_BITS: u32 = 4;
 const PARTS: usize = 1 << PARTS_BITS;
 

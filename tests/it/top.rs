@@ -158,6 +158,11 @@ fn who_is_no_daemon_is_told_from_one() {
     let told = ran(&["top", "--admin", "unix:/nowhere/admin"]);
     assert!(told.problems[0].starts_with("unix:/nowhere/admin: No such file"), "{:?}", told.problems);
 
+    // The system takes the connection; nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
+    assert!(told.problems[0].contains("timed out"), "{:?}", told.problems);
+
     for (answer, reason) in [
         ("SSH-2.0-OpenSSH_9.2\r\n", "not an answer of slowlane's (no end of its head)"),
         ("HTTP/1.1 200 OK\r\n\r\n{}", "not an answer of slowlane's (missing field `version`"),
