@@ -11,7 +11,7 @@ use crate::status::heavy_hitters::Ranked;
 use crate::status::history::{Between, History, Second};
 use crate::status::label::{Kept, harmless};
 use crate::status::throttled::per_second;
-use crate::status::{Reload, Row, Status};
+use crate::status::{Reload, Status};
 use crate::table::PERIOD_MS;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
@@ -219,7 +219,7 @@ impl TableUse {
         let (usage, annexes) = (throttle.usage(), throttle.annex_usage());
         TableUse {
             entries: usage.entries,
-            entries_max: throttle.table().entries_max(),
+            entries_max: throttle.table().entries_max().into(),
             evictions: usage.evictions,
             annex_bytes: annexes.bytes,
             law_fallbacks: annexes.fallbacks,
@@ -287,7 +287,7 @@ fn line(
 
 fn key(ranked: &Ranked, throttle: &Throttle, now: Timestamp) -> KeyLine {
     let Ranked { key, weight, hitter } = ranked;
-    let row = Row::of(throttle, *key, now);
+    let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
     let now_ms = now.ticks_ms();
     let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
     KeyLine {
@@ -300,9 +300,9 @@ fn key(ranked: &Ranked, throttle: &Throttle, now: Timestamp) -> KeyLine {
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
-        asked_per_s: row.map(|row| row.entry.gpc0_rate.read(now_ms)),
-        let_through_per_s: row.map(|row| row.entry.gpc1_rate.read(now_ms)),
-        clients: row.map(|row| f64::from(row.entry.gpt0) / 1e3),
+        asked_per_s: entry.map(|entry| entry.gpc0_rate.read(now_ms)),
+        let_through_per_s: entry.map(|entry| entry.gpc1_rate.read(now_ms)),
+        clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
     }
 }
 

@@ -71,7 +71,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
-    entries_max: u64,
+    entries_max: u32,
 }
 
 impl Table {
@@ -84,8 +84,12 @@ impl Table {
         // The standard library's own secrets are drawn from the system.
         let secret = RandomState::new().hash_one(per_shard);
         let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
-        let entries_max = shards as u64 * u64::from(per_shard);
-        Table { shards: (0..shards).map(|_| shard()).collect(), entries_max }
+        Table { shards: (0..shards).map(|_| shard()).collect(), entries_max: entries_max as u32 }
+    }
+
+    /// The most entries that it was made for.
+    pub fn entries_max(&self) -> u32 {
+        self.entries_max
     }
 
     /// Gives `write` the entry of `key`, a fresh one if there is none, and re-arms its expiry: it is kept
@@ -190,11 +194,6 @@ impl Table {
     /// A copy of the entry of `key` and the time it has left, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)
-    }
-
-    /// The most entries that it takes; a shard may be full before.
-    pub fn entries_max(&self) -> u64 {
-        self.entries_max
     }
 
     pub fn usage(&self) -> Usage {

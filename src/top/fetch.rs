@@ -16,11 +16,21 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Several times the longest snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
+/// A daemon that can be asked.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    pub address: Address,
+    /// What opens it, where it wants a token.
+    pub token: Option<String>,
+}
+
 /// Why there is no answer, and what would help.
 #[derive(Debug, Error)]
 pub enum FetchError {
     #[error("{address}: {source}: is slowlane running? Name its admin address with --admin")]
     Unreachable { address: String, source: io::Error },
+    #[error("{address}: it wants its token: name the file that holds it with --token-file")]
+    Closed { address: String },
     #[error("{address}: status {status}: {text}")]
     Refused { address: String, status: u16, text: String },
     #[error("{address}: not an answer of slowlane's ({reason}): name its admin address with --admin")]
@@ -28,19 +38,19 @@ pub enum FetchError {
 }
 
 /// What the daemon does now.
-pub(super) fn snapshot(address: &Address) -> Result<Snapshot, FetchError> {
-    let body = get(address, "/api/status")?;
-    serde_json::from_slice(&body).map_err(|error| strange(address, error.to_string()))
+pub(super) fn snapshot(daemon: &Daemon) -> Result<Snapshot, FetchError> {
+    let body = get(daemon, "/api/status")?;
+    serde_json::from_slice(&body).map_err(|error| strange(daemon, error.to_string()))
 }
 
 /// Why a key is throttled, or as much of it as the daemon can say.
-pub(super) fn why(address: &Address, key: &KeyLine) -> String {
+pub(super) fn why(daemon: &Daemon, key: &KeyLine) -> String {
     let explained = match &key.why {
-        Some(query) => get(address, &format!("/api/why?{query}")),
+        Some(query) => get(daemon, &format!("/api/why?{query}")),
         None => Err(FetchError::Refused { address: String::new(), status: 404, text: String::new() }),
     };
     let text = match explained {
-        Err(FetchError::Refused { status: 404, .. }) => get(address, &format!("/api/table/{}", key.key)),
+        Err(FetchError::Refused { status: 404, .. }) => get(daemon, &format!("/api/table/{}", key.key)),
         explained => explained,
     };
     match text {
@@ -50,12 +60,14 @@ pub(super) fn why(address: &Address, key: &KeyLine) -> String {
 }
 
 /// The body of an answer of status 200.
-fn get(address: &Address, target: &str) -> Result<Vec<u8>, FetchError> {
+fn get(daemon: &Daemon, target: &str) -> Result<Vec<u8>, FetchError> {
+    let address = &daemon.address;
     let unreachable = |source| FetchError::Unreachable { address: address.to_string(), source };
-    let bytes = ask(address, target).map_err(unreachable)?;
-    let (status, body) = taken_apart(&bytes).map_err(|reason| strange(address, reason.to_owned()))?;
+    let bytes = ask(daemon, target).map_err(unreachable)?;
+    let (status, body) = taken_apart(&bytes).map_err(|reason| strange(daemon, reason.to_owned()))?;
     match status {
         200 => Ok(body.to_vec()),
+        401 => Err(FetchError::Closed { address: address.to_string() }),
         status => {
             let text = harmless(body.split(|&byte| byte == b'\n').next().unwrap_or_default());
             Err(FetchError::Refused { address: address.to_string(), status, text })
@@ -63,8 +75,8 @@ fn get(address: &Address, target: &str) -> Result<Vec<u8>, FetchError> {
     }
 }
 
-fn strange(address: &Address, reason: String) -> FetchError {
-    FetchError::Strange { address: address.to_string(), reason }
+fn strange(daemon: &Daemon, reason: String) -> FetchError {
+    FetchError::Strange { address: daemon.address.to_string(), reason }
 }
 
 /// A connection of either kind.
@@ -85,11 +97,13 @@ impl Connection for UnixStream {
 }
 
 /// All that comes until the daemon closes: in HTTP/1.0 that is the end of an answer.
-fn ask(address: &Address, target: &str) -> io::Result<Vec<u8>> {
+fn ask(daemon: &Daemon, target: &str) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
-    let mut connection = connect(address)?;
+    let mut connection = connect(&daemon.address)?;
     connection.patience(PATIENCE)?;
-    let question = format!("GET {target} HTTP/1.0\r\nHost: slowlane\r\nAccept: */*\r\n\r\n");
+    let token = daemon.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
+    let token = token.unwrap_or_default();
+    let question = format!("GET {target} HTTP/1.0\r\nHost: slowlane\r\nAccept: */*\r\n{token}\r\n");
     connection.write_all(question.as_bytes())?;
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
     loop {

@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::server::socket::Address;
 use crate::status::{KeyLine, Snapshot};
-pub use fetch::FetchError;
+pub use fetch::{Daemon, FetchError};
 use terminal::Screen;
 use view::{View, Wish};
 
@@ -36,8 +35,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
-pub fn once(address: &Address) -> anyhow::Result<()> {
-    let snapshot = fetch::snapshot(address)?;
+pub fn once(daemon: &Daemon) -> anyhow::Result<()> {
+    let snapshot = fetch::snapshot(daemon)?;
     let mut out = io::stdout().lock();
     match out.write_all(plain::text(&snapshot).as_bytes()).and_then(|()| out.flush()) {
         // Who reads has seen enough.
@@ -52,14 +51,14 @@ pub fn has_screen() -> bool {
 }
 
 /// Shows what the daemon does until the user has seen enough. The first answer has to come: else there is nothing to show.
-pub fn watch(address: &Address) -> anyhow::Result<()> {
+pub fn watch(daemon: &Daemon) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
     }
-    let mut view = View::new(address.to_string());
-    view.heard(Ok(fetch::snapshot(address)?));
-    let (answers, asks) = asker(address.clone());
+    let mut view = View::new(daemon.address.to_string());
+    view.heard(Ok(fetch::snapshot(daemon)?));
+    let (answers, asks) = asker(daemon.clone());
 
     let mut screen = Screen::open()?;
     while !ended.load(Relaxed) {
@@ -92,17 +91,17 @@ enum Answer {
 }
 
 /// Asks once a second, and why when it is told to, so that the screen never waits for the daemon.
-fn asker(address: Address) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
+fn asker(daemon: Daemon) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
     thread::spawn(move || {
         let mut next = Instant::now() + INTERVAL;
         loop {
             let heard = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(key) => Answer::Why(fetch::why(&address, &key)),
+                Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     next = Instant::now() + INTERVAL;
-                    Answer::Status(fetch::snapshot(&address).map(Box::new).map_err(|error| error.to_string()))
+                    Answer::Status(fetch::snapshot(&daemon).map(Box::new).map_err(|error| error.to_string()))
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };

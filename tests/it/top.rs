@@ -1,5 +1,6 @@
 //! `slowlane top`, on a terminal and without one.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -167,12 +168,36 @@ fn who_is_no_daemon_is_told_from_one() {
         ("SSH-2.0-OpenSSH_9.2\r\n", "not an answer of slowlane's (no end of its head)"),
         ("HTTP/1.1 200 OK\r\n\r\n{}", "not an answer of slowlane's (missing field `version`"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "not an answer of slowlane's (it is cut off)"),
-        ("HTTP/1.1 401 Unauthorized\r\n\r\na token\x1b[31m\nis wanted", r"status 401: a token\u{1b}[31m"),
+        ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"status 500: it\u{1b}[31m"),
+        (
+            "HTTP/1.1 401 Unauthorized\r\n\r\n",
+            "it wants its token: name the file that holds it with --token-file",
+        ),
     ] {
         let admin = strange(answer);
         let told = ran(&["top", "--admin", &admin.to_string()]);
         assert!(told.problems[0].contains(reason), "{answer:?}: {:?}", told.problems);
     }
+}
+
+#[test]
+fn a_token_is_sent_to_a_daemon_that_wants_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, "0123456789abcdef\n").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = listener.local_addr().unwrap().to_string();
+    let heard = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 1024];
+        let count = stream.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    });
+    ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
+    assert!(heard.join().unwrap().contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n"));
+    fs::write(&path, "two words").unwrap();
+    let told = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
+    assert!(told.problems[0].contains("token: expected a token, letters and digits in one line"));
 }
 
 /// A server that says the same to everybody.

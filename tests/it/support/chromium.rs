@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{PATIENCE, eventually};
 
 /// What an address is allowed to be opened with: nothing of the user's, nothing from the network.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 11] = [
     "--headless",
     "--remote-debugging-pipe",
     // Where the tests run as root, or in a container, it cannot have one; it opens nothing but our own page.
@@ -23,6 +23,8 @@ const FLAGS: [&str; 10] = [
     "--hide-scrollbars",
     "--no-first-run",
     "--force-color-profile=srgb",
+    // Letters in shades of grey: a smaller picture.
+    "--disable-lcd-text",
 ];
 
 /// A browser with one page.
