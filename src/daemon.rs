@@ -19,6 +19,7 @@ use crate::server::shutdown::{self, Shutdown};
 use crate::server::socket::{Handed, Listener};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
+use crate::status::Status;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
 
@@ -35,8 +36,9 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let metrics = Arc::new(Metrics::new());
-    let (throttle, reload) = throttle(&config, &metrics)?;
-    let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone()));
+    let status = Arc::new(Status::default());
+    let (throttle, reload) = throttle(&config, &metrics, &status)?;
+    let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone(), status));
     warn_of_limits(&config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
@@ -53,6 +55,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     admin.open(&agent, &shutdown, admin::serve);
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
+    keep_status(agent.clone(), &shutdown);
     drop(shutdown);
 
     tell_systemd(&[NotifyState::Ready]);
@@ -66,7 +69,11 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 }
 
 /// The first policy is read here; later ones by the reloader.
-fn throttle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+fn throttle(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    status: &Arc<Status>,
+) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin();
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
@@ -76,7 +83,7 @@ fn throttle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<(Arc<Thro
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
-    let reload = reload::start(source, seen, throttle.clone(), metrics.clone());
+    let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
     Ok((throttle, Some(reload)))
 }
 
@@ -180,6 +187,20 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
                 );
             }
             before = evictions;
+        }
+    });
+}
+
+/// Reads the counters once a second, for those who want to know how it was a minute ago.
+fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let mut shutdown = shutdown.clone();
+    tokio::spawn(async move {
+        let mut look = interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                _ = look.tick() => agent.status.tick(agent.clock.now(), &agent.metrics.verdicts),
+                () = shutdown.begun() => return,
+            }
         }
     });
 }

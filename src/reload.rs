@@ -12,8 +12,10 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::policy::{Layout, Policy, Problems};
+use crate::status::Status;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
+use crate::time::Clock;
 
 /// An edit is read once the directory has been quiet for so long: editors and `cp` write several files,
 /// and one file in several steps.
@@ -110,10 +112,16 @@ impl Reload {
 
 /// Reads the source again whenever it is edited, in a thread of its own: a map of a million lines must not
 /// make a request wait. `seen` is its fingerprint from before it was last read.
-pub fn start(source: Source, seen: Fingerprint, throttle: Arc<Throttle>, metrics: Arc<Metrics>) -> Reload {
+pub fn start(
+    source: Source,
+    seen: Fingerprint,
+    throttle: Arc<Throttle>,
+    metrics: Arc<Metrics>,
+    status: Arc<Status>,
+) -> Reload {
     let (wake, wakes) = mpsc::channel();
     let watch = Watch::new(wake.clone());
-    let reloader = Reloader { source, throttle, metrics };
+    let reloader = Reloader { source, throttle, metrics, status, clock: Clock::start() };
     thread::Builder::new()
         .name("reload".into())
         .spawn(move || reloader.run(seen, &wakes, watch))
@@ -125,6 +133,8 @@ struct Reloader {
     source: Source,
     throttle: Arc<Throttle>,
     metrics: Arc<Metrics>,
+    status: Arc<Status>,
+    clock: Clock,
 }
 
 impl Reloader {
@@ -169,6 +179,7 @@ impl Reloader {
         match read {
             Ok(policy) => {
                 tracing::info!("policy reloaded from {dir}: {}", policy.summary());
+                self.status.reloads.done(self.clock.now(), policy.summary());
                 let old = self.throttle.replace(policy);
                 self.metrics.reloads_done.inc();
                 free(old);
@@ -176,7 +187,9 @@ impl Reloader {
             Err(problems) => {
                 self.metrics.reloads_refused.inc();
                 tracing::error!("policy not reloaded from {dir}, the one before serves on");
-                for problem in problems.to_string().lines() {
+                let problems = problems.to_string();
+                self.status.reloads.refused(self.clock.now(), &problems);
+                for problem in problems.lines() {
                     tracing::error!("{problem}");
                 }
             }

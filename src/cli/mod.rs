@@ -3,6 +3,7 @@
 mod check;
 mod run;
 mod simulate;
+mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +34,9 @@ Examples:
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
-      see what a law does to so many clients, before they are served";
+      see what a law does to so many clients, before they are served
+  slowlane top
+      watch the daemon on this machine: rates, delays, and who is throttled";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -49,6 +52,9 @@ enum Command {
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Watch a daemon: rates, delays, SLOs, and who is throttled.
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -102,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Top(typed) => top::top(typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

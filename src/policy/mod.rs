@@ -14,6 +14,7 @@
 
 mod bounds;
 mod exact;
+mod facts;
 mod fields;
 mod file;
 mod layout;
@@ -36,6 +37,7 @@ pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCHED_BYTES_MAX,
 };
+pub use facts::Fact;
 pub use fields::Filing;
 use fields::{Fields, PLACES_MAX, Place, Values};
 use file::{MapFile, read_file};

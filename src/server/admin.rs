@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use crate::key::Key;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::server::{Agent, http1};
+use crate::server::{Agent, http1, page};
 use crate::status::Row;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -36,9 +36,14 @@ fn answer(request: &Request<Incoming>, agent: &Agent, shutdown: &Shutdown) -> An
         "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
         "/readyz" => plain(StatusCode::OK, "ready\n"),
         "/metrics" => metrics(agent),
+        "/" => page::page(),
+        "/api/status" => page::status(agent),
         path => match path.strip_prefix("/api/table/") {
             Some(key) => row(key, agent),
-            None => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /api/table/<key>\n"),
+            None => plain(
+                StatusCode::NOT_FOUND,
+                "there are /, /healthz, /readyz, /metrics, /api/status, /api/table/<key>\n",
+            ),
         },
     }
 }

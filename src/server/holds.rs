@@ -54,6 +54,10 @@ impl Holds {
         Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused })
     }
 
+    pub fn holds_max(&self) -> usize {
+        self.limits.holds_max
+    }
+
     pub fn when_full(&self) -> WhenFull {
         self.limits.when_full
     }

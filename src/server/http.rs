@@ -67,6 +67,11 @@ impl Check {
         let request = nginx::request(headers, manner, host.as_deref());
         let decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
         agent.metrics.verdicts.count(&decision);
+        if !matches!(decision.verdict, Verdict::Pass) {
+            agent.status.throttled.note(&decision, fastrand::u32(..), |label| {
+                agent.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
+            });
+        }
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
         }

@@ -5,6 +5,7 @@ pub mod holds;
 pub mod http;
 mod http1;
 mod inbox;
+mod page;
 mod repeats;
 pub mod shutdown;
 pub mod socket;
@@ -19,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::server::holds::{HoldLimits, Holds, Place};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::{Listener, Stream};
+use crate::status::Status;
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
@@ -31,14 +33,21 @@ pub struct Agent {
     pub throttle: Arc<Throttle>,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
+    pub status: Arc<Status>,
     holds: Arc<Holds>,
     holds_line: OncePerSecond,
 }
 
 impl Agent {
-    pub fn new(throttle: Arc<Throttle>, hold: HoldLimits, metrics: Arc<Metrics>) -> Agent {
+    pub fn new(
+        throttle: Arc<Throttle>,
+        hold: HoldLimits,
+        metrics: Arc<Metrics>,
+        status: Arc<Status>,
+    ) -> Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
-        Agent { throttle, clock: Clock::start(), metrics, holds, holds_line: OncePerSecond::default() }
+        let holds_line = OncePerSecond::default();
+        Agent { throttle, clock: Clock::start(), metrics, status, holds, holds_line }
     }
 
     /// A place for one held answer; where there is none, the verdict that stands in for the hold.

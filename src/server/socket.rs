@@ -239,6 +239,17 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Who is at the other end, without a port: an address, or `unix`.
+    pub(super) fn peer(&self) -> String {
+        match self {
+            Stream::Tcp(stream) => match stream.peer_addr() {
+                Ok(peer) => peer.ip().to_canonical().to_string(),
+                Err(_) => String::new(),
+            },
+            Stream::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// Writes what is taken at once.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {

@@ -18,6 +18,7 @@ use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
 use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
+use crate::status::Connected;
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
 use crate::throttle::{DOCKET_MAX, Docket, Sitting};
@@ -63,6 +64,7 @@ impl Spoe {
             holds: 0,
             dice: fastrand::Rng::new(),
             unfinished_since: Some(started),
+            connected: None,
             spoe: self,
             agent,
             shutdown,
@@ -104,6 +106,8 @@ struct Link {
     dice: fastrand::Rng,
     /// Since when the other side owes us the rest of a frame, or its HELLO.
     unfinished_since: Option<Timestamp>,
+    /// The engine that is connected, once it has said hello.
+    connected: Option<Connected>,
     spoe: Arc<Spoe>,
     agent: Arc<Agent>,
     shutdown: Shutdown,
@@ -186,9 +190,13 @@ impl Link {
     }
 
     /// Counts a frame that is no NOTIFY.
-    fn count(&self, kind: Kind) {
+    fn count(&mut self, kind: Kind) {
         match kind {
-            Kind::HaproxyHello => self.agent.metrics.frames.hello.inc(),
+            Kind::HaproxyHello => {
+                let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
+                self.connected = Some(self.agent.status.engines.connected(id, &self.stream.peer()));
+                self.agent.metrics.frames.hello.inc()
+            }
             Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
             _ => return,
         };
@@ -228,6 +236,11 @@ impl Link {
         let draw = || Draw::from_bits(dice.u64(..));
         sitting.decide(&asked.docket, now, draw, |number, decision| {
             agent.metrics.verdicts.count(decision);
+            if !matches!(decision.verdict, Verdict::Pass) {
+                agent.status.throttled.note(decision, fastrand::u32(..), |label| {
+                    sitting.facts(&asked.docket, number, decision.slo, |fact| label.push(fact));
+                });
+            }
             haproxy::answer_verdict(asked.ids[number], decision, out);
         });
         asked.ids.clear();

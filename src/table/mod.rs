@@ -71,6 +71,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
+    entries_max: u32,
 }
 
 impl Table {
@@ -83,7 +84,12 @@ impl Table {
         // The standard library's own secrets are drawn from the system.
         let secret = RandomState::new().hash_one(per_shard);
         let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
-        Table { shards: (0..shards).map(|_| shard()).collect() }
+        Table { shards: (0..shards).map(|_| shard()).collect(), entries_max: entries_max as u32 }
+    }
+
+    /// The most entries that it was made for.
+    pub fn entries_max(&self) -> u32 {
+        self.entries_max
     }
 
     /// Gives `write` the entry of `key`, a fresh one if there is none, and re-arms its expiry: it is kept

@@ -15,6 +15,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use crate::slo_id::SloId;
+use crate::telemetry::delays::Delays;
 use crate::verdict::{Decision, Verdict};
 
 /// The handles. Everything on a request's path is an atomic that is already at hand.
@@ -71,6 +72,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("slowlane");
         let verdicts = Arc::new(Verdicts::default());
         registry.register_collector(Box::new(verdicts.clone()));
+        registry.register_collector(Box::new(verdicts.delays.clone()));
         let table_evictions = Arc::new(Total {
             name: "table_evictions",
             help: "Live entries given up because the table was full",
@@ -186,6 +188,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
 pub struct Verdicts {
     given: Counts,
     shadow: Counts,
+    pub delays: Arc<Delays>,
 }
 
 type Counts = Box<[[AtomicU64; 3]]>;
@@ -196,16 +199,29 @@ impl Default for Verdicts {
     fn default() -> Verdicts {
         let none = || [const { AtomicU64::new(0) }; 3];
         let counts = || (0..SloId::END).map(|_| none()).collect();
-        Verdicts { given: counts(), shadow: counts() }
+        Verdicts { given: counts(), shadow: counts(), delays: Arc::default() }
     }
 }
 
 impl Verdicts {
     pub fn count(&self, decision: &Decision) {
         Verdicts::add(&self.given, decision.slo, decision.verdict);
+        if let Verdict::Delay(wait) = decision.verdict {
+            self.delays.count(wait);
+        }
         for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
             Verdicts::add(&self.shadow, judged.slo, judged.verdict);
         }
+    }
+
+    /// How many there were of each verdict, pass, delay and deny, by the SLOs that have given any, in their order.
+    pub fn given(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.given)
+    }
+
+    /// The same of dry runs.
+    pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.shadow)
     }
 
     fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
@@ -216,6 +232,12 @@ impl Verdicts {
         };
         counts[slo.index()][verdict].fetch_add(1, Relaxed);
     }
+}
+
+fn some(counts: &Counts) -> impl Iterator<Item = (SloId, [u64; 3])> {
+    let counts = counts.iter().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
+    let numbered = (0..).zip(counts).filter(|(_, counts)| *counts != [0; 3]);
+    numbered.map(|(number, counts)| (SloId::new(number).expect("there is a place for each id"), counts))
 }
 
 impl Collector for Verdicts {

@@ -1,4 +1,5 @@
 //! What the daemon tells of itself: log lines and metrics.
 
+pub mod delays;
 pub mod log;
 pub mod metrics;

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod backend;
+pub mod chromium;
 pub mod client;
 pub mod haproxy;
 pub mod load;
@@ -11,6 +12,7 @@ pub mod nginx;
 pub mod process;
 pub mod slowlane;
 pub mod spop;
+pub mod terminal;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
