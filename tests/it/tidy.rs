@@ -13,6 +13,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("key", ""),
     ("request", ""),
     ("spop", ""),
+    ("shown", ""),
     ("ticket", "key slo_id time"),
     ("verdict", "key slo_id ticket time"),
     ("table", "key time"),
@@ -23,13 +24,17 @@ const IMPORTS: &[(&str, &str)] = &[
     ("nginx", "request ticket verdict"),
     ("throttle", "annexes policy table law request ticket verdict key time draw"),
     ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
-    ("status", "key table throttle time"),
+    ("status", "draw key policy request shown table throttle time verdict"),
+    ("runtime_api", "key policy shown status table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
-    ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
+    ("server", "haproxy nginx request runtime_api spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config law policy server simulate telemetry units"),
+    (
+        "cli",
+        "daemon config key law policy request server simulate status table telemetry throttle time units",
+    ),
     ("main", "cli"),
 ];
 
@@ -39,8 +44,24 @@ const OUTSIDE: &[&str] =
 
 /// The rooms below it.
 const CORE: &[&str] = &[
-    "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle", "simulate",
+    "annexes",
+    "draw",
+    "units",
+    "slo_id",
+    "key",
+    "request",
+    "spop",
+    "ticket",
+    "verdict",
+    "table",
+    "law",
+    "policy",
+    "haproxy",
+    "throttle",
+    "simulate",
+    "shown",
+    "status",
+    "runtime_api",
 ];
 
 /// Every source file with the room that it stands in.
