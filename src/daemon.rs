@@ -1,22 +1,25 @@
 //! The daemon: everything is built once, in order; then it serves, and at the end it drains.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
-use crate::config::{Config, Listen};
+use crate::config::{AdminConfig, Config, Listen};
 use crate::policy::Policy;
 use crate::reload::{self, Reload};
-use crate::server::admin;
+use crate::server::admin::Admin;
 use crate::server::http::Check;
+use crate::server::runtime_api;
 use crate::server::shutdown::{self, Shutdown};
-use crate::server::socket::{Handed, Listener};
+use crate::server::socket::{Address, Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
 use crate::status::Status;
@@ -43,16 +46,24 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
     let mut handed = Handed::from_systemd();
-    let spop = entrance(&config.spop.listen, handed.take("spop"), &metrics.spop).await?;
-    let http = entrance(&config.http.listen, handed.take("http"), &metrics.http).await?;
-    let admin = entrance(&config.admin, handed.take("admin"), &metrics.admin).await?;
+    let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
+    let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
+    let aside = Aside::start()?;
+    let token = config.admin.token.clone();
+    let (admin, socket) = aside.run(bind_admin(config.admin, handed, metrics.clone())).await??;
 
     let (end, shutdown) = shutdown::channel();
     let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
     spop.open(&agent, &shutdown, move |stream, agent, shutdown| spoe.clone().serve(stream, agent, shutdown));
     let check = Check::new(config.http.idle_timeout);
     http.open(&agent, &shutdown, move |stream, agent, shutdown| check.clone().serve(stream, agent, shutdown));
-    admin.open(&agent, &shutdown, admin::serve);
+    aside.enter(|| {
+        let page = Admin::new(token);
+        admin.open(&agent, &shutdown, move |stream, agent, shutdown| {
+            page.clone().serve(stream, agent, shutdown)
+        });
+        socket.open(&agent, &shutdown, runtime_api::serve);
+    });
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
     keep_status(agent.clone(), &shutdown);
@@ -91,18 +102,66 @@ fn throttle(
 async fn entrance(
     listen: &Listen,
     handed: Vec<Listener>,
+    unix_mode: u32,
     metrics: &ConnectionMetrics,
 ) -> anyhow::Result<Entrance> {
     let mut listeners = handed;
     if listeners.is_empty() {
         for address in &listen.addresses {
-            listeners.push(Listener::bind(address).await?);
+            listeners.push(Listener::bind(address, unix_mode).await?);
         }
     }
     for listener in &listeners {
         tracing::info!("{} on {listener}", listen.name);
     }
     Ok(Entrance { listeners, connections_max: listen.connections_max, metrics: metrics.clone() })
+}
+
+/// The admin listener, and the admin socket.
+async fn bind_admin(
+    config: AdminConfig,
+    mut handed: Handed,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<(Entrance, Entrance)> {
+    let addresses = config.socket.into_iter().map(Address::Unix).collect();
+    let socket = Listen { name: "admin socket", addresses, connections_max: config.listen.connections_max };
+    let socket = entrance(&socket, Vec::new(), config.socket_mode, &metrics.admin).await?;
+    let admin = entrance(&config.listen, handed.take("admin"), config.socket_mode, &metrics.admin).await?;
+    if config.token.is_none() {
+        admin.listeners.iter().try_for_each(OpenAdmin::unless_bound_locally)?;
+    }
+    Ok((admin, socket))
+}
+
+/// A thread of its own for all that operators ask. However much that is, verdicts have theirs.
+struct Aside {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl Aside {
+    fn start() -> anyhow::Result<Aside> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let serve = move || drop(runtime.block_on(ended));
+        thread::Builder::new().name("admin".into()).spawn(serve).context("cannot start a thread")?;
+        Ok(Aside { handle, _end: end })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        Ok(self.handle.spawn(work).await?)
+    }
+
+    /// What is spawned meanwhile is spawned there.
+    fn enter(&self, open: impl FnOnce()) {
+        let _entered = self.handle.enter();
+        open();
+    }
 }
 
 /// The signals that a daemon obeys.

@@ -1,9 +1,12 @@
 //! The command line: what may be typed, and what it means.
 
+mod admin;
 mod check;
 mod run;
 mod simulate;
+mod table;
 mod top;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +39,11 @@ Examples:
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
   slowlane top
-      watch the daemon on this machine: rates, delays, and who is throttled";
+      watch the daemon on this machine: rates, delays, and who is throttled
+  slowlane why source=192.0.2.1 website=shop.example
+      what a running daemon would say to a request, and why
+  slowlane table show data.gpc0_rate gt 10
+      who is throttled, as HAProxy's `show table` tells it";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -55,6 +62,14 @@ enum Command {
     /// Watch a daemon: rates, delays, SLOs, and who is throttled.
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
+    /// Tell what a request would be told, and why: the lines that answered, the law with its numbers.
+    ///
+    /// A running daemon is asked, or the files of a policy. Nothing is counted.
+    #[command(after_help = why::EXAMPLES)]
+    Why(why::Arguments),
+    /// Read and set the table of a running daemon, as HAProxy's Runtime API does its stick tables.
+    #[command(after_help = table::EXAMPLES)]
+    Table(table::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -109,6 +124,8 @@ pub fn main() -> ExitCode {
         Command::Check(files) => config(files.into()).and_then(check::check),
         Command::Simulate(typed) => simulate::simulate(typed),
         Command::Top(typed) => top::top(typed),
+        Command::Why(typed) => why::why(typed),
+        Command::Table(typed) => table::table(typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::holds::WhenFull;
-use crate::server::socket::Address;
+use crate::server::socket::{Address, UNIX_MODE};
+use crate::server::token::Token;
 use crate::telemetry::log::Level;
 use crate::units;
 
@@ -74,11 +75,22 @@ impl Default for Http {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
+    pub(super) token: Option<Token>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) socket: Option<PathBuf>,
+    #[serde(deserialize_with = "socket_mode")]
+    pub(super) socket_mode: u32,
 }
 
 impl Default for Admin {
     fn default() -> Admin {
-        Admin { listen: vec![tcp("127.0.0.1:9002")] }
+        Admin {
+            listen: vec![tcp("127.0.0.1:9002")],
+            token: None,
+            token_file: None,
+            socket: None,
+            socket_mode: UNIX_MODE,
+        }
     }
 }
 
@@ -221,6 +233,14 @@ fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
 }
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
+
+/// As `chmod` has it.
+fn socket_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    mode.ok_or_else(|| D::Error::custom(format!("{text:?}: expected a mode like \"0660\"")))
+}
 
 fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
     let name = String::deserialize(deserializer)?;

@@ -12,7 +12,8 @@ use thiserror::Error;
 
 use crate::reload::Source;
 use crate::server::holds::HoldLimits;
-use crate::server::socket::Address;
+use crate::server::socket::{Address, OpenAdmin};
+use crate::server::token::Token;
 use crate::table::Sizing;
 use crate::telemetry::log::Level;
 
@@ -21,7 +22,7 @@ use crate::telemetry::log::Level;
 pub struct Config {
     pub spop: SpopConfig,
     pub http: HttpConfig,
-    pub admin: Listen,
+    pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
     /// What `fair` and `sliding-log` remember beside the table, in all.
@@ -52,6 +53,17 @@ pub struct HttpConfig {
     pub idle_timeout: Duration,
 }
 
+#[derive(Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    pub listen: Listen,
+    /// Without it nothing is told, but whether the agent is alive and ready.
+    pub token: Option<Token>,
+    /// Where the Runtime API is spoken.
+    pub socket: Option<PathBuf>,
+    /// Who may connect to the Unix sockets among these.
+    pub socket_mode: u32,
+}
+
 /// What was typed; an empty list and a missing directory leave it to the file.
 #[derive(Debug, Default)]
 pub struct Flags {
@@ -68,6 +80,12 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
+    #[error(transparent)]
+    Open(#[from] OpenAdmin),
+    #[error("[admin] token and token_file: keep one of the two")]
+    TwoTokens,
+    #[error("[admin] token_file {}: {reason}", .path.display())]
+    TokenFile { path: PathBuf, reason: String },
 }
 
 /// Operators and their scrapers; one that asks without end must not crowd out the others.
@@ -80,11 +98,11 @@ impl Config {
             None => file::File::default(),
         };
         let base = path.and_then(Path::parent).unwrap_or(Path::new(""));
-        Ok(Config::new(file, base, flags))
+        Config::new(file, base, flags)
     }
 
     /// `base` is the folder of the config file: a relative policy directory stands there.
-    fn new(file: file::File, base: &Path, flags: Flags) -> Config {
+    fn new(file: file::File, base: &Path, flags: Flags) -> Result<Config, ConfigError> {
         let file::File { spop, http, admin, hold, table, policy, log } = file;
         let listen = |name, typed: Vec<Address>, written, connections_max| Listen {
             name,
@@ -93,7 +111,7 @@ impl Config {
         };
         let file::Policy { dir, layout } = policy;
         let dir = flags.policy.or_else(|| dir.map(|dir| base.join(dir)));
-        Config {
+        Ok(Config {
             spop: SpopConfig {
                 listen: listen("SPOP", flags.spop, spop.listen, spop.connections_max),
                 frame_bytes_max: spop.frame_bytes_max,
@@ -103,14 +121,39 @@ impl Config {
                 listen: listen("HTTP check", flags.http, http.listen, http.connections_max),
                 idle_timeout: http.idle_timeout,
             },
-            admin: listen("admin", flags.admin, admin.listen, ADMIN_CONNECTIONS_MAX),
+            admin: AdminConfig::new(admin, flags.admin, base)?,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout)),
             log: log.level,
-        }
+        })
     }
+}
+
+impl AdminConfig {
+    fn new(written: file::Admin, typed: Vec<Address>, base: &Path) -> Result<AdminConfig, ConfigError> {
+        let file::Admin { listen, token, token_file, socket, socket_mode } = written;
+        let addresses = if typed.is_empty() { listen } else { typed };
+        let token = match (token, token_file) {
+            (Some(_), Some(_)) => return Err(ConfigError::TwoTokens),
+            (None, Some(path)) => Some(read_token(base.join(path))?),
+            (token, None) => token,
+        };
+        if token.is_none() {
+            addresses.iter().try_for_each(OpenAdmin::unless_local)?;
+        }
+        let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
+        Ok(AdminConfig { listen, token, socket: socket.map(|path| base.join(path)), socket_mode })
+    }
+}
+
+/// The token that is all of a file, but for blanks around it.
+pub fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
+    let read = fs::read_to_string(&path).map_err(|error| error.to_string());
+    let token =
+        read.and_then(|text| Token::try_from(text.trim().to_owned()).map_err(|error| error.to_string()));
+    token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
 fn read(path: &Path) -> Result<file::File, ConfigError> {
@@ -158,7 +201,7 @@ mod tests {
         let config = Config::load(Some(file.path()), flags).unwrap();
         assert_eq!(config.spop.listen.addresses, [address("[::1]:2")]);
         assert_eq!(config.http.listen.addresses, [address("127.0.0.1:9001")]);
-        assert_eq!(config.admin.addresses, []);
+        assert_eq!(config.admin.listen.addresses, []);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod closed;
 mod concurrency;
 mod fair;
 mod fixed_window;
+mod formula;
 mod leaky_bucket;
 mod options;
 mod pace;
@@ -178,6 +179,61 @@ impl Law {
                 sliding_log.foresee(entry, log(annex), arrival)
             }
             _ => self.judge(entry, annex, arrival),
+        }
+    }
+
+    /// The law's formula with the numbers in it, as they would be for this request.
+    ///
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::default()).unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// assert_eq!(law.explain(&objective, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
+    /// for _ in 0..3 {
+    ///     law.judge(&mut entry, None, &arrival);
+    /// }
+    /// assert_eq!(
+    ///     law.explain(&objective, &entry, None, &arrival),
+    ///     "used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s"
+    /// );
+    /// ```
+    pub fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        if arrival.cost == 0 && !matches!(self, Law::Closed(_)) {
+            return "cost 0: passes, and is not counted".into();
+        }
+        match self {
+            Law::Adaptive(adaptive) => adaptive.explain(entry, arrival),
+            Law::Closed(closed) => closed.explain(),
+            Law::Concurrency(concurrency) => concurrency.explain(entry, arrival),
+            Law::Fair(fair) => match annex {
+                Some(Annex::Calendar(calendar)) => fair.explain(objective, entry, calendar, arrival),
+                _ => format!(
+                    "no room to remember who waits, so as pace: {}",
+                    fair.stand_in(objective, entry, arrival)
+                ),
+            },
+            Law::FixedWindow(fixed_window) => fixed_window.explain(objective, entry, arrival),
+            Law::LeakyBucket(leaky_bucket) => leaky_bucket.explain(objective, entry, arrival),
+            Law::Pace(pace) => pace.explain(objective, entry, arrival),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.explain(objective, entry, arrival),
+            Law::SlidingLog(sliding_log) => match annex {
+                Some(Annex::Log(log)) => sliding_log.explain(objective, entry, log, arrival),
+                _ => format!(
+                    "no room for a log, so as sliding-window: {}",
+                    sliding_log.stand_in(objective, entry, arrival)
+                ),
+            },
+            Law::SlidingWindow(sliding_window) => sliding_window.explain(objective, entry, arrival),
+            Law::TokenBucket(token_bucket) => token_bucket.explain(objective, entry, arrival),
+            Law::WarmUp(warm_up) => warm_up.explain(entry, arrival),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::law::formula::option;
 use crate::law::{Objective, OptionError, Options};
 use crate::units::Rate;
 
@@ -38,6 +39,11 @@ impl Window {
 
     /// So that counts of two windows can be added.
     pub(super) const LIMIT_MAX: u32 = 1 << 30;
+
+    /// `N 100 (100/m in 1m)`
+    pub(super) fn explained(&self, rate: Rate) -> String {
+        format!("N {} ({rate} in {})", self.limit, option(self.window_ns))
+    }
 
     pub(super) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns)

@@ -142,6 +142,24 @@ impl Fields {
         };
     }
 
+    /// What [`hash`](Fields::hash) adds, as a text: of an address the network, with its length where it is less than all.
+    pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
+        let value = values.0[place].as_ref()?;
+        let text = match value {
+            Value::Address(address) if self.fields[place].is_address => match self.customer(*address) {
+                IpAddr::V4(v4) if self.ipv4_mask != Ipv4Addr::BROADCAST => {
+                    format!("{v4}/{}", self.ipv4_mask.to_bits().leading_ones())
+                }
+                IpAddr::V6(v6) if self.ipv6_mask.to_bits() != u128::MAX => {
+                    format!("{v6}/{}", self.ipv6_mask.to_bits().leading_ones())
+                }
+                whole => whole.to_string(),
+            },
+            value => return Some(Text::default().of(value).to_vec()),
+        };
+        Some(text.into_bytes())
+    }
+
     fn customer(&self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4_mask),

@@ -197,6 +197,11 @@ impl Slos {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
+    /// The line that each of them stands on.
+    pub(super) fn lines(&self) -> BTreeMap<SloId, usize> {
+        self.lines.clone()
+    }
+
     pub(super) fn into_sorted(self) -> Vec<Slo> {
         self.sorted
     }

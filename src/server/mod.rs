@@ -1,15 +1,19 @@
 //! The sockets: listeners, their connections, and everything that waits.
 
 pub mod admin;
+mod ask;
 pub mod holds;
 pub mod http;
 mod http1;
 mod inbox;
 mod page;
+mod patience;
 mod repeats;
+pub mod runtime_api;
 pub mod shutdown;
 pub mod socket;
 pub mod spoe;
+pub mod token;
 
 use std::io;
 use std::sync::Arc;

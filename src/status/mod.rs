@@ -10,6 +10,7 @@
 //! A request that passes is not seen here at all, and nobody who reads makes one wait.
 
 mod engines;
+mod filter;
 mod heavy_hitters;
 mod history;
 mod label;
@@ -17,20 +18,23 @@ mod reloads;
 mod row;
 mod snapshot;
 mod throttled;
+mod why;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 pub use engines::{Connected, Engine, Engines};
+pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label, harmless};
 pub use reloads::{Reload, Reloads};
-pub use row::Row;
+pub use row::{Row, TABLE, header};
 pub use snapshot::{
     Connections, Delay, EngineLine, FieldLine, Holds, KeyLine, Minutes, ReloadLine, SloLine, Snapshot,
     Sources, TableUse,
 };
 pub use throttled::Throttled;
+pub use why::Why;
 
 use crate::telemetry::metrics::Verdicts;
 use crate::time::Timestamp;

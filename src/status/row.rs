@@ -1,30 +1,42 @@
-//! An entry as HAProxy's `show table` prints one.
+//! Rows of the table in the words of HAProxy's `show table`.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::key::Key;
-use crate::table::{Entry, PERIOD_MS};
+use crate::table::{Found, PERIOD_MS, Table};
 use crate::throttle::Throttle;
 use crate::time::Timestamp;
 
-/// An entry as `show table` prints it, but for the pointer in front.
+/// The name of the table; there is one.
+pub const TABLE: &str = "slowlane";
+
+/// The line above the rows.
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane::{key::Key, status::Row, table::Entry, time::Timestamp};
+/// use slowlane::{status::header, table::{Sizing, Table}};
+/// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
+/// assert_eq!(header(&table), "# table: slowlane, type: binary, size:100, used:0\n");
+/// ```
+pub fn header(table: &Table) -> String {
+    let (size, used) = (table.entries_max(), table.usage().entries);
+    format!("# table: {TABLE}, type: binary, size:{size}, used:{used}\n")
+}
+
+/// An entry as HAProxy 3.0 and 3.2 print one; 2.6 knows no `shard`.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane::{key::Key, status::Row, table::{Entry, Found}, time::Timestamp};
 /// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
 /// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
-/// let row = Row { key, entry, left, now: Timestamp::from_millis(90_000) };
-/// assert_eq!(row.to_string(), "key=00000000000000FF use=0 exp=29000 gpt0=2500 gpc0_rate(1000)=0 \
-///                              http_req_cnt=7 gpc1_rate(1000)=0");
+/// let row = Row { found: Found { key, entry, left, place: 0x1_0000_000d }, now: Timestamp::from_millis(90_000) };
+/// assert_eq!(row.to_string(), "0x10000000d: key=00000000000000FF use=0 exp=29000 shard=0 gpt0=2500 \
+///                              gpc0_rate(1000)=0 http_req_cnt=7 gpc1_rate(1000)=0");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    pub key: Key,
-    pub entry: Entry,
-    /// Until it expires.
-    pub left: Duration,
+    pub found: Found,
     /// When the rates are read.
     pub now: Timestamp,
 }
@@ -32,18 +44,18 @@ pub struct Row {
 impl Row {
     /// The row of a key, if the table has one.
     pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<Row> {
-        let (entry, left) = throttle.table().get(key, now)?;
-        Some(Row { key, entry, left, now })
+        throttle.table().row(key, now).map(|found| Row { found, now })
     }
 }
 
 /// Columns in the order of HAProxy's data types.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Found { key, entry, left, place } = &self.found;
         let now_ms = self.now.ticks_ms();
-        write!(f, "key={} use=0 exp={} gpt0={}", self.key, self.left.as_millis(), self.entry.gpt0)?;
-        write!(f, " gpc0_rate({PERIOD_MS})={}", self.entry.gpc0_rate.read(now_ms))?;
-        write!(f, " http_req_cnt={}", self.entry.http_req_cnt)?;
-        write!(f, " gpc1_rate({PERIOD_MS})={}", self.entry.gpc1_rate.read(now_ms))
+        write!(f, "{place:#x}: key={key} use=0 exp={} shard=0 gpt0={}", left.as_millis(), entry.gpt0)?;
+        write!(f, " gpc0_rate({PERIOD_MS})={}", entry.gpc0_rate.read(now_ms))?;
+        write!(f, " http_req_cnt={}", entry.http_req_cnt)?;
+        write!(f, " gpc1_rate({PERIOD_MS})={}", entry.gpc1_rate.read(now_ms))
     }
 }

@@ -224,6 +224,11 @@ impl Verdicts {
         some(&self.shadow)
     }
 
+    /// All that were given.
+    pub fn total(&self) -> u64 {
+        self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
+    }
+
     fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
         let verdict = match verdict {
             Verdict::Pass => 0,

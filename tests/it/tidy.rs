@@ -13,6 +13,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("key", ""),
     ("request", ""),
     ("spop", ""),
+    ("shown", ""),
     ("ticket", "key slo_id time"),
     ("verdict", "key slo_id ticket time"),
     ("table", "key time"),
@@ -23,14 +24,18 @@ const IMPORTS: &[(&str, &str)] = &[
     ("nginx", "request ticket verdict"),
     ("throttle", "annexes policy table law request slo_id ticket verdict key time draw"),
     ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
-    ("status", "key policy request slo_id table telemetry throttle time verdict"),
+    ("status", "draw key policy request shown slo_id table telemetry throttle time verdict"),
+    ("runtime_api", "key policy shown status table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy status throttle telemetry time"),
-    ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
+    ("server", "haproxy nginx request runtime_api spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server status telemetry throttle time"),
     ("top", "server status"),
-    ("cli", "daemon config law policy server simulate telemetry top units"),
+    (
+        "cli",
+        "daemon config key law policy request server simulate status table telemetry throttle time top units",
+    ),
     ("main", "cli"),
 ];
 
@@ -40,8 +45,24 @@ const OUTSIDE: &[&str] =
 
 /// The rooms below it.
 const CORE: &[&str] = &[
-    "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle", "simulate",
+    "annexes",
+    "draw",
+    "units",
+    "slo_id",
+    "key",
+    "request",
+    "spop",
+    "ticket",
+    "verdict",
+    "table",
+    "law",
+    "policy",
+    "haproxy",
+    "throttle",
+    "simulate",
+    "shown",
+    "status",
+    "runtime_api",
 ];
 
 /// Every source file with the room that it stands in.
