@@ -294,7 +294,7 @@ fn makes_the_picture_of_the_page() {
     }
     let _engines = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
     thread::sleep(Duration::from_secs(290).saturating_sub(started.elapsed()));
-    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1040, 900);
+    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 820);
     page.shows("#keys", "owner=acme");
     let png = bytes_of(&page.screenshot());
     ended.store(true, Relaxed);
