@@ -38,6 +38,7 @@ pub mod policy;
 pub mod reload;
 pub mod request;
 pub mod server;
+pub mod shipped;
 pub mod simulate;
 pub mod slo_id;
 pub mod spop;

@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and what it means.
 
 mod check;
+mod config;
 mod run;
 mod simulate;
 
@@ -32,6 +33,8 @@ Examples:
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
+  slowlane config haproxy --version 2.6
+      what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served";
 
@@ -46,6 +49,9 @@ enum Command {
     ///
     /// Exit code 0: slowlane would serve this. 1: it would not.
     Check(Files),
+    /// Print the configuration in force, or one for HAProxy or nginx.
+    #[command(subcommand, after_help = config::EXAMPLES)]
+    Config(config::What),
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
@@ -101,6 +107,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
+        Command::Config(what) => config::print(what),
         Command::Simulate(typed) => simulate::simulate(typed),
     };
     match result {
@@ -115,8 +122,16 @@ pub fn main() -> ExitCode {
 }
 
 fn config(typed: RunArguments) -> anyhow::Result<Config> {
-    let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
-    Ok(Config::load(config.as_deref(), Flags { policy, spop, http, admin })?)
+    let (path, flags) = typed.into();
+    Ok(Config::load(path.as_deref(), flags)?)
+}
+
+/// The config file, and what was typed beside it.
+impl From<RunArguments> for (Option<PathBuf>, Flags) {
+    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
+        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
+        (config, Flags { policy, spop, http, admin })
+    }
 }
 
 impl From<Files> for RunArguments {

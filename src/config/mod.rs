@@ -1,6 +1,7 @@
 //! The configuration in force: the defaults, then the file, then the flags.
 
 mod file;
+mod show;
 
 use std::fs;
 use std::io;
@@ -68,6 +69,8 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
+    #[error("{0}: expected paths that are text, to write them into a config file")]
+    Unwritable(String),
 }
 
 /// Operators and their scrapers; one that asks without end must not crowd out the others.
@@ -75,35 +78,36 @@ const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
-        let file = match path {
-            Some(path) => read(path)?,
-            None => file::File::default(),
-        };
-        let base = path.and_then(Path::parent).unwrap_or(Path::new(""));
-        Ok(Config::new(file, base, flags))
+        written(path, flags).map(Config::new)
     }
 
-    /// `base` is the folder of the config file: a relative policy directory stands there.
-    fn new(file: file::File, base: &Path, flags: Flags) -> Config {
+    /// The same as a config file, with every key and what it is for.
+    ///
+    /// A relative policy directory becomes an absolute one, for what is shown may be kept anywhere.
+    pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
+        let mut file = written(path, flags)?;
+        if let Some(dir) = &mut file.policy.dir {
+            *dir = std::path::absolute(&*dir)
+                .map_err(|source| ConfigError::Unreadable { path: dir.clone(), source })?;
+        }
+        show::show(&file)
+    }
+
+    fn new(file: file::File) -> Config {
         let file::File { spop, http, admin, hold, table, policy, log } = file;
-        let listen = |name, typed: Vec<Address>, written, connections_max| Listen {
-            name,
-            addresses: if typed.is_empty() { written } else { typed },
-            connections_max,
-        };
+        let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
-        let dir = flags.policy.or_else(|| dir.map(|dir| base.join(dir)));
         Config {
             spop: SpopConfig {
-                listen: listen("SPOP", flags.spop, spop.listen, spop.connections_max),
+                listen: listen("SPOP", spop.listen, spop.connections_max),
                 frame_bytes_max: spop.frame_bytes_max,
                 timeout: spop.timeout,
             },
             http: HttpConfig {
-                listen: listen("HTTP check", flags.http, http.listen, http.connections_max),
+                listen: listen("HTTP check", http.listen, http.connections_max),
                 idle_timeout: http.idle_timeout,
             },
-            admin: listen("admin", flags.admin, admin.listen, ADMIN_CONNECTIONS_MAX),
+            admin: listen("admin", admin.listen, ADMIN_CONNECTIONS_MAX),
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
@@ -111,6 +115,15 @@ impl Config {
             log: log.level,
         }
     }
+}
+
+/// The file, or its defaults, with what was typed in it.
+fn written(path: Option<&Path>, flags: Flags) -> Result<file::File, ConfigError> {
+    let file = match path {
+        Some(path) => read(path)?,
+        None => file::File::default(),
+    };
+    Ok(file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))))
 }
 
 fn read(path: &Path) -> Result<file::File, ConfigError> {

@@ -8,6 +8,7 @@ mod bad_spop;
 mod cli;
 mod concurrency;
 mod config;
+mod config_printed;
 mod fields;
 mod haproxy;
 mod laws;

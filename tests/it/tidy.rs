@@ -27,9 +27,10 @@ const IMPORTS: &[(&str, &str)] = &[
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
+    ("shipped", "server"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config law policy server simulate telemetry units"),
+    ("cli", "daemon config law policy server shipped simulate telemetry units"),
     ("main", "cli"),
 ];
 
