@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::reload::{self, Reload};
 use crate::server::admin;
 use crate::server::http::Check;
-use crate::server::shutdown::{self, Shutdown};
+use crate::server::shutdown::{self, Shutdown, Trigger};
 use crate::server::socket::{Handed, Listener};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
@@ -34,16 +34,44 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
+    let serving = start(&config).await?;
+
+    tell_systemd(&[NotifyState::Ready]);
+    signals.wait(serving.reload).await;
+    tracing::info!("ending: held requests are let through, connections closed");
+    tell_systemd(&[NotifyState::Stopping]);
+    if timeout(DRAIN, serving.end.end()).await.is_err() {
+        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
+    }
+    Ok(())
+}
+
+/// A daemon that serves, until its end is triggered or it is dropped.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it really listens, as text: a port 0 of the config has become another one.
+    pub spop: Vec<String>,
+    pub admin: Vec<String>,
+    /// None: there is no policy directory.
+    pub reload: Option<Reload>,
+    pub end: Trigger,
+}
+
+/// Builds everything, and begins to serve.
+pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     let metrics = Arc::new(Metrics::new());
-    let (throttle, reload) = throttle(&config, &metrics)?;
+    let (throttle, reload) = throttle(config, &metrics)?;
     let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone()));
-    warn_of_limits(&config);
+    warn_of_limits(config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
     let mut handed = Handed::from_systemd();
     let spop = entrance(&config.spop.listen, handed.take("spop"), &metrics.spop).await?;
     let http = entrance(&config.http.listen, handed.take("http"), &metrics.http).await?;
     let admin = entrance(&config.admin, handed.take("admin"), &metrics.admin).await?;
+
+    let addresses = |entrance: &Entrance| entrance.listeners.iter().map(Listener::to_string).collect();
+    let (spop_addresses, admin_addresses) = (addresses(&spop), addresses(&admin));
 
     let (end, shutdown) = shutdown::channel();
     let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
@@ -53,16 +81,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     admin.open(&agent, &shutdown, admin::serve);
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
-    drop(shutdown);
-
-    tell_systemd(&[NotifyState::Ready]);
-    signals.wait(reload).await;
-    tracing::info!("ending: held requests are let through, connections closed");
-    tell_systemd(&[NotifyState::Stopping]);
-    if timeout(DRAIN, end.end()).await.is_err() {
-        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
-    }
-    Ok(())
+    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end })
 }
 
 /// The first policy is read here; later ones by the reloader.

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf, absolute};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::{RunArguments, config};
@@ -170,7 +170,7 @@ fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
     }
     for File { name, text } in files {
         let path = dir.join(name);
-        write_new(&path, text).with_context(|| format!("{}: cannot be written", path.display()))?;
+        write_new(&path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))?;
         say(&format!("{}\n", path.display()))?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod demo;
 mod run;
 mod simulate;
 
@@ -26,6 +27,8 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  slowlane demo
+      see it work, in 15 seconds
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
@@ -52,6 +55,11 @@ enum Command {
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
+    /// See it work: a crawler, a customer and an application, in front of which slowlane is put after some seconds.
+    ///
+    /// Everything is on the loopback, on free ports, in a temporary folder, and gone at the end.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::Arguments),
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
@@ -108,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
         Command::Config(what) => config::print(what),
+        Command::Demo(typed) => demo::demo(typed),
         Command::Simulate(typed) => simulate::simulate(typed),
     };
     match result {

@@ -9,6 +9,7 @@ mod cli;
 mod concurrency;
 mod config;
 mod config_printed;
+mod demo;
 mod fields;
 mod haproxy;
 mod laws;

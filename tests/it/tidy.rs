@@ -30,7 +30,8 @@ const IMPORTS: &[(&str, &str)] = &[
     ("shipped", "server"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config law policy server shipped simulate telemetry units"),
+    ("demo", "config daemon server shipped spop units"),
+    ("cli", "daemon demo config law policy server shipped simulate telemetry units"),
     ("main", "cli"),
 ];
 
