@@ -36,6 +36,7 @@ pub mod key;
 pub mod law;
 pub mod nginx;
 pub mod policy;
+pub mod quota;
 pub mod reload;
 pub mod request;
 pub mod server;

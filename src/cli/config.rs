@@ -70,6 +70,9 @@ struct Common {
     /// The application
     #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
     app: String,
+    /// Have clients told what they are held to, with the headers RateLimit-Policy and RateLimit
+    #[arg(long)]
+    ratelimit: bool,
     /// The one file to print, by its name
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
@@ -112,14 +115,14 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
 }
 
 fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
-    let Haproxy { version, delivery, bind, common: Common { app, file, dir, run } } = typed;
+    let Haproxy { version, delivery, bind, common: Common { app, ratelimit, file, dir, run } } = typed;
     let config = config(run)?;
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let folder = match &dir {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
     };
-    let places = haproxy::Places { agent, bind: &bind, app: &app, folder: &folder };
+    let places = haproxy::Places { agent, bind: &bind, app: &app, folder: &folder, ratelimit };
     let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
     let mut files = haproxy::files(version, delivery, &places)?;
     // Who has a policy needs no example of one.
@@ -130,10 +133,10 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 }
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
-    let Nginx { listen, common: Common { app, file, dir, run } } = typed;
+    let Nginx { listen, common: Common { app, ratelimit, file, dir, run } } = typed;
     let config = config(run)?;
     let agent = first(&config.http.listen.addresses, "http")?;
-    let files = nginx::files(&nginx::Places { agent, listen: &listen, app: &app })?;
+    let files = nginx::files(&nginx::Places { agent, listen: &listen, app: &app, ratelimit })?;
     put(&files, file.as_deref(), dir.as_deref())
 }
 

@@ -80,7 +80,7 @@ impl Haproxy {
         let files = folder.join("haproxy");
         fs::create_dir(&files)?;
         let (bind, path) = (address.to_string(), files.display().to_string());
-        let places = Places { agent: &agent, bind: &bind, app: &app, folder: &path };
+        let places = Places { agent: &agent, bind: &bind, app: &app, folder: &path, ratelimit: false };
         let written = shipped::files(version, delivery, &places)?;
         for file in &written {
             fs::write(files.join(file.name), &file.text)?;

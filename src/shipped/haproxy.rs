@@ -106,6 +106,8 @@ pub struct Places<'a> {
     pub app: &'a str,
     /// The folder that HAProxy finds the files in.
     pub folder: &'a str,
+    /// Clients are told what they are held to.
+    pub ratelimit: bool,
 }
 
 pub const BIND: &str = ":8080";
@@ -117,7 +119,7 @@ pub const FOLDER: &str = "/etc/haproxy";
 /// ```
 /// use slowlane::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
 /// let agent = "unix:/run/slowlane/spop.sock".parse().unwrap();
-/// let places = Places { agent: &agent, bind: BIND, app: APP, folder: FOLDER };
+/// let places = Places { agent: &agent, bind: BIND, app: APP, folder: FOLDER, ratelimit: false };
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
 /// assert_eq!(names, ["haproxy-3.2-pause.cfg", "spoe-slowlane.conf"]);
@@ -127,6 +129,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));
     }
+    let tells = places.ratelimit;
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", word(places.bind)?);
@@ -141,6 +144,10 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         places.push(("    mode tcp\n", "    mode spop\n"));
         places.push((LUA_COMMENT, LUA_TUNING));
     }
+    if tells {
+        places.push((TELLING_COMMENT, TELLING));
+        places.push((ARGUMENTS, ARGUMENTS_OF_TELLING));
+    }
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
         Delivery::Pause => &[PAUSE, SPOE],
@@ -154,6 +161,11 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
 pub fn maps() -> Vec<File> {
     MAPS.iter().map(|&(name, text)| File { name, text: text.to_owned() }).collect()
 }
+
+const TELLING_COMMENT: &str = "# http-after-response add-header RateLimit";
+const TELLING: &str = "http-after-response add-header RateLimit";
+const ARGUMENTS: &str = " method=method\n";
+const ARGUMENTS_OF_TELLING: &str = " method=method ratelimit=bool(true)\n";
 
 const LUA_COMMENT: &str = "    # From 3.1 on, `tune.lua.bool-sample-conversion normal` before this line avoids a warning; 2.6 does not know it.\n";
 const LUA_TUNING: &str = "    tune.lua.bool-sample-conversion normal\n";
@@ -177,7 +189,16 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = [HOLD.1, LUA.1, PAUSE.1, SPOE.1].concat();
-        for place in ["127.0.0.1:9000", "bind :8080", APP, "/etc/haproxy/", "    mode tcp\n", LUA_COMMENT] {
+        for place in [
+            "127.0.0.1:9000",
+            "bind :8080",
+            APP,
+            "/etc/haproxy/",
+            "    mode tcp\n",
+            LUA_COMMENT,
+            TELLING_COMMENT,
+            ARGUMENTS,
+        ] {
             assert!(all.contains(place), "{place:?}");
         }
     }

@@ -1,20 +1,17 @@
 //! `slowlane config`: what it prints is what is shipped, and the real programs take it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use slowlane::shipped::nginx::LISTEN;
-
 use crate::cli::ran;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
-use crate::support::haproxy::{Version, replace};
-use crate::support::process::Process;
+use crate::support::haproxy::replace;
+use crate::support::printed::{EACH, Printed};
 use crate::support::slowlane::Slowlane;
-use crate::support::{eventually, own_address, project, skipped};
+use crate::support::{project, skipped};
 
 /// What a command prints that goes well.
 fn printed(args: &[&str]) -> String {
@@ -108,18 +105,6 @@ fn what_cannot_be_printed_is_told() {
     assert!(!folder.path().join("nginx.conf").exists());
 }
 
-/// Each version with each way that it has.
-const EACH: [(Version, &str, &str, &str); 8] = [
-    (Version::V2_6, "2.6", "hold", "haproxy-2.6-hold.cfg"),
-    (Version::V2_6, "2.6", "lua", "haproxy-2.6-lua.cfg"),
-    (Version::V3_0, "3.0", "hold", "haproxy-2.6-hold.cfg"),
-    (Version::V3_0, "3.0", "lua", "haproxy-2.6-lua.cfg"),
-    (Version::V3_2, "3.2", "hold", "haproxy-2.6-hold.cfg"),
-    (Version::V3_2, "3.2", "lua", "haproxy-2.6-lua.cfg"),
-    (Version::V3_2, "3.2", "pause", "haproxy-3.2-pause.cfg"),
-    (Version::V3_2, "3.2.26", "pause", "haproxy-3.2-pause.cfg"),
-];
-
 #[test]
 fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
     for (version, number, delivery, main) in EACH {
@@ -165,40 +150,10 @@ fn is_throttled(mut client: Client, app: &Backend, what: &str) {
 
 #[test]
 fn requests_pass_what_is_printed_for_haproxy_in_every_way() {
-    for (version, number, delivery, main) in EACH {
-        let Some(binary) = version.binary() else { continue };
+    for each in EACH {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&POLICY));
-        let (folder, address) = (tempfile::tempdir().unwrap(), own_address().to_string());
-        let dir = folder.path().to_str().unwrap();
-        let (agent, app_address) =
-            (format!("unix:{}", slowlane.socket("spop").display()), app.address.to_string());
-        printed(&[
-            "config",
-            "haproxy",
-            "--version",
-            number,
-            "--delivery",
-            delivery,
-            "--spop",
-            &agent,
-            "--bind",
-            &address,
-            "--app",
-            &app_address,
-            "--dir",
-            dir,
-        ]);
-        // A machine that stalls for longer than the shipped 100 ms lets the request pass, rightly.
-        let spoe = folder.path().join("spoe-slowlane.conf");
-        let patient = replace(&fs::read_to_string(&spoe).unwrap(), "processing 100ms", "processing 5s");
-        fs::write(spoe, patient).unwrap();
-        let mut haproxy = Process::start(Command::new(binary).args(["-db", "-f", &format!("{dir}/{main}")]));
-        let what = format!("HAProxy {number} {delivery}");
-        let client = eventually(&what, || {
-            assert!(haproxy.is_running(), "{what} ended: {}", haproxy.log().join("\n"));
-            std::net::TcpStream::connect(&address).ok().map(|_| Client::connect(address.parse().unwrap()))
-        });
-        is_throttled(client, &app, &what);
+        let Some(haproxy) = Printed::haproxy(each, &slowlane, &app, &[]) else { continue };
+        is_throttled(haproxy.client(), &app, &format!("{each:?}"));
     }
 }
 
@@ -206,51 +161,11 @@ fn requests_pass_what_is_printed_for_haproxy_in_every_way() {
 fn requests_pass_what_is_printed_for_nginx() {
     for over_unix in [false, true] {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&POLICY));
-        let (folder, address) = (tempfile::tempdir().unwrap(), own_address().to_string());
-        assert_ne!(address, LISTEN);
-        let dir = folder.path().join("nginx");
-        let dir = dir.to_str().unwrap();
-        let agent = if over_unix {
-            format!("unix:{}", slowlane.socket("http").display())
-        } else {
-            slowlane.http.to_string()
+        let agent = match over_unix {
+            true => format!("unix:{}", slowlane.socket("http").display()),
+            false => slowlane.http.to_string(),
         };
-        let names = printed(&[
-            "config",
-            "nginx",
-            "--http",
-            &agent,
-            "--listen",
-            &address,
-            "--app",
-            &app.address.to_string(),
-            "--dir",
-            dir,
-        ]);
-        assert_eq!(names.lines().count(), 3);
-        // The folders of a distribution are not this test's.
-        let main = format!("{dir}/nginx.conf");
-        let folders = ["/var/log/nginx", "/var/lib/nginx", "/run"];
-        let text = fs::read_to_string(&main).unwrap();
-        fs::write(&main, folders.iter().fold(text, |text, folder| text.replace(folder, dir))).unwrap();
-        // Workers run as another user where the tests run as root, and must come to the socket.
-        for path in [folder.path(), dir.as_ref(), slowlane.folder()] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        if over_unix {
-            fs::set_permissions(slowlane.socket("http"), fs::Permissions::from_mode(0o666)).unwrap();
-        }
-        let args = ["-p", dir, "-c", &main, "-e", "stderr"];
-        let tested = Command::new("nginx").args(args).arg("-t").output().unwrap();
-        let told = String::from_utf8_lossy(&tested.stderr);
-        assert!(tested.status.success() && !told.contains("[warn]"), "{told}");
-        let mut nginx = Process::start(Command::new("nginx").args(args).args(["-g", "daemon off;"]));
-        let client = eventually("nginx listens", || {
-            assert!(nginx.is_running(), "nginx ended: {}", nginx.log().join("\n"));
-            std::net::TcpStream::connect(&address).ok().map(|_| Client::connect(address.parse().unwrap()))
-        });
-        is_throttled(client, &app, "nginx");
-        nginx.signal("TERM");
-        nginx.wait();
+        let nginx = Printed::nginx(&agent, &slowlane, &app, &[]);
+        is_throttled(nginx.client(), &app, &agent);
     }
 }

@@ -15,6 +15,7 @@ mod haproxy;
 mod laws;
 mod maps;
 mod nginx;
+mod ratelimit;
 mod reload;
 mod shipped;
 mod simulate;

@@ -11,17 +11,18 @@ const IMPORTS: &[(&str, &str)] = &[
     ("units", ""),
     ("slo_id", ""),
     ("key", ""),
+    ("quota", "units"),
     ("request", ""),
     ("spop", ""),
     ("ticket", "key slo_id time"),
     ("verdict", "key slo_id ticket time"),
     ("table", "key time"),
-    ("law", "time draw units verdict table"),
+    ("law", "time draw quota units verdict table"),
     ("annexes", "key law time"),
-    ("policy", "law key request slo_id units verdict"),
-    ("haproxy", "spop request ticket verdict"),
-    ("nginx", "request ticket verdict"),
-    ("throttle", "annexes policy table law request ticket verdict key time draw"),
+    ("policy", "law key quota request slo_id units verdict"),
+    ("haproxy", "quota spop request ticket verdict"),
+    ("nginx", "quota request ticket verdict"),
+    ("throttle", "annexes policy quota table law request ticket verdict key time draw"),
     ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
@@ -41,8 +42,8 @@ const OUTSIDE: &[&str] =
 
 /// The rooms below it.
 const CORE: &[&str] = &[
-    "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle", "simulate",
+    "annexes", "draw", "units", "slo_id", "key", "quota", "request", "spop", "ticket", "verdict", "table",
+    "law", "policy", "haproxy", "throttle", "simulate",
 ];
 
 /// Every source file with the room that it stands in.
