@@ -18,7 +18,7 @@ use crate::reload::{self, Reload};
 use crate::server::admin::Admin;
 use crate::server::http::Check;
 use crate::server::runtime_api;
-use crate::server::shutdown::{self, Shutdown};
+use crate::server::shutdown::{self, Shutdown, Trigger};
 use crate::server::socket::{Address, Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
@@ -38,11 +38,37 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
+    let serving = start(&config).await?;
+
+    tell_systemd(&[NotifyState::Ready]);
+    signals.wait(serving.reload).await;
+    tracing::info!("ending: held requests are let through, connections closed");
+    tell_systemd(&[NotifyState::Stopping]);
+    if timeout(DRAIN, serving.end.end()).await.is_err() {
+        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
+    }
+    Ok(())
+}
+
+/// A daemon that serves, until its end is triggered or it is dropped.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it really listens, as text: a port 0 of the config has become another one.
+    pub spop: Vec<String>,
+    pub admin: Vec<String>,
+    /// None: there is no policy directory.
+    pub reload: Option<Reload>,
+    pub end: Trigger,
+    _aside: Aside,
+}
+
+/// Builds everything, and begins to serve.
+pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     let metrics = Arc::new(Metrics::new());
     let status = Arc::new(Status::default());
-    let (throttle, reload) = throttle(&config, &metrics, &status)?;
+    let (throttle, reload) = throttle(config, &metrics, &status)?;
     let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone(), status));
-    warn_of_limits(&config);
+    warn_of_limits(config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
     let mut handed = Handed::from_systemd();
@@ -50,7 +76,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
     let aside = Aside::start()?;
     let token = config.admin.token.clone();
-    let (admin, socket) = aside.run(bind_admin(config.admin, handed, metrics.clone())).await??;
+    let (admin, socket) = aside.run(bind_admin(config.admin.clone(), handed, metrics.clone())).await??;
+
+    let addresses = |entrance: &Entrance| entrance.listeners.iter().map(Listener::to_string).collect();
+    let (spop_addresses, admin_addresses) = (addresses(&spop), addresses(&admin));
 
     let (end, shutdown) = shutdown::channel();
     let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
@@ -67,16 +96,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
     keep_status(agent.clone(), &shutdown);
-    drop(shutdown);
-
-    tell_systemd(&[NotifyState::Ready]);
-    signals.wait(reload).await;
-    tracing::info!("ending: held requests are let through, connections closed");
-    tell_systemd(&[NotifyState::Stopping]);
-    if timeout(DRAIN, end.end()).await.is_err() {
-        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
-    }
-    Ok(())
+    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, _aside: aside })
 }
 
 /// The first policy is read here; later ones by the reloader.
@@ -134,6 +154,7 @@ async fn bind_admin(
 }
 
 /// A thread of its own for all that operators ask. However much that is, verdicts have theirs.
+#[derive(Debug)]
 struct Aside {
     handle: Handle,
     _end: oneshot::Sender<()>,

@@ -19,7 +19,9 @@
 //! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
 //! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
-//! [`daemon`] builds everything once. [`status`] is what an operator sees of it, on the page and in [`top`]. [`simulate`] asks the same throttle on behalf of clients that it makes up.
+//! [`daemon`] builds everything once. [`status`] is what an operator sees of it, on the page and in [`top`].
+//! [`simulate`] asks the same throttle on behalf of clients that it makes up; [`demo`] puts the daemon between real
+//! ones and an application. [`shipped`] has the files for the proxies.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
@@ -29,16 +31,19 @@ pub mod annexes;
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod draw;
 pub mod haproxy;
 pub mod key;
 pub mod law;
 pub mod nginx;
 pub mod policy;
+pub mod quota;
 pub mod reload;
 pub mod request;
 pub mod runtime_api;
 pub mod server;
+pub mod shipped;
 pub mod shown;
 pub mod simulate;
 pub mod slo_id;

@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Cases, Policy};
 pub use crate::policy::{DOCKET_MAX, Docket, Fact, Filing};
+use crate::quota::Quota;
 use crate::request::Request;
 use crate::slo_id::SloId;
 use crate::table::{Entry, Found, Sizing, Table, Usage};
@@ -188,6 +189,12 @@ impl Throttle {
     /// The policy in force. Who keeps it keeps a reload from being over: a moment, not while somebody reads.
     pub fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
+    }
+
+    /// What a client whose request was decided like this may be told that it is allowed. None: it was not counted.
+    pub fn quota(&self, decision: &Decision) -> Option<Quota> {
+        let is_counted = decision.remaining != u32::MAX;
+        self.policy.load().slo(decision.slo).filter(|_| is_counted)?.quota()
     }
 
     /// Puts another policy in force, whole, and gives the old one back. The table stays as it is.

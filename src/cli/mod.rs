@@ -2,6 +2,8 @@
 
 mod admin;
 mod check;
+mod config;
+mod demo;
 mod run;
 mod simulate;
 mod table;
@@ -29,6 +31,8 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  slowlane demo
+      see it work, in 15 seconds
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
@@ -36,6 +40,8 @@ Examples:
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
+  slowlane config haproxy --version 2.6
+      what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
   slowlane top
@@ -56,6 +62,14 @@ enum Command {
     ///
     /// Exit code 0: slowlane would serve this. 1: it would not.
     Check(Files),
+    /// Print the configuration in force, or one for HAProxy or nginx.
+    #[command(subcommand, after_help = config::EXAMPLES)]
+    Config(config::What),
+    /// See it work: a crawler, a customer and an application, in front of which slowlane is put after some seconds.
+    ///
+    /// Everything is on the loopback, on free ports, in a temporary folder, and gone at the end.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::Arguments),
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
@@ -122,6 +136,8 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
+        Command::Config(what) => config::print(what),
+        Command::Demo(typed) => demo::demo(typed),
         Command::Simulate(typed) => simulate::simulate(typed),
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
@@ -139,8 +155,16 @@ pub fn main() -> ExitCode {
 }
 
 fn config(typed: RunArguments) -> anyhow::Result<Config> {
-    let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
-    Ok(Config::load(config.as_deref(), Flags { policy, spop, http, admin })?)
+    let (path, flags) = typed.into();
+    Ok(Config::load(path.as_deref(), flags)?)
+}
+
+/// The config file, and what was typed beside it.
+impl From<RunArguments> for (Option<PathBuf>, Flags) {
+    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
+        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
+        (config, Flags { policy, spop, http, admin })
+    }
 }
 
 impl From<Files> for RunArguments {

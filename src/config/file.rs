@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::config::Flags;
 use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::holds::WhenFull;
 use crate::server::socket::{Address, UNIX_MODE};
@@ -16,7 +17,7 @@ use crate::telemetry::log::Level;
 use crate::units;
 
 /// The whole file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
     pub(super) spop: Spop,
@@ -28,7 +29,32 @@ pub(super) struct File {
     pub(super) log: Log,
 }
 
-#[derive(Debug, Deserialize)]
+impl File {
+    /// What was typed wins; `base` is the folder of the file: relative paths begin there.
+    pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
+        let Flags { policy, spop, http, admin } = flags;
+        let listens =
+            [(&mut self.spop.listen, spop), (&mut self.http.listen, http), (&mut self.admin.listen, admin)];
+        for (written, typed) in listens {
+            if !typed.is_empty() {
+                *written = typed;
+            }
+        }
+        for path in self.paths() {
+            *path = base.join(&*path);
+        }
+        self.policy.dir = policy.or(self.policy.dir);
+        self
+    }
+
+    /// Everything that may be relative to the folder of the file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let Admin { token_file, socket, .. } = &mut self.admin;
+        [&mut self.policy.dir, token_file, socket].into_iter().flatten()
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Spop {
     pub(super) listen: Vec<Address>,
@@ -36,7 +62,7 @@ pub(super) struct Spop {
     pub(super) connections_max: usize,
     #[serde(deserialize_with = "frame_bytes_max")]
     pub(super) frame_bytes_max: u32,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) timeout: Duration,
 }
 
@@ -51,13 +77,13 @@ impl Default for Spop {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "connections_max")]
     pub(super) connections_max: usize,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) idle_timeout: Duration,
 }
 
@@ -71,14 +97,14 @@ impl Default for Http {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
     pub(super) token: Option<Token>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) socket: Option<PathBuf>,
-    #[serde(deserialize_with = "socket_mode")]
+    #[serde(deserialize_with = "socket_mode", serialize_with = "written_mode")]
     pub(super) socket_mode: u32,
 }
 
@@ -94,12 +120,12 @@ impl Default for Admin {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Hold {
     #[serde(deserialize_with = "holds_max")]
     pub(super) max: usize,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) longest: Duration,
     pub(super) when_full: WhenFull,
 }
@@ -110,12 +136,12 @@ impl Default for Hold {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Table {
     #[serde(deserialize_with = "size")]
     pub(super) size: u32,
-    #[serde(deserialize_with = "expire")]
+    #[serde(deserialize_with = "expire", serialize_with = "written")]
     pub(super) expire: Duration,
     #[serde(deserialize_with = "annex_bytes_max")]
     pub(super) annex_bytes_max: usize,
@@ -134,7 +160,13 @@ pub(super) struct Policy {
     pub(super) layout: Layout,
 }
 
-#[derive(Debug, Default, Deserialize)]
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        WrittenPolicy::from(self).serialize(serializer)
+    }
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenPolicy {
     dir: Option<PathBuf>,
@@ -146,12 +178,12 @@ struct WrittenPolicy {
     lookups: Option<Vec<WrittenLookup>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenLookup {
     fields: Names,
     map: PathBuf,
-    #[serde(rename = "match", deserialize_with = "method")]
+    #[serde(rename = "match", deserialize_with = "method", serialize_with = "method_name")]
     method: Method,
 }
 
@@ -176,10 +208,36 @@ impl TryFrom<WrittenPolicy> for Policy {
     }
 }
 
+impl From<&Policy> for WrittenPolicy {
+    fn from(policy: &Policy) -> WrittenPolicy {
+        let layout = &policy.layout;
+        let fields = |kind| Names(layout.type_fields(kind).to_vec());
+        let types = (1..=9).filter(|&kind| !layout.type_fields(kind).is_empty());
+        let lookup = |lookup: &Lookup| WrittenLookup {
+            fields: Names(lookup.fields.clone()),
+            map: lookup.file.clone(),
+            method: lookup.method,
+        };
+        WrittenPolicy {
+            dir: policy.dir.clone(),
+            ipv4_prefix: Some(layout.ipv4_prefix()),
+            ipv6_prefix: Some(layout.ipv6_prefix()),
+            types: types.map(|kind| (Kind(kind), fields(kind))).collect(),
+            lookups: Some(layout.lookups().iter().map(lookup).collect()),
+        }
+    }
+}
+
 /// The digit of a type. Keys are text in TOML, so a mistake is told here, where it has a line.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 struct Kind(u8);
+
+impl From<Kind> for String {
+    fn from(Kind(kind): Kind) -> String {
+        kind.to_string()
+    }
+}
 
 impl TryFrom<String> for Kind {
     type Error = String;
@@ -194,7 +252,7 @@ impl TryFrom<String> for Kind {
 }
 
 /// The names of fields, at least one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "Vec<String>")]
 struct Names(Vec<String>);
 
@@ -206,7 +264,7 @@ impl TryFrom<Vec<String>> for Names {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {
     pub(super) level: Level,
@@ -226,6 +284,11 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     }
 }
 
+/// As [`duration`] reads it.
+fn written<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&units::written(*duration))
+}
+
 /// As HAProxy's: rates are told by a clock of 32 bits in milliseconds, which knows past from future for 24 days.
 fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
@@ -242,10 +305,18 @@ fn socket_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Err
     mode.ok_or_else(|| D::Error::custom(format!("{text:?}: expected a mode like \"0660\"")))
 }
 
+fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{mode:04o}"))
+}
+
 fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
     let name = String::deserialize(deserializer)?;
     let names = Method::ALL.map(Method::name).join(", ");
     Method::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?}: expected one of {names}")))
+}
+
+fn method_name<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(method.name())
 }
 
 fn connections_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {

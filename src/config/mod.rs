@@ -1,6 +1,7 @@
 //! The configuration in force: the defaults, then the file, then the flags.
 
 mod file;
+mod show;
 
 use std::fs;
 use std::io;
@@ -33,7 +34,7 @@ pub struct Config {
 }
 
 /// The listeners of one protocol.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub name: &'static str,
     pub addresses: Vec<Address>,
@@ -53,7 +54,7 @@ pub struct HttpConfig {
     pub idle_timeout: Duration,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
     pub listen: Listen,
     /// Without it nothing is told, but whether the agent is alive and ready.
@@ -86,6 +87,8 @@ pub enum ConfigError {
     TwoTokens,
     #[error("[admin] token_file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
+    #[error("{0}: expected paths that are text, to write them into a config file")]
+    Unwritable(String),
 }
 
 /// Operators and their scrapers; one that asks without end must not crowd out the others.
@@ -93,35 +96,36 @@ const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
-        let file = match path {
-            Some(path) => read(path)?,
-            None => file::File::default(),
-        };
-        let base = path.and_then(Path::parent).unwrap_or(Path::new(""));
-        Config::new(file, base, flags)
+        Config::new(written(path, flags)?)
     }
 
-    /// `base` is the folder of the config file: a relative policy directory stands there.
-    fn new(file: file::File, base: &Path, flags: Flags) -> Result<Config, ConfigError> {
+    /// The same as a config file, with every key and what it is for.
+    ///
+    /// Relative paths become absolute ones, for what is shown may be kept anywhere.
+    pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
+        let mut file = written(path, flags)?;
+        for path in file.paths() {
+            *path = std::path::absolute(&*path)
+                .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+        }
+        show::show(&file)
+    }
+
+    fn new(file: file::File) -> Result<Config, ConfigError> {
         let file::File { spop, http, admin, hold, table, policy, log } = file;
-        let listen = |name, typed: Vec<Address>, written, connections_max| Listen {
-            name,
-            addresses: if typed.is_empty() { written } else { typed },
-            connections_max,
-        };
+        let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
-        let dir = flags.policy.or_else(|| dir.map(|dir| base.join(dir)));
         Ok(Config {
             spop: SpopConfig {
-                listen: listen("SPOP", flags.spop, spop.listen, spop.connections_max),
+                listen: listen("SPOP", spop.listen, spop.connections_max),
                 frame_bytes_max: spop.frame_bytes_max,
                 timeout: spop.timeout,
             },
             http: HttpConfig {
-                listen: listen("HTTP check", flags.http, http.listen, http.connections_max),
+                listen: listen("HTTP check", http.listen, http.connections_max),
                 idle_timeout: http.idle_timeout,
             },
-            admin: AdminConfig::new(admin, flags.admin, base)?,
+            admin: AdminConfig::new(admin)?,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
@@ -132,19 +136,18 @@ impl Config {
 }
 
 impl AdminConfig {
-    fn new(written: file::Admin, typed: Vec<Address>, base: &Path) -> Result<AdminConfig, ConfigError> {
-        let file::Admin { listen, token, token_file, socket, socket_mode } = written;
-        let addresses = if typed.is_empty() { listen } else { typed };
+    fn new(written: file::Admin) -> Result<AdminConfig, ConfigError> {
+        let file::Admin { listen: addresses, token, token_file, socket, socket_mode } = written;
         let token = match (token, token_file) {
             (Some(_), Some(_)) => return Err(ConfigError::TwoTokens),
-            (None, Some(path)) => Some(read_token(base.join(path))?),
+            (None, Some(path)) => Some(read_token(path)?),
             (token, None) => token,
         };
         if token.is_none() {
             addresses.iter().try_for_each(OpenAdmin::unless_local)?;
         }
         let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
-        Ok(AdminConfig { listen, token, socket: socket.map(|path| base.join(path)), socket_mode })
+        Ok(AdminConfig { listen, token, socket, socket_mode })
     }
 }
 
@@ -154,6 +157,15 @@ pub fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     let token =
         read.and_then(|text| Token::try_from(text.trim().to_owned()).map_err(|error| error.to_string()));
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
+}
+
+/// The file, or its defaults, with what was typed in it.
+fn written(path: Option<&Path>, flags: Flags) -> Result<file::File, ConfigError> {
+    let file = match path {
+        Some(path) => read(path)?,
+        None => file::File::default(),
+    };
+    Ok(file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))))
 }
 
 fn read(path: &Path) -> Result<file::File, ConfigError> {

@@ -43,6 +43,10 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
+    pub(super) fn max(&self) -> u32 {
+        self.max
+    }
+
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,

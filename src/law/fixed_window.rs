@@ -22,7 +22,7 @@ use crate::verdict::Verdict;
 /// The law `fixed-window` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    window: Window,
+    pub(super) window: Window,
 }
 
 impl FixedWindow {

@@ -42,6 +42,7 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 pub use warm_up::WarmUp;
 
+use crate::quota::Quota;
 use crate::table::Entry;
 use crate::time::Timestamp;
 use crate::units::Rate;
@@ -259,6 +260,24 @@ impl Law {
             Law::SlidingWindow(sliding_window) => sliding_window.take_back(&mut entry.state, cost, due),
             Law::TokenBucket(token_bucket) => token_bucket.take_back(entry, cost),
             Law::WarmUp(warm_up) => warm_up.take_back(entry, cost),
+        }
+    }
+
+    /// What a client of an SLO with this law may be told that it is allowed.
+    pub fn quota(&self, objective: Objective) -> Quota {
+        match self {
+            Law::Adaptive(_)
+            | Law::Closed(_)
+            | Law::Fair(_)
+            | Law::LeakyBucket(_)
+            | Law::Pace(_)
+            | Law::TokenBucket(_)
+            | Law::WarmUp(_) => Quota::of_bucket(objective.burst, objective.rate),
+            Law::Concurrency(concurrency) => Quota::Concurrent { requests: concurrency.max().into() },
+            Law::FixedWindow(FixedWindow { window })
+            | Law::SlidingLog(SlidingLog { stand_in: SlidingWindow { window } })
+            | Law::SlidingWindow(SlidingWindow { window }) => window.quota(),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.quota(),
         }
     }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::law::formula::{compared, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::quota::Quota;
 use crate::table::{Entry, State};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
@@ -55,6 +56,10 @@ impl Counts {
 }
 
 impl SlidingBuckets {
+    pub(super) fn quota(&self) -> Quota {
+        Window { limit: self.limit, window_ns: self.window_ns }.quota()
+    }
+
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,

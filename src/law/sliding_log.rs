@@ -28,7 +28,7 @@ const ADMISSIONS_MAX: u32 = 65_536;
 /// The law `sliding-log` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    stand_in: SlidingWindow,
+    pub(super) stand_in: SlidingWindow,
 }
 
 /// When the requests of the last window were let through, in nanoseconds, the oldest first.

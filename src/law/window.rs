@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::law::formula::option;
 use crate::law::{Objective, OptionError, Options};
+use crate::quota::Quota;
 use crate::units::Rate;
 
 /// Shorter than this a window is mostly empty, and a proxy's own timers blur it.
@@ -47,5 +48,9 @@ impl Window {
 
     pub(super) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns)
+    }
+
+    pub(super) fn quota(&self) -> Quota {
+        Quota::of_window(self.limit, self.duration())
     }
 }

@@ -11,6 +11,7 @@ use crate::policy::layout::Layout;
 use crate::policy::map::{self, Line};
 use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
+use crate::quota::Quota;
 use crate::slo_id::SloId;
 use crate::units::Rate;
 
@@ -39,6 +40,11 @@ pub struct Slo {
 const SHARE_DEFAULT: &str = "source";
 
 impl Slo {
+    /// What its clients may be told that they are allowed; nothing where it only says what it would do.
+    pub fn quota(&self) -> Option<Quota> {
+        (!self.dry_run).then(|| self.law.quota(self.objective))
+    }
+
     /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [option=value …]`, in any
     /// order.
     ///

@@ -52,7 +52,8 @@ impl Check {
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
             decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
         }
-        nginx::response(&decision, manner)
+        let quota = if manner.ratelimit { agent.throttle.quota(&decision) } else { None };
+        nginx::response(&decision, manner, quota)
     }
 
     /// A request id that was answered within the last second is not counted again. Only nginx asks twice;

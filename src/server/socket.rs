@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use listenfd::ListenFd;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,8 +29,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_sec
 const BACKLOG: u32 = 4096;
 
 /// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Address {
     Tcp(String),
     Unix(PathBuf),
@@ -63,6 +63,12 @@ impl TryFrom<String> for Address {
 
     fn try_from(text: String) -> Result<Address, AddressError> {
         text.parse()
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> String {
+        address.to_string()
     }
 }
 

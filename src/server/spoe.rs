@@ -81,7 +81,8 @@ type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 /// Requests that came together, and wait to be decided together.
 #[derive(Default)]
 struct Asked<'a> {
-    ids: ArrayVec<haproxy::Id, DOCKET_MAX>,
+    /// With whether each wants to hear what its client is allowed.
+    ids: ArrayVec<(haproxy::Id, bool), DOCKET_MAX>,
     docket: Docket<'a>,
 }
 
@@ -213,8 +214,8 @@ impl Link {
         let id = haproxy::Id::of(notify);
         let mut filing = sitting.file(&mut asked.docket);
         match haproxy::question(notify, |name, value| filing.field(name, value))? {
-            Question::Verdict => {
-                asked.ids.push(id);
+            question @ (Question::Verdict | Question::VerdictAndPolicy) => {
+                asked.ids.push((id, question == Question::VerdictAndPolicy));
                 let has_room = sitting.enter(&mut asked.docket);
                 if !has_room {
                     self.decide(sitting, asked, now);
@@ -241,7 +242,13 @@ impl Link {
                     sitting.facts(&asked.docket, number, decision.slo, |fact| label.push(fact));
                 });
             }
-            haproxy::answer_verdict(asked.ids[number], decision, out);
+            match asked.ids[number] {
+                (id, false) => haproxy::answer_verdict(id, decision, out),
+                (id, true) => {
+                    let quota = agent.throttle.quota(decision);
+                    haproxy::answer_verdict_and_policy(id, decision, quota, out);
+                }
+            }
         });
         asked.ids.clear();
         asked.docket.clear();

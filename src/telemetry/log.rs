@@ -4,13 +4,13 @@ use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 
 use crate::time::Timestamp;
 
 /// How much is logged. `info` is a line for each change of state, and none for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Error,
