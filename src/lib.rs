@@ -19,7 +19,8 @@
 //! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
 //! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
-//! [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes up.
+//! [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes up, [`replay`] on
+//! behalf of those that an access log tells of.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
@@ -36,6 +37,7 @@ pub mod law;
 pub mod nginx;
 pub mod policy;
 pub mod reload;
+pub mod replay;
 pub mod request;
 pub mod server;
 pub mod simulate;

@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and what it means.
 
 mod check;
+mod replay;
 mod run;
 mod simulate;
 
@@ -33,7 +34,9 @@ Examples:
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
-      see what a law does to so many clients, before they are served";
+      see what a law does to so many clients, before they are served
+  slowlane replay --policy maps.new --against maps /var/log/haproxy.log
+      see what an edit of the maps would have done to yesterday's traffic";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -49,6 +52,9 @@ enum Command {
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Run access logs through a policy in virtual time, and print who would have been delayed or denied.
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -102,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Replay(typed) => replay::replay(typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

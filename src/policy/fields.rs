@@ -104,6 +104,20 @@ impl Fields {
         self.fields.len()
     }
 
+    pub(super) fn name(&self, place: Place) -> &str {
+        &self.fields[place].name
+    }
+
+    /// How many leading bits of an address one customer is given, where these are not all of them.
+    pub(super) fn prefix(&self, place: Place, value: Value<'_>) -> Option<u8> {
+        let (prefix, whole) = match value {
+            Value::Address(IpAddr::V4(_)) => (self.ipv4_mask.to_bits().count_ones(), 32),
+            Value::Address(IpAddr::V6(_)) => (self.ipv6_mask.to_bits().count_ones(), 128),
+            Value::Text(_) | Value::Number(_) => return None,
+        };
+        (self.fields[place].is_address && prefix < whole).then_some(prefix as u8)
+    }
+
     /// What a request has for each of them.
     pub(super) fn values<'a>(&self, request: &Request<'a>) -> ArrayVec<Option<Value<'a>>, PLACES_MAX> {
         let mut values: ArrayVec<_, PLACES_MAX> = self.fields.iter().map(|_| None).collect();

@@ -14,6 +14,7 @@
 
 mod bounds;
 mod exact;
+mod facts;
 mod fields;
 mod file;
 mod layout;
@@ -36,6 +37,7 @@ pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCHED_BYTES_MAX,
 };
+pub use facts::Fact;
 pub use fields::Filing;
 use fields::{Fields, PLACES_MAX, Place, Values};
 use file::{MapFile, read_file};
@@ -326,6 +328,14 @@ impl Policy {
     /// All SLOs, in the order of their ids.
     pub fn slos(&self) -> impl Iterator<Item = &Slo> {
         self.slos.iter()
+    }
+
+    /// The names of the fields that its maps, the keys of its SLOs and their shares have a use for.
+    pub fn used_fields(&self) -> impl Iterator<Item = &str> {
+        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
+        let counted = self.slos.iter().flat_map(|slo| self.types[usize::from(slo.id.kind())].iter().copied());
+        let shared = self.ties.iter().filter_map(|ties| ties.share);
+        looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
     }
 
     fn answer(&self, values: Values<'_, '_>) -> Option<Answered<'_>> {

@@ -23,13 +23,14 @@ const IMPORTS: &[(&str, &str)] = &[
     ("nginx", "request ticket verdict"),
     ("throttle", "annexes policy table law request ticket verdict key time draw"),
     ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
+    ("replay", "draw key policy request slo_id throttle ticket time units verdict"),
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config law policy server simulate telemetry units"),
+    ("cli", "daemon config law policy replay server simulate telemetry throttle units"),
     ("main", "cli"),
 ];
 
@@ -40,7 +41,7 @@ const OUTSIDE: &[&str] =
 /// The rooms below it.
 const CORE: &[&str] = &[
     "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle", "simulate",
+    "policy", "haproxy", "throttle", "simulate", "replay",
 ];
 
 /// Every source file with the room that it stands in.
