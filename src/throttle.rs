@@ -11,9 +11,8 @@ use crate::draw::Draw;
 use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Cases, Policy};
-pub use crate::policy::{DOCKET_MAX, Docket, Fact, Filing};
+pub use crate::policy::{DOCKET_MAX, Docket, Filing};
 use crate::request::Request;
-use crate::slo_id::SloId;
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
@@ -208,11 +207,6 @@ impl Sitting<'_> {
     /// Enters what was filed into the docket. False: it has no room for another.
     pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
         self.policy.enter(docket)
-    }
-
-    /// What the policy sees of a request of the docket; see [`Policy::facts`].
-    pub fn facts(&self, docket: &Docket<'_>, number: usize, slo: SloId, each: impl FnMut(Fact<'_, '_>)) {
-        self.policy.facts_of(docket, number, slo, each);
     }
 
     /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;

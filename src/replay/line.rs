@@ -137,7 +137,9 @@ impl Steps {
         let count = self.steps.len();
         for (number, step) in self.steps.iter().enumerate() {
             let before = step.before(skips_space);
-            if !line[at..].starts_with(before) {
+            // A text ends where it was found, so it is there.
+            let is_found = number > 0 && self.steps[number - 1].shape == Shape::Text;
+            if !is_found && !line[at..].starts_with(before) {
                 return Err(Misfit::Before(number));
             }
             at += before.len();
@@ -268,21 +270,20 @@ impl Step {
     }
 }
 
+/// Most values are short: then the preparations of a search take longer than the search.
+const SHORT: usize = 12;
+
 fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
-    match literal {
-        [byte] => memchr(*byte, text),
-        // Most values are shorter than the searcher's preparations.
-        [first, others @ ..] if literal.len() <= 4 => {
-            let mut from = 0;
-            loop {
-                let at = from + memchr(*first, &text[from..])?;
-                if text[at + 1..].starts_with(others) {
-                    return Some(at);
-                }
-                from = at + 1;
-            }
+    let (&first, others) = literal.split_first()?;
+    let mut from = 0;
+    loop {
+        let rest = &text[from..];
+        let near = rest.iter().take(SHORT).position(|&byte| byte == first);
+        let at = from + near.or_else(|| Some(SHORT + memchr(first, rest.get(SHORT..)?)?))?;
+        if others.is_empty() || text[at + 1..].starts_with(others) {
+            return Some(at);
         }
-        _ => memmem::find(text, literal),
+        from = at + 1;
     }
 }
 

@@ -379,7 +379,7 @@ impl Plan {
             let begins = record.bytes.len();
             if origins.iter().any(|from| from.append(&slots, &mut record.bytes)) {
                 record.bytes.truncate(begins + VALUE_BYTES_MAX);
-                record.ends[place] = Some(record.bytes.len() as u32);
+                record.ends[place] = record.bytes.len() as u16;
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ pub(super) const VALUE_BYTES_MAX: usize = 1_024;
 const KEPT_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
 
 /// When a request came, and what it was. Its memory is used again for the next one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     /// When it came, in nanoseconds since 1970.
     pub(super) at_ns: u64,
@@ -25,8 +25,24 @@ pub(super) struct Record {
     pub(super) source: Option<IpAddr>,
     /// The values of the other fields, one after the other.
     pub(super) bytes: Vec<u8>,
-    /// Where each of them ends; None: the log has nothing for it.
-    pub(super) ends: [Option<u32>; FIELDS_MAX],
+    /// Where each of them ends, or [`NO_VALUE`].
+    pub(super) ends: [u16; FIELDS_MAX],
+}
+
+/// The log has nothing for a field.
+pub(super) const NO_VALUE: u16 = u16::MAX;
+
+impl Default for Record {
+    fn default() -> Record {
+        Record {
+            at_ns: 0,
+            took_ns: None,
+            plan: 0,
+            source: None,
+            bytes: Vec::new(),
+            ends: [NO_VALUE; FIELDS_MAX],
+        }
+    }
 }
 
 impl Record {
@@ -35,7 +51,7 @@ impl Record {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
-        (self.source, self.took_ns, self.ends) = (None, None, [None; FIELDS_MAX]);
+        (self.source, self.took_ns, self.ends) = (None, None, [NO_VALUE; FIELDS_MAX]);
     }
 
     /// Its fields by these names.
@@ -45,9 +61,8 @@ impl Record {
             request.push(b"source", Value::address(source));
         }
         let mut begins = 0;
-        for (name, end) in names.iter().zip(self.ends) {
-            let Some(end) = end else { continue };
-            let end = end as usize;
+        let ends = self.ends.iter().map(|&end| usize::from(end));
+        for (name, end) in names.iter().zip(ends).filter(|&(_, end)| end != usize::from(NO_VALUE)) {
             request.push(name.as_bytes(), Value::Text(&self.bytes[begins..end]));
             begins = end;
         }
