@@ -20,13 +20,14 @@
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
 //! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
 //! [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes up, [`replay`] on
-//! behalf of those that an access log tells of.
+//! behalf of those that an access log tells of; [`chart`] draws what came of either.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
 //! arithmetic. [`throttle::Throttle::decide`] cannot fail.
 
 pub mod annexes;
+pub mod chart;
 pub mod cli;
 pub mod config;
 pub mod daemon;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 
+use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use crate::policy::Policy;
 use crate::replay::{
@@ -81,6 +82,9 @@ pub(super) struct Arguments {
     /// Print CSV
     #[arg(long)]
     csv: bool,
+    /// Write rates and delays over time as a picture (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 /// What was typed for `--format`.
@@ -100,6 +104,9 @@ impl FromStr for TypedFormat {
 }
 
 pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
+    if let Some(path) = &typed.plot {
+        check_writable(path)?;
+    }
     let mut subjects = vec![subject(&typed, typed.policy.clone())?];
     if let Some(against) = &typed.against {
         subjects.push(subject(&typed, Some(against.clone()))?);
@@ -120,6 +127,9 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     tell_problems(&outcome);
     if outcome.requests() == 0 {
         bail!("nothing was replayed: no log has a request that could be read");
+    }
+    if let Some(path) = &typed.plot {
+        fs::write(path, replay::plot(&outcome)).map_err(|error| unwritable(path, &error))?;
     }
     let text = match (typed.json, typed.csv) {
         (true, _) => replay::json(&outcome),

@@ -22,15 +22,16 @@ const IMPORTS: &[(&str, &str)] = &[
     ("haproxy", "spop request ticket verdict"),
     ("nginx", "request ticket verdict"),
     ("throttle", "annexes policy table law request ticket verdict key time draw"),
-    ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
-    ("replay", "draw key policy request slo_id throttle ticket time units verdict"),
+    ("chart", ""),
+    ("simulate", "chart draw law policy request slo_id table throttle ticket time units verdict"),
+    ("replay", "chart draw key policy request slo_id throttle ticket time units verdict"),
     ("status", "key table throttle time"),
     ("telemetry", "time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "daemon config law policy replay server simulate telemetry throttle units"),
+    ("cli", "chart daemon config law policy replay server simulate telemetry throttle units"),
     ("main", "cli"),
 ];
 
@@ -41,7 +42,7 @@ const OUTSIDE: &[&str] =
 /// The rooms below it.
 const CORE: &[&str] = &[
     "annexes", "draw", "units", "slo_id", "key", "request", "spop", "ticket", "verdict", "table", "law",
-    "policy", "haproxy", "throttle", "simulate", "replay",
+    "policy", "haproxy", "throttle", "chart", "simulate", "replay",
 ];
 
 /// Every source file with the room that it stands in.
