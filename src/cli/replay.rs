@@ -26,7 +26,7 @@ Examples:
       who would have been delayed or denied, and for how long
   slowlane replay --policy maps.new --against maps /var/log/nginx/access.log
       what the new maps change
-  slowlane replay --policy maps --format '%ci [%tr] %[req.hdr(host)] %{+Q}r' -
+  slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
       a log-format of one's own, from standard input
   slowlane replay --policy maps --field website=%[capture.req.hdr(0)] --plot replay.svg haproxy.log
       the Host is the first captured header; and a picture
@@ -37,7 +37,7 @@ time, in whatever order they are given. Proxies log a request when it has been a
 
 Fields of a request:
   source    %ci, %[src]; $remote_addr
-  website   %[req.hdr(host)]; $host, $http_host; else the host of an absolute URI in the request line
+  website   $host, $http_host; else the host of an absolute URI in the request line, as HTTP/2 has it in HAProxy
   method    %HM, %[method]; $request_method; else the first word of the request line
   NAME      %[var(txn.NAME)], %(NAME)[...]; $NAME, $slowlane_NAME
 --field NAME=ITEM names another item of the format; of a request line also %HM, %HU, %HP, %HV and $request_uri, $uri; of
@@ -186,9 +186,9 @@ impl<R: Read> Read for Counted<R> {
 
 /// On standard error: what was not replayed, and what one should know.
 fn tell_problems(outcome: &Outcome) {
-    for LogOutcome { name, format, lines, requests, faults, broken } in &outcome.logs {
+    for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
         if format.is_none() {
-            let what = if *lines == 0 && broken.is_none() { "nothing in it is" } else { "no line of it is" };
+            let what = if *is_empty { "nothing in it is" } else { "no line of it is" };
             eprintln!(
                 "slowlane: {name}: {what} of a format that is known: give its log-format or log_format with --format"
             );

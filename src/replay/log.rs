@@ -40,8 +40,9 @@ pub(super) struct Log {
     is_prefixed: bool,
     requests: u64,
     faults: Vec<(Fault, Faulty)>,
-    /// When the last request came, and the one before it.
-    last_ns: [u64; 2],
+    is_empty: bool,
+    last_ns: u64,
+    come_to_ns: u64,
 }
 
 /// How many lines had a fault, and the numbers of the first.
@@ -57,6 +58,7 @@ pub struct LogOutcome {
     pub name: String,
     /// None: no format that is known.
     pub format: Option<String>,
+    pub is_empty: bool,
     pub lines: u64,
     pub requests: u64,
     /// Why lines were none, the most frequent reason first.
@@ -76,6 +78,7 @@ impl Log {
         plan_number: u32,
     ) -> Result<Log, PlanError> {
         let mut lines = Lines::new(input);
+        let is_empty = lines.peek().is_empty();
         let format = match choice {
             Choice::This(format) => Some(format.clone()),
             Choice::Any => recognised(lines.peek(), |_| true),
@@ -91,7 +94,9 @@ impl Log {
             is_prefixed: false,
             requests: 0,
             faults: Vec::new(),
-            last_ns: [0; 2],
+            is_empty,
+            last_ns: 0,
+            come_to_ns: 0,
         })
     }
 
@@ -108,7 +113,9 @@ impl Log {
                 Ok(()) => {
                     record.plan = self.plan_number;
                     self.requests += 1;
-                    self.last_ns = [record.at_ns, self.last_ns[0]];
+                    // One line alone that is far ahead of the one before it says nothing.
+                    self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
+                    self.last_ns = record.at_ns;
                     return true;
                 }
                 Err(fault) => note(&mut self.faults, fault, number),
@@ -117,13 +124,14 @@ impl Log {
         false
     }
 
-    /// The time that it has come to: one line alone that is far ahead of the one before it does not count.
+    /// The time that it has come to, which never goes back.
     pub(super) fn come_to_ns(&self) -> u64 {
-        self.last_ns[0].min(self.last_ns[1])
+        self.come_to_ns
     }
 
-    pub(super) fn last_ns(&self) -> u64 {
-        self.last_ns[0]
+    /// When its last request came, or one that came later and was not alone.
+    pub(super) fn ends_ns(&self) -> u64 {
+        self.come_to_ns.max(self.last_ns)
     }
 
     pub(super) fn lines(&self) -> u64 {
@@ -141,6 +149,7 @@ impl Log {
         LogOutcome {
             name: self.name.clone(),
             format: plan.map(|plan| plan.format.name().to_owned()),
+            is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,
             faults,

@@ -225,10 +225,10 @@ impl<'t> Run<'t> {
     }
 
     fn finish(&mut self, record: &mut Record) {
-        let last_ns = self.logs.iter().map(Log::last_ns).max().unwrap_or(0);
+        let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
             // The lines behind it were of long before: not they are wrong.
-            if record.at_ns > last_ns.saturating_add(self.reorder_ns) {
+            if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
                 self.ask(record);

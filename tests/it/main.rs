@@ -14,6 +14,7 @@ mod laws;
 mod maps;
 mod nginx;
 mod reload;
+mod replay;
 mod shipped;
 mod simulate;
 mod slos;
