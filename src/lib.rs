@@ -20,14 +20,16 @@
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
 //! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
 //! [`daemon`] builds everything once. [`status`] is what an operator sees of it, on the page and in [`top`].
-//! [`simulate`] asks the same throttle on behalf of clients that it makes up; [`demo`] puts the daemon between real
-//! ones and an application. [`shipped`] has the files for the proxies.
+//! [`simulate`] asks the same throttle on behalf of clients that it makes up, [`replay`] on behalf of those that an
+//! access log tells of; [`chart`] draws what came of either. [`demo`] puts the daemon between real clients and an
+//! application. [`shipped`] has the files for the proxies.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
 //! arithmetic. [`throttle::Throttle::decide`] cannot fail.
 
 pub mod annexes;
+pub mod chart;
 pub mod cli;
 pub mod config;
 pub mod daemon;
@@ -40,6 +42,7 @@ pub mod nginx;
 pub mod policy;
 pub mod quota;
 pub mod reload;
+pub mod replay;
 pub mod request;
 pub mod runtime_api;
 pub mod server;

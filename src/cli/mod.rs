@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod config;
 mod demo;
+mod replay;
 mod run;
 mod simulate;
 mod table;
@@ -44,6 +45,8 @@ Examples:
       what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
+  slowlane replay --policy maps.new --against maps /var/log/haproxy.log
+      see what an edit of the maps would have done to yesterday's traffic
   slowlane top
       watch the daemon on this machine: rates, delays, and who is throttled
   slowlane why source=192.0.2.1 website=shop.example
@@ -84,6 +87,9 @@ enum Command {
     /// Read and set the table of a running daemon, as HAProxy's Runtime API does its stick tables.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
+    /// Run access logs through a policy in virtual time, and print who would have been delayed or denied.
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -142,6 +148,7 @@ pub fn main() -> ExitCode {
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Table(typed) => table::table(typed),
+        Command::Replay(typed) => replay::replay(typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

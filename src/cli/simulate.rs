@@ -10,8 +10,9 @@ use anyhow::{anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
+use crate::chart::LINES_MAX;
 use crate::law::Law;
-use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
+use crate::simulate::{self, Load, Phases, Retry, SECONDS_MAX, Scenario};
 use crate::units::{self, Rate};
 
 pub(super) const EXAMPLES: &str = "\
@@ -198,11 +199,16 @@ fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
         lines <= LINES_MAX,
         "--plot: {lines} runs, of which {LINES_MAX} can be told apart: name fewer laws or numbers of clients"
     );
+    check_writable(path)
+}
+
+/// Nothing is written yet, and nothing lost of what stands there.
+pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     opened.map(drop).map_err(|error| unwritable(path, &error))
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
+pub(super) fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!(
         "{}: cannot be written: {error}; make its directory first, or choose another file",
         path.display()

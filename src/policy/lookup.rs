@@ -23,7 +23,7 @@ use crate::slo_id::SloId;
 pub(super) struct LookupMap {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    places: Box<[Place]>,
+    pub(super) places: Box<[Place]>,
     text: Vec<u8>,
     keys: Keys,
     /// The lines that hold a key.

@@ -312,6 +312,14 @@ impl Policy {
         self.slos.iter()
     }
 
+    /// The names of the fields that its maps, the keys of its SLOs and their shares have a use for.
+    pub fn used_fields(&self) -> impl Iterator<Item = &str> {
+        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
+        let counted = self.slos.iter().flat_map(|slo| self.types[usize::from(slo.id.kind())].iter().copied());
+        let shared = self.ties.iter().filter_map(|ties| ties.share);
+        looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
+    }
+
     /// The place of the SLO that the first map with an answer names.
     fn answer(&self, values: Values<'_, '_>) -> Option<usize> {
         self.lookups.iter().find_map(|map| map.find(values)?.answer.place())

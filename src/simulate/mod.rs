@@ -24,7 +24,7 @@ use thiserror::Error;
 
 pub use load::{CLIENTS_MAX, Load, LoadError, PHASES_MAX, Phases, Retry, THINK_MIN, Who};
 pub use outcome::{Figures, Outcome, Phase};
-pub use plot::{LINES_MAX, plot};
+pub use plot::plot;
 pub use report::report;
 
 use crate::law::Law;

@@ -64,8 +64,16 @@ fn help_teaches_with_examples_that_can_be_typed() {
     for (args, words) in [
         (
             &["--help"][..],
-            &["run", "check", "simulate", "Examples:", "127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"]
-                [..],
+            &[
+                "run",
+                "check",
+                "simulate",
+                "replay",
+                "Examples:",
+                "127.0.0.1:9000",
+                "127.0.0.1:9001",
+                "127.0.0.1:9002",
+            ][..],
         ),
         (
             &["run", "--help"],
@@ -98,6 +106,24 @@ fn help_teaches_with_examples_that_can_be_typed() {
                 "measured s",
                 "settled s",
                 "Jain",
+            ],
+        ),
+        (
+            &["replay", "--help"],
+            &[
+                "Examples:",
+                "--policy <DIR>",
+                "--against <DIR>",
+                "--format <FORMAT>",
+                "--field <NAME=ITEM>",
+                "--reorder <TIME>",
+                "--top <N>",
+                "--seed <N>",
+                "--json",
+                "--csv",
+                "--plot <FILE>",
+                "%[capture.req.hdr(N)]",
+                "Exit code 0",
             ],
         ),
     ] {

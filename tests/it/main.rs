@@ -18,6 +18,7 @@ mod nginx;
 mod page;
 mod ratelimit;
 mod reload;
+mod replay;
 mod shipped;
 mod simulate;
 mod slos;

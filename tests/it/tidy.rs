@@ -24,7 +24,9 @@ const IMPORTS: &[(&str, &str)] = &[
     ("haproxy", "quota spop request ticket verdict"),
     ("nginx", "quota request ticket verdict"),
     ("throttle", "annexes policy quota table law request slo_id ticket verdict key time draw"),
-    ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
+    ("chart", ""),
+    ("simulate", "chart draw law policy request slo_id table throttle ticket time units verdict"),
+    ("replay", "chart draw key policy request slo_id throttle ticket time units verdict"),
     ("status", "draw key policy request shown slo_id table telemetry throttle time verdict"),
     ("runtime_api", "key policy shown status table throttle time"),
     ("telemetry", "time slo_id verdict"),
@@ -37,8 +39,8 @@ const IMPORTS: &[(&str, &str)] = &[
     ("top", "server status"),
     (
         "cli",
-        "daemon demo config key law policy request server shipped simulate status table telemetry throttle time \
-         top units",
+        "chart daemon demo config key law policy replay request server shipped simulate status table telemetry \
+         throttle time top units",
     ),
     ("main", "cli"),
 ];
@@ -64,7 +66,9 @@ const CORE: &[&str] = &[
     "policy",
     "haproxy",
     "throttle",
+    "chart",
     "simulate",
+    "replay",
     "shown",
     "status",
     "runtime_api",

@@ -1,0 +1,266 @@
+//! `slowlane replay`: what a policy would have done to yesterday's traffic.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+
+use crate::cli::simulate::{check_writable, unwritable};
+use crate::config::{Config, Flags};
+use crate::policy::Policy;
+use crate::replay::{
+    self, Choice, Dialect, Format, FormatError, Input, LogOutcome, Mapping, Outcome, Settings, Subject,
+};
+use crate::throttle::Throttle;
+use crate::units;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane replay --policy maps /var/log/haproxy.log /var/log/haproxy.log.1 /var/log/haproxy.log.2.gz
+      who would have been delayed or denied, and for how long
+  slowlane replay --policy maps.new --against maps /var/log/nginx/access.log
+      what the new maps change
+  slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
+      a log-format of one's own, from standard input
+  slowlane replay --policy maps --field website=%[capture.req.hdr(0)] --plot replay.svg haproxy.log
+      the Host is the first captured header; and a picture
+
+Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined), with or without what syslog
+puts before each line; these formats, and those of the shipped configurations, are recognised. Several logs are merged by
+time, in whatever order they are given. Proxies log a request when it has been answered: --reorder says how long that may take.
+
+Fields of a request:
+  source    %ci, %[src]; $remote_addr
+  website   $host, $http_host; else the host of an absolute URI in the request line, as HTTP/2 has it in HAProxy
+  method    %HM, %[method]; $request_method; else the first word of the request line
+  NAME      %[var(txn.NAME)], %(NAME)[...]; $NAME, $slowlane_NAME
+--field NAME=ITEM names another item of the format; of a request line also %HM, %HU, %HP, %HV and $request_uri, $uri; of
+captured headers %[capture.req.hdr(N)]; without % or $ it is a value that all requests have.
+
+Clients are taken as they were: none waits longer or comes again because it was delayed. Verdicts are those that slowlane would
+have given, bit for bit; what chance there is in a law comes from --seed.
+Exit code 0: something was replayed. 1: nothing could be. Lines that are no requests are counted, and the first are named.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Access logs; - is standard input
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<PathBuf>,
+    /// The policy directory
+    #[arg(long, value_name = "DIR")]
+    policy: Option<PathBuf>,
+    /// The config file (TOML): lookups, types, and how large the table is
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Another policy directory, and what differs between the two
+    #[arg(long, value_name = "DIR")]
+    against: Option<PathBuf>,
+    /// haproxy, nginx, or the log-format or log_format itself [default: recognised]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<TypedFormat>,
+    /// Where a field is in the log, or its value; may be given more than once
+    #[arg(long, value_name = "NAME=ITEM")]
+    field: Vec<Mapping>,
+    /// How many keys to print
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// How long after a request its line may stand
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    reorder: Duration,
+    /// What all chance comes from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV
+    #[arg(long)]
+    csv: bool,
+    /// Write rates and delays over time as a picture (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// What was typed for `--format`.
+#[derive(Clone, Debug)]
+struct TypedFormat(Choice);
+
+impl FromStr for TypedFormat {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<TypedFormat, FormatError> {
+        Ok(TypedFormat(match text {
+            "haproxy" => Choice::Of(Dialect::Haproxy),
+            "nginx" => Choice::Of(Dialect::Nginx),
+            text => Choice::This(Format::parse(text)?),
+        }))
+    }
+}
+
+pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
+    if let Some(path) = &typed.plot {
+        check_writable(path)?;
+    }
+    let mut subjects = vec![subject(&typed, typed.policy.clone())?];
+    if let Some(against) = &typed.against {
+        subjects.push(subject(&typed, Some(against.clone()))?);
+    }
+    let read = Arc::new(AtomicU64::new(0));
+    let inputs = typed.logs.iter().map(|path| input(path, &read)).collect::<anyhow::Result<Vec<Input>>>()?;
+    let settings = Settings {
+        format: typed.format.clone().map_or(Choice::Any, |TypedFormat(choice)| choice),
+        mappings: typed.field.clone(),
+        reorder: typed.reorder,
+        seed: typed.seed,
+        top: typed.top,
+    };
+    let mut progress = Progress::begin(&typed.logs, read);
+    let outcome = replay::replay(inputs, &subjects, &settings, |lines| progress.tell(lines));
+    progress.end();
+    let outcome = outcome?;
+    tell_problems(&outcome);
+    if outcome.requests() == 0 {
+        bail!("nothing was replayed: no log has a request that could be read");
+    }
+    if let Some(path) = &typed.plot {
+        fs::write(path, replay::plot(&outcome)).map_err(|error| unwritable(path, &error))?;
+    }
+    let text = match (typed.json, typed.csv) {
+        (true, _) => replay::json(&outcome),
+        (_, true) => replay::csv(&outcome),
+        _ => replay::report(&outcome),
+    };
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+/// As the daemon would serve it.
+fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject> {
+    let config = Config::load(typed.config.as_deref(), Flags { policy: policy.clone(), ..Flags::default() })?;
+    let read = match &config.policy {
+        Some(source) => source.read()?,
+        None => Policy::builtin(),
+    };
+    let name = match &policy {
+        Some(dir) => dir.display().to_string(),
+        None if config.policy.is_some() => "as configured".to_owned(),
+        None => "built in".to_owned(),
+    };
+    let throttle = Throttle::new(read, config.table, config.annex_bytes_max);
+    Ok(Subject { name: replay::shown(&name), throttle })
+}
+
+const STDIN: &str = "-";
+
+fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input> {
+    if path == Path::new(STDIN) {
+        return Ok(Input {
+            name: "standard input".to_owned(),
+            bytes: Box::new(Counted(io::stdin(), read.clone())),
+        });
+    }
+    let name = replay::shown(&path.display().to_string());
+    let unreadable = |error| anyhow!("{name}: cannot be read: {error}");
+    let file = File::open(path).map_err(unreadable)?;
+    if file.metadata().map_err(unreadable)?.is_dir() {
+        bail!("{name}: is a directory: name the logs in it");
+    }
+    Ok(Input { name, bytes: Box::new(Counted(file, read.clone())) })
+}
+
+/// What is read is counted.
+struct Counted<R>(R, Arc<AtomicU64>);
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer)?;
+        self.1.fetch_add(count as u64, Relaxed);
+        Ok(count)
+    }
+}
+
+/// On standard error: what was not replayed, and what one should know.
+fn tell_problems(outcome: &Outcome) {
+    for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
+        if format.is_none() {
+            let what = if *is_empty { "nothing in it is" } else { "no line of it is" };
+            eprintln!(
+                "slowlane: {name}: {what} of a format that is known: give its log-format or log_format with --format"
+            );
+        }
+        for (why, faulty) in faults {
+            let numbers: Vec<String> = faulty.numbers.iter().map(u64::to_string).collect();
+            let more = if faulty.count > faulty.numbers.len() as u64 { ", ..." } else { "" };
+            let noun = if faulty.numbers.len() == 1 { "line" } else { "lines" };
+            eprintln!(
+                "slowlane: {name}: {} of {lines} lines not replayed: {why} ({noun} {}{more})",
+                faulty.count,
+                numbers.join(", ")
+            );
+        }
+        if let Some(why) = broken {
+            eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests");
+        }
+    }
+    for note in &outcome.notes {
+        eprintln!("slowlane: {note}");
+    }
+}
+
+/// How far it is, for who watches it.
+struct Progress {
+    begun: Instant,
+    told: Option<Instant>,
+    is_watched: bool,
+    read: Arc<AtomicU64>,
+    /// None: one of the logs has no size.
+    bytes: Option<u64>,
+}
+
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+const BAR_WIDTH: u64 = 30;
+
+impl Progress {
+    fn begin(logs: &[PathBuf], read: Arc<AtomicU64>) -> Progress {
+        let size =
+            |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
+        let is_watched = io::stderr().is_terminal();
+        Progress { begun: Instant::now(), told: None, is_watched, read, bytes: logs.iter().map(size).sum() }
+    }
+
+    fn tell(&mut self, lines: u64) {
+        if !self.is_watched {
+            return;
+        }
+        let elapsed = self.begun.elapsed();
+        if self.told.map_or(elapsed < TELL_AFTER, |told| told.elapsed() < TELL_EVERY) {
+            return;
+        }
+        let per_s = lines as f64 / elapsed.as_secs_f64();
+        let bar = self.bytes.filter(|&bytes| bytes > 0).map_or(String::new(), |bytes| {
+            let done = self.read.load(Relaxed).min(bytes);
+            let full = (done * BAR_WIDTH / bytes) as usize;
+            format!("[{:<30}] {:>3} %  ", "#".repeat(full), done * 100 / bytes)
+        });
+        eprint!("\r{bar}{lines} lines, {:.1} million/s{ERASE_REST}", per_s / 1e6);
+        self.told = Some(Instant::now());
+        let _ = io::stderr().flush();
+    }
+
+    fn end(&self) {
+        if self.told.is_some() {
+            eprint!("\r{ERASE_REST}");
+        }
+    }
+}
+
+/// ECMA-48 EL.
+const ERASE_REST: &str = "\x1b[K";

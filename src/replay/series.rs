@@ -1,0 +1,121 @@
+//! Rates over time, in as many bins as fit however long a log is.
+
+/// More are joined in pairs.
+const BINS_MAX: usize = 2_048;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What happened in a part of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bin {
+    /// Requests that came.
+    pub offered: u64,
+    /// Requests that left, then or after the delay that they had.
+    pub let_through: u64,
+    pub denied: u64,
+    /// How long those that came then were delayed, in all.
+    pub delay_ms: u64,
+    pub delayed: u64,
+}
+
+impl Bin {
+    fn add(&mut self, other: Bin) {
+        self.offered += other.offered;
+        self.let_through += other.let_through;
+        self.denied += other.denied;
+        self.delay_ms = self.delay_ms.saturating_add(other.delay_ms);
+        self.delayed += other.delayed;
+    }
+}
+
+/// Bins of equal length, from the first request on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Series {
+    pub(super) begins_ns: u64,
+    pub(super) bin_ns: u64,
+    pub(super) bins: Vec<Bin>,
+}
+
+impl Default for Series {
+    fn default() -> Series {
+        Series { begins_ns: 0, bin_ns: SECOND_NS, bins: Vec::new() }
+    }
+}
+
+impl Series {
+    /// The bin of a moment, which is none before the first.
+    pub(super) fn at(&mut self, at_ns: u64) -> &mut Bin {
+        if self.bins.is_empty() {
+            self.begins_ns = at_ns / SECOND_NS * SECOND_NS;
+        }
+        let since_ns = at_ns.saturating_sub(self.begins_ns);
+        while since_ns / self.bin_ns >= BINS_MAX as u64 {
+            self.join_pairs();
+        }
+        let place = (since_ns / self.bin_ns) as usize;
+        if self.bins.len() <= place {
+            self.bins.resize(place + 1, Bin::default());
+        }
+        &mut self.bins[place]
+    }
+
+    fn join_pairs(&mut self) {
+        let join = |pair: &[Bin]| {
+            let mut joined = pair[0];
+            pair[1..].iter().for_each(|&other| joined.add(other));
+            joined
+        };
+        self.bins = self.bins.chunks(2).map(join).collect();
+        self.bin_ns *= 2;
+    }
+
+    pub fn seconds_each(&self) -> f64 {
+        self.bin_ns as f64 / 1e9
+    }
+
+    pub fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    /// Not more than so many, each of as many bins as that takes.
+    pub(super) fn coarser(&self, bins_max: usize) -> Series {
+        let mut series = self.clone();
+        let each = self.bins.len().div_ceil(bins_max).max(1);
+        series.bin_ns *= each as u64;
+        series.bins = self
+            .bins
+            .chunks(each)
+            .map(|bins| {
+                let mut joined = Bin::default();
+                bins.iter().for_each(|&bin| joined.add(bin));
+                joined
+            })
+            .collect();
+        series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_log_has_longer_bins() {
+        let mut series = Series::default();
+        let begin_ns = 1_000 * SECOND_NS;
+        for second in 0..10_000 {
+            series.at(begin_ns + second * SECOND_NS + 5).offered += 1;
+        }
+        assert_eq!((series.begins_ns, series.bin_ns), (begin_ns, 8 * SECOND_NS));
+        assert!(series.bins.iter().all(|bin| bin.offered == 8));
+        assert_eq!(series.coarser(100).bins.len(), 97);
+    }
+
+    #[test]
+    fn the_end_of_all_times_is_one_too() {
+        let mut series = Series::default();
+        series.at(0).offered += 1;
+        series.at(u64::MAX).offered += 1;
+        assert!(series.bins.len() <= BINS_MAX);
+    }
+}

@@ -1,0 +1,719 @@
+//! The replay: logs that real proxies write, logs that nobody should write, and that its verdicts are the live ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use allocation_counter::measure;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use slowlane::draw::Draw;
+use slowlane::key::Key;
+use slowlane::policy::{Layout, Policy};
+use slowlane::replay::{Choice, Input, Outcome, Settings, Subject, replay};
+use slowlane::request::{Request, Value};
+use slowlane::slo_id::SloId;
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+use slowlane::verdict::{Decision, Verdict};
+use tempfile::TempDir;
+
+use crate::cli::{Ran, ran_in};
+use crate::support::backend::Backend;
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, each, replace, telling_patiently};
+use crate::support::nginx::Nginx;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::{eventually, project};
+
+/// A website for each law, two SLOs at once for one of them, and one by source and website.
+const SLO_MAP: &str = "0 burst=50 rate=20/s
+2001 burst=5 rate=10/s
+2002 burst=5 rate=10/s law=adaptive
+2003 burst=5 rate=10/s law=fair max_delay=1s
+2004 burst=5 rate=10/s law=sliding-log
+2005 burst=5 rate=10/s law=sliding-window also=owner
+2006 burst=5 rate=10/s law=concurrency max=3
+2007 burst=5 rate=10/s law=warm-up dry_run=yes
+1001 burst=9 rate=2/s
+5001 burst=1 rate=1/s
+";
+const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 5001\n";
+
+fn policy() -> Policy {
+    let read = |path: &Path| match path.to_str() {
+        Some("slo.map") => Ok(SLO_MAP.into()),
+        Some("website.map") => Ok(WEBSITE_MAP.into()),
+        Some("owner.map") => Ok("acme 1001\n".into()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
+}
+
+fn throttle() -> Throttle {
+    let sizing = Sizing { entries_max: 10_000, expire: Duration::from_secs(30) };
+    Throttle::new(policy(), sizing, 1 << 20)
+}
+
+fn subject() -> Subject {
+    Subject { name: "policy".to_owned(), throttle: throttle() }
+}
+
+const SEED: u64 = 42;
+
+fn settings() -> Settings {
+    Settings {
+        format: Choice::Any,
+        mappings: Vec::new(),
+        reorder: Duration::from_secs(60),
+        seed: SEED,
+        top: 100_000,
+    }
+}
+
+fn input(bytes: Vec<u8>) -> Input {
+    Input { name: "log".to_owned(), bytes: Box::new(std::io::Cursor::new(bytes)) }
+}
+
+/// What slowlane's own format of nginx says of a request that took no time.
+fn line(asked: &Asked) -> String {
+    let Asked { ms, source, website, .. } = asked;
+    format!(
+        "{} {}.{:03} 0.000 w{website} acme \"GET / HTTP/1.1\"\n",
+        Ipv4Addr::from(*source),
+        ms / 1_000,
+        ms % 1_000
+    )
+}
+
+const FORMAT: &str = "$remote_addr $msec $request_time $host $slowlane_owner \"$request\"";
+
+#[derive(Clone, Debug)]
+struct Asked {
+    ms: u64,
+    source: [u8; 4],
+    website: u8,
+}
+
+fn asked() -> impl Strategy<Value = Vec<Asked>> {
+    let one = (0u64..120, 0u8..4, 0u8..9);
+    prop::collection::vec(one, 1..600).prop_map(|all| {
+        let mut ms = 1_700_000_000_000;
+        let ask = |(gap, source, website)| {
+            ms += gap;
+            Asked { ms, source: [192, 0, 2, source], website }
+        };
+        all.into_iter().map(ask).collect()
+    })
+}
+
+/// Requests, delayed, denied, delays in all and the longest.
+type Row = [u64; 5];
+
+fn count(row: &mut Row, decision: &Decision) {
+    row[0] += 1;
+    match decision.verdict {
+        Verdict::Pass => {}
+        Verdict::Deny { .. } => row[2] += 1,
+        Verdict::Delay(_) => {
+            row[1] += 1;
+            row[3] += decision.verdict.delay_ms();
+            row[4] = row[4].max(decision.verdict.delay_ms());
+        }
+    }
+}
+
+/// What the throttle says when it is asked as a proxy asks it, at these moments.
+fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
+    let (throttle, mut dice) = (throttle(), fastrand::Rng::with_seed(SEED));
+    let mut rows: BTreeMap<_, Row> = BTreeMap::new();
+    for Asked { ms, source, website } in asked {
+        let website = format!("w{website}");
+        let mut request = Request::new();
+        request.push(b"source", Value::Address(IpAddr::from(*source)));
+        request.push(b"website", Value::Text(website.as_bytes()));
+        request.push(b"owner", Value::Text(b"acme"));
+        let now = Timestamp::from_millis(*ms);
+        let decision = throttle.decide(&request, now, Draw::from_bits(dice.u64(..)));
+        // The log says that it took no time, so it ends when its delay is over; this law delays nothing.
+        if let Some(ticket) = decision.ticket() {
+            throttle.end(&ticket, now);
+        }
+        count(rows.entry((decision.slo, decision.key)).or_default(), &decision);
+    }
+    rows
+}
+
+fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
+    let of = |row: &slowlane::replay::KeyRow| {
+        ((row.slo, row.key), [row.requests, row.delayed, row.denied, row.delay_ms, row.longest_ms])
+    };
+    outcome.sides[0].keys.iter().map(of).collect()
+}
+
+fn replayed(log: String) -> Outcome {
+    let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+    replay(vec![input(log.into_bytes())], &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Under every law, bit for bit.
+    #[test]
+    fn verdicts_are_those_of_the_throttle_that_serves(asked in asked(), late in prop::collection::vec(any::<bool>(), 600)) {
+        let want: BTreeMap<_, _> =
+            live(&asked).into_iter().filter(|(_, row)| row[1] + row[2] > 0).collect();
+        let mut lines: Vec<String> = asked.iter().map(line).collect();
+        prop_assert_eq!(&rows(&replayed(lines.concat())), &want);
+        // Those of one moment stay as they were: nothing says which came first.
+        for (at, _) in late.iter().enumerate().filter(|&(_, &late)| late) {
+            if at + 1 < lines.len() && asked[at].ms != asked[at + 1].ms {
+                let is_moved = at > 0 && late[at - 1];
+                if !is_moved {
+                    lines.swap(at, at + 1);
+                }
+            }
+        }
+        prop_assert_eq!(&rows(&replayed(lines.concat())), &want, "in the order of their answers");
+    }
+
+    #[test]
+    fn no_log_is_fatal(bytes in prop::collection::vec(any::<u8>(), 0..2_000), cut in 0usize..400) {
+        let good = "192.0.2.7 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n".repeat(3);
+        let mixed = [good.as_bytes(), &bytes, b"\n", good.as_bytes()].concat();
+        let outcome = replay(vec![input(mixed.clone())], &[subject()], &settings(), |_| ()).unwrap();
+        prop_assert!(outcome.requests() >= 6);
+        let log = &outcome.logs[0];
+        let faulty: u64 = log.faults.iter().map(|(_, faulty)| faulty.count).sum();
+        let empty = mixed.split(|&byte| byte == b'\n').filter(|line| line.is_empty() || line == b"\r").count() as u64;
+        prop_assert!(log.requests + faulty <= log.lines && log.requests + faulty + empty >= log.lines);
+        let packed = gzip(&mixed);
+        let cut = cut.min(packed.len());
+        replay(vec![input(packed[..cut].to_vec())], &[subject()], &settings(), |_| ()).unwrap();
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn adaptive_is_seeded() {
+    let log: String = (0..400)
+        .map(|number| line(&Asked { ms: 1_700_000_000_000 + number * 37, source: [1; 4], website: 2 }))
+        .collect();
+    let of = |seed| {
+        let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+        let settings = Settings { format, seed, ..settings() };
+        rows(&replay(vec![input(log.clone().into_bytes())], &[subject()], &settings, |_| ()).unwrap())
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn a_line_takes_no_memory() {
+    let log = |lines: u64| {
+        let asked = |number| Asked {
+            ms: 1_700_000_000_000 + number * 3,
+            source: [192, 0, 2, number as u8],
+            website: number as u8 % 9,
+        };
+        (0..lines).map(|number| line(&asked(number))).collect::<String>().into_bytes()
+    };
+    let allocations = |lines| {
+        let log = log(lines);
+        let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+        let (settings, subjects, inputs) = (Settings { format, ..settings() }, [subject()], vec![input(log)]);
+        measure(|| drop(replay(inputs, &subjects, &settings, |_| ()))).count_total
+    };
+    let (few, many) = (allocations(40_000), allocations(80_000));
+    assert!(many < few + 2_000, "40000 lines more took {} allocations", many - few);
+}
+
+/// A folder with a policy in which `shop.example` has five requests and then one an hour, and nobody else a limit.
+struct Desk(TempDir);
+
+const DESK_SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=5 rate=1/h law=token-bucket\n";
+
+impl Desk {
+    fn new() -> Desk {
+        let desk = Desk(tempfile::tempdir().unwrap());
+        for policy in ["policy", "other"] {
+            fs::create_dir(desk.0.path().join(policy)).unwrap();
+            desk.write(&format!("{policy}/slo.map"), DESK_SLO_MAP.as_bytes());
+        }
+        desk.write("policy/website.map", b"shop.example 2001\n");
+        desk
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.0.path().join(name), bytes).unwrap();
+    }
+
+    fn ran(&self, args: &[&str]) -> Ran {
+        ran_in(self.0.path(), &[&["replay", "--policy", "policy"], args].concat())
+    }
+
+    fn csv(&self, args: &[&str]) -> (Vec<String>, Vec<String>) {
+        let Ran { code, out, problems } = self.ran(&[args, &["--csv"]].concat());
+        assert_eq!(code, 0, "{args:?}: {problems:?}");
+        (out.lines().skip(1).map(str::to_owned).collect(), problems)
+    }
+}
+
+/// Of a log whose every request is of `shop.example`, so many in all.
+fn assert_five_pass(rows: &[String], requests: u64) {
+    let denied = requests - 5;
+    assert_eq!(rows[0], format!("total,policy,,,,,,{requests},0,{denied},,,,"));
+    assert_eq!(rows[1], format!("slo,policy,2001,token-bucket,1/h,,,{requests},0,{denied},,,,"));
+    assert!(rows[2].ends_with(&format!(",website=shop.example,{requests},0,{denied},,,,")), "{rows:?}");
+}
+
+const NGINX_LINE: &str = "192.0.2.7 [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 0.001s host=shop.example slowlane=pass id=00\n";
+
+#[test]
+fn logs_are_read_in_whatever_way_they_come() {
+    let desk = Desk::new();
+    let log = NGINX_LINE.repeat(8);
+    desk.write("access.log", log.as_bytes());
+    desk.write(
+        "access.log.1.gz",
+        &[gzip(NGINX_LINE.repeat(3).as_bytes()), gzip(NGINX_LINE.as_bytes())].concat(),
+    );
+    assert_five_pass(&desk.csv(&["access.log"]).0, 8);
+    assert_five_pass(&desk.csv(&["access.log.1.gz", "access.log"]).0, 12);
+    assert_five_pass(&desk.csv(&["--format", "nginx", "access.log"]).0, 8);
+    let format = "$remote_addr [$time_local] \"$request\" $status $body_bytes_sent ${request_time}s host=$host slowlane=$x id=$y";
+    assert_five_pass(&desk.csv(&["--format", format, "access.log"]).0, 8);
+
+    let mut command = Command::new(BINARY);
+    command.args(["replay", "--policy", "policy", "--csv", "-"]).current_dir(desk.0.path());
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&gzip(log.as_bytes())).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "no progress is told to a pipe");
+    let rows: Vec<String> =
+        String::from_utf8(output.stdout).unwrap().lines().skip(1).map(str::to_owned).collect();
+    assert_five_pass(&rows, 8);
+}
+
+#[test]
+fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
+    let (policy, at) = (subject, |hour: u32, source: u32| {
+        format!(
+            "10.0.0.{source} - - [06/Feb/2009:{:02}:{:02}:00 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n",
+            hour / 60,
+            hour % 60
+        )
+    });
+    let log =
+        |minutes: std::ops::Range<u32>, source| minutes.map(|minute| at(minute, source)).collect::<String>();
+    let logs = [log(0..100, 1), log(100..200, 1), log(0..200, 2)];
+    let run = |order: [usize; 3]| {
+        let inputs = order.map(|number| input(logs[number].clone().into_bytes())).into();
+        let outcome = replay(inputs, &[policy()], &settings(), |_| ()).unwrap();
+        assert_eq!((outcome.requests(), outcome.logs.len()), (400, 3));
+        assert!(
+            !outcome.notes.iter().any(|note| matches!(note, slowlane::replay::Note::Late { .. })),
+            "{:?}",
+            outcome.notes
+        );
+        (outcome.begun_ns, outcome.ended_ns, rows(&outcome))
+    };
+    assert_eq!(run([0, 1, 2]), run([2, 1, 0]));
+    assert_eq!(run([0, 1, 2]), run([1, 2, 0]));
+}
+
+#[test]
+fn a_line_far_ahead_or_far_behind_spoils_nothing() {
+    let desk = Desk::new();
+    let ahead = NGINX_LINE.replace("2009", "2099");
+    let behind = NGINX_LINE.replace(":12:14:14", ":12:14:00");
+    let later = NGINX_LINE.replace(":12:14:14", ":12:17:14");
+    desk.write("access.log", [NGINX_LINE, &ahead, NGINX_LINE, &later, &later, &behind].concat().as_bytes());
+    let (rows, problems) = desk.csv(&["access.log"]);
+    assert!(rows[0].starts_with("total,policy,,,,,,5,"), "{rows:?}");
+    assert_eq!(
+        problems,
+        [
+            "1 requests stand more than 1m behind later ones and were judged as if they had come then: raise --reorder, or \
+             give logs of several proxies as files of their own",
+            "1 requests are left out: their times are far ahead of the lines behind them",
+        ]
+    );
+    assert_eq!(desk.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
+}
+
+#[test]
+fn what_is_wrong_with_a_log_is_told_and_the_rest_is_replayed() {
+    let desk = Desk::new();
+    let long = "x".repeat(100_000);
+    let bad = NGINX_LINE.replace("GET / HTTP/1.1", "\\x16\\x03\\x01");
+    let lines = [
+        NGINX_LINE,
+        "hello\n",
+        &bad,
+        &long,
+        "\n\x00\x01\x02\n",
+        &NGINX_LINE.repeat(6),
+        "over\n",
+        "192.0.2.7 [06/Feb",
+    ];
+    desk.write("access.log", lines.concat().as_bytes());
+    let (rows, problems) = desk.csv(&["access.log"]);
+    assert_five_pass(&rows, 7);
+    assert_eq!(
+        problems,
+        [
+            "access.log: 2 of 13 lines not replayed: not of the format: $remote_addr is no address (lines 2, 12)",
+            "access.log: 1 of 13 lines not replayed: no request, so no proxy would have asked (line 3)",
+            "access.log: 1 of 13 lines not replayed: longer than a line can be (line 4)",
+            "access.log: 1 of 13 lines not replayed: binary data (line 5)",
+            "access.log: 1 of 13 lines not replayed: not of the format: no \"] \\\"\" behind $time_local (line 13)",
+        ]
+    );
+
+    let whole = gzip(NGINX_LINE.repeat(20_000).as_bytes());
+    desk.write("cut.gz", &whole[..whole.len() - 20]);
+    let (_, problems) = desk.csv(&["cut.gz"]);
+    assert!(problems.last().unwrap().contains("its gzip data ends too early, after line "), "{problems:?}");
+}
+
+#[test]
+fn a_log_without_a_request_is_an_error() {
+    let desk = Desk::new();
+    for (name, bytes, problem) in [
+        (
+            "empty",
+            &b""[..],
+            "empty: nothing in it is of a format that is known: give its log-format or log_format with --format",
+        ),
+        (
+            "prose",
+            b"hello\nworld\n",
+            "prose: no line of it is of a format that is known: give its log-format or log_format with --format",
+        ),
+        (
+            "binary",
+            b"\x7fELF\x00\x01\n\x00",
+            "binary: no line of it is of a format that is known: give its log-format or log_format with --format",
+        ),
+    ] {
+        desk.write(name, bytes);
+        let Ran { code, out, problems } = desk.ran(&[name]);
+        assert_eq!((code, out.as_str()), (1, ""), "{name}");
+        assert_eq!(problems, [problem, "nothing was replayed: no log has a request that could be read"]);
+    }
+    desk.write("good", NGINX_LINE.as_bytes());
+    assert_eq!(desk.ran(&["prose", "good"]).code, 0, "one of them can");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_told_with_a_remedy() {
+    let desk = Desk::new();
+    desk.write("good", NGINX_LINE.as_bytes());
+    for (args, problem) in [
+        (&["nowhere.log"][..], "nowhere.log: cannot be read: No such file or directory (os error 2)"),
+        (&["policy"], "policy: is a directory: name the logs in it"),
+        (
+            &["--against", "nowhere", "good"],
+            "nowhere/slo.map: no such file: it holds one SLO per line, at least `0 burst=10000 rate=5000/s`",
+        ),
+        (
+            &["--format", "$remote_addr $status", "good"],
+            "no time in it: expected $msec, $time_iso8601 or $time_local",
+        ),
+        (
+            &["--field", "website=$http_x", "good"],
+            "--field website: $http_x is not in the format; it has $remote_addr $time_local $request $status $body_bytes_sent \
+             $request_time $host $slowlane_verdict $request_id",
+        ),
+        (
+            &["--field", "colour=$host", "good"],
+            "--field colour: the policy has no use for it: no map, key or share names it",
+        ),
+        (
+            &["--plot", "nowhere/x.svg", "good"],
+            "nowhere/x.svg: cannot be written: No such file or directory (os error 2); make its directory first, or choose \
+             another file",
+        ),
+    ] {
+        let Ran { code, out, problems } = desk.ran(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
+        assert_eq!(problems[0], problem, "{args:?}");
+    }
+}
+
+#[test]
+fn names_that_clients_choose_are_shown_safely() {
+    let desk = Desk::new();
+    desk.write(
+        "policy/slo.map",
+        b"0 burst=1 rate=1/h law=token-bucket\n2001 burst=1 rate=1/h law=token-bucket\n",
+    );
+    desk.write("policy/website.map", b"\x1b]0;owned\x07<script>,\"evil\" 2001\n");
+    let line = NGINX_LINE.replace("shop.example", "\x1b]0;owned\x07<script>,\\x22evil\\x22");
+    desk.write("access.log", line.repeat(3).as_bytes());
+    let name = r#"website=\x1B]0;owned\x07<script>,\x22evil\x22"#;
+    for flags in [&[][..], &["--csv"], &["--json"], &["--plot", "x.svg"]] {
+        let Ran { code, out, .. } = desk.ran(&[flags, &["access.log"]].concat());
+        assert_eq!(code, 0);
+        assert!(out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{flags:?}: {out:?}");
+        let want = if flags == ["--json"] { name.replace('\\', "\\\\") } else { name.to_owned() };
+        assert!(out.contains(&want), "{flags:?}: {out}");
+    }
+    let svg = fs::read_to_string(desk.0.path().join("x.svg")).unwrap();
+    assert!(!svg.contains("<script") && svg.contains("prefers-color-scheme:dark"));
+}
+
+#[test]
+fn two_policies_are_held_against_each_other() {
+    let desk = Desk::new();
+    desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
+    let Ran { code, out, problems } = desk.ran(&["--against", "other", "access.log"]);
+    assert_eq!((code, problems), (0, vec![]));
+    let key = out
+        .lines()
+        .find(|line| line.ends_with("website=shop.example"))
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap();
+    let want = format!(
+        "\
+8 requests from 2009-02-06 12:14:13 to 2009-02-06 12:14:13 UTC, 8.0/s
+
+policy      requests  delayed    %  denied     %  mean ms  p50 ms  p99 ms  max ms
+policy             8        0  0.0       3  37.5        -       -       -       -
+other              8        0  0.0       0   0.0        -       -       -       -
+difference         -       +0    -      +3     -        -       -       -       -
+
+policy \\ other  pass  delay  deny
+pass               5      0     0
+delay              0      0     0
+deny               3      0     0
+
+slo   law           rate  requests  delayed    %  denied     %  mean ms  p50 ms  p99 ms  max ms
+2001  token-bucket  1/h          8        0  0.0       3  37.5        -       -       -       -
+
+slo  law   rate    requests  delayed    %  denied    %  mean ms  p50 ms  p99 ms  max ms
+0    pace  5000/s         8        0  0.0       0  0.0        -       -       -       -
+
+the keys of policy with the most requests that are judged otherwise:
+slo   key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
+2001  {key}         8        0       3        -       -          3              0             0  website=shop.example
+
+the keys of other with the most requests that are judged otherwise:
+slo  key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
+0    633457081244AFEC         8        0       0        -       -          3              0             3  (all)
+"
+    );
+    assert_eq!(out, want);
+}
+
+#[test]
+fn concurrency_is_told_of_the_ends_that_the_log_tells_of() {
+    let desk = Desk::new();
+    desk.write(
+        "policy/slo.map",
+        b"0 burst=9 rate=9/s\n2001 burst=1 rate=1/s law=concurrency max=1 lease=60s\n",
+    );
+    let took = |seconds: &str| NGINX_LINE.replace("0.001s", &format!("{seconds}s"));
+    // Begun at 10, 12 and 13; the first ends at 12.5.
+    let line = |end: u32, seconds: &str| took(seconds).replace(":12:14:14", &format!(":12:14:{end}"));
+    desk.write("access.log", [line(12, "2.000"), line(13, "1.500"), line(14, "1.000")].concat().as_bytes());
+    let (rows, problems) = desk.csv(&["access.log"]);
+    assert_eq!((rows[0].as_str(), problems), ("total,policy,,,,,,3,0,1,,,,", vec![]));
+    // A log without the times: the place is free again when the lease is over.
+    let lines = (10..13).map(|second| format!("::1 - - [06/Feb/2009:12:14:{second} +0000] \"GET http://shop.example/ HTTP/1.1\" 200 3 \"-\" \"x\"\n"));
+    desk.write("combined.log", lines.collect::<String>().as_bytes());
+    let (rows, problems) = desk.csv(&["combined.log"]);
+    assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
+    assert_eq!(
+        problems[1],
+        "the log does not tell how long requests took (%Ta, $request_time): 1 count under law=concurrency for their whole lease"
+    );
+}
+
+/// Behind a live slowlane; its policy is the one that is replayed.
+fn live_slowlane() -> Slowlane {
+    Slowlane::with_policy(&[("slo.map", DESK_SLO_MAP), ("website.map", "shop.example 2001\n")])
+}
+
+#[test]
+fn what_haproxy_logs_is_replayed_to_the_same_verdicts() {
+    each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        for (log_line, website) in [
+            ("option httplog\n    capture request header Host len 64", Some("website=%[capture.req.hdr(0)]")),
+            ("option httplog clf\n    capture request header Host len 64", None),
+            (
+                "log-format \"%[src] %[var(txn.website)] %Ts.%ms %{+Q}r\"\n    http-request set-var(txn.website) req.hdr(host),lower",
+                None,
+            ),
+        ] {
+            let (app, slowlane) = (Backend::start(), live_slowlane());
+            let edit = |name: &str, text: String| match name {
+                CONFIG => {
+                    let text = telling_patiently(name, text);
+                    let format =
+                        text.lines().find(|line| line.trim().starts_with("log-format")).unwrap().to_owned();
+                    // Captures belong into the frontend.
+                    let (option, capture) = log_line.split_once('\n').unwrap_or((log_line, ""));
+                    let text = replace(&text, &format, &format!("    {option}"));
+                    replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
+                }
+                _ => telling_patiently(name, text),
+            };
+            let agent = slowlane.spop.to_string();
+            let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+            haproxy.wait_for_agent("UP");
+            let mut client = haproxy.client();
+            let hosts = ["Shop.example:8080", "shop.example", "free.example"];
+            let asked = (0..24).map(|number| {
+                let host = hosts[number % 3];
+                client.request(
+                    "GET",
+                    &format!("/{number}?a=|"),
+                    &[("Host", host), ("User-Agent", "a \"b\"")],
+                    "",
+                )
+            });
+            let told: Vec<Told> = asked.map(|response| Told::by(&response)).collect();
+            let denied = told.iter().filter(|told| told.is("deny")).count();
+            assert_eq!(denied, 16 - 5, "{told:?}");
+            let key = Key::from_bits(told.iter().find(|told| told.is("deny")).unwrap().key.unwrap() as u64);
+
+            let desk = Desk::new();
+            eventually("HAProxy has logged all", || {
+                let lines: Vec<String> =
+                    haproxy.process.log().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
+                desk.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
+                (lines.len() == 24).then_some(())
+            });
+            let is_given = log_line.starts_with("log-format");
+            let mut args: Vec<&str> = Vec::new();
+            if let Some(website) = website {
+                args.extend(["--field", website]);
+            } else if !is_given {
+                // The captures of this format are a list of quoted texts, of which there is one.
+                args.extend(["--field", "website=%hrl"]);
+            } else {
+                args.extend(["--format", log_line.split_once('\n').unwrap().0]);
+            }
+            args.push("haproxy.log");
+            let (rows, problems) = desk.csv(&args);
+            assert_eq!(rows[0], "total,policy,,,,,,24,0,11,,,,", "{log_line}: {problems:?} {rows:?}");
+            assert!(
+                rows.contains(&format!("key,policy,2001,,,{key},website=shop.example,16,0,11,,,,")),
+                "{log_line}: {rows:?}"
+            );
+            assert_eq!(problems, [""; 0], "{log_line}");
+        }
+    });
+}
+
+#[test]
+fn what_nginx_logs_is_replayed_to_the_same_verdicts() {
+    for (format, args) in [
+        ("slowlane", &[][..]),
+        (
+            "json escape=json '{\"at\":\"$msec\",\"ip\":\"$remote_addr\",\"agent\":\"$http_user_agent\",\"host\":\"$http_host\",\
+             \"request\":\"$request\"}'",
+            &[
+                "--format",
+                "escape=json '{\"at\":\"$msec\",\"ip\":\"$remote_addr\",\"agent\":\"$http_user_agent\",\
+               \"host\":\"$http_host\",\"request\":\"$request\"}'",
+            ],
+        ),
+        ("combined", &["--field", "website=shop.example"]),
+    ] {
+        let (app, slowlane) = (Backend::start(), live_slowlane());
+        let nginx = Nginx::with(&slowlane.http.to_string(), app.address, |config| {
+            let name = format.split(' ').next().unwrap();
+            let config = replace(&config, "access.log slowlane;", &format!("access.log {name};"));
+            match format.contains(' ') {
+                true => {
+                    replace(&config, "    access_log", &format!("    log_format {format};\n    access_log"))
+                }
+                false => config,
+            }
+        });
+        let mut client = nginx.client();
+        let hosts: &[&str] = if format == "combined" {
+            &["shop.example"]
+        } else {
+            &["Shop.example:8080", "shop.example.", "free.example"]
+        };
+        let ask = |number: usize| {
+            let host = hosts[number % hosts.len()];
+            client
+                .request(
+                    "GET",
+                    &format!("/{number}?a=\"\\"),
+                    &[("Host", host), ("User-Agent", "a \"b\" \\ \u{1}x")],
+                    "",
+                )
+                .status
+        };
+        let statuses: Vec<u16> = (0..24).map(ask).collect();
+        let denied = statuses.iter().filter(|&&status| status == 429).count();
+        let requests = if format == "combined" { 24 } else { 16 };
+        assert_eq!(denied, requests - 5, "{statuses:?}");
+        // A handshake on a port without TLS is in the log, and was never asked about.
+        let mut stranger = std::net::TcpStream::connect(nginx.address).unwrap();
+        stranger.write_all(b"\x16\x03\x01\x00\x01\x01\n").unwrap();
+
+        let desk = Desk::new();
+        let log = eventually("nginx has logged all", || {
+            let log = nginx.access_log();
+            (log.len() == 25).then_some(log)
+        });
+        desk.write("access.log", (log.join("\n") + "\n").as_bytes());
+        let (rows, problems) = desk.csv(&[args, &["access.log"]].concat());
+        assert_eq!(rows[0], format!("total,policy,,,,,,24,0,{denied},,,,"), "{format}: {rows:?}");
+        assert!(
+            rows.last().unwrap().ends_with(&format!(",website=shop.example,{requests},0,{denied},,,,")),
+            "{format}: {rows:?}"
+        );
+        assert_eq!(
+            problems,
+            ["access.log: 1 of 25 lines not replayed: no request, so no proxy would have asked (line 25)"]
+        );
+    }
+}
+
+#[test]
+fn what_the_readme_shows_is_what_its_commands_print() {
+    let readme = fs::read_to_string(project("README.md")).unwrap();
+    let blocks =
+        readme.split("```sh\n$ slowlane replay").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut shown = 0;
+    for block in blocks {
+        let (command, printed) = block.split_once('\n').unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let picture = command.split_whitespace().skip_while(|&word| word != "--plot").nth(1);
+        let drawn = folder.path().join("drawn.svg").display().to_string();
+        let words =
+            command.split_whitespace().map(|word| if Some(word) == picture { drawn.as_str() } else { word });
+        let args: Vec<&str> = ["replay"].into_iter().chain(words).collect();
+        let Ran { code, out, .. } = ran_in(&project(""), &args);
+        assert_eq!((code, out.as_str()), (0, printed), "{command}");
+        if let Some(picture) = picture {
+            assert!(fs::read(&drawn).unwrap() == fs::read(project(picture)).unwrap(), "{picture} is another");
+            assert!(readme.contains(&format!("]({picture})")), "{picture} is not shown");
+        }
+        shown += 1;
+    }
+    assert_eq!(shown, 2);
+}
