@@ -1,13 +1,15 @@
 //! The command line: what may be typed, and what it means.
 
 mod check;
+mod completions;
+mod man;
 mod run;
 mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, Flags};
 use crate::server::socket::Address;
@@ -49,6 +51,12 @@ enum Command {
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Print the completions of a shell.
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::Arguments),
+    /// Print the manual page, or write those of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -102,6 +110,8 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Completions(typed) => completions::completions(Cli::command(), &typed),
+        Command::Man(typed) => man::man(Cli::command(), &typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
