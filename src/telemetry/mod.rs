@@ -1,4 +1,5 @@
-//! What the daemon tells of itself: log lines and metrics.
+//! What the daemon tells of itself: log lines, metrics, and its state to systemd.
 
 pub mod log;
 pub mod metrics;
+pub mod systemd;

@@ -18,5 +18,6 @@ mod shipped;
 mod simulate;
 mod slos;
 mod support;
+mod systemd;
 mod throttle;
 mod tidy;
