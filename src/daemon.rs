@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -24,6 +23,7 @@ use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
 use crate::status::Status;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
+use crate::telemetry::systemd;
 use crate::throttle::Throttle;
 
 /// How long the end may take: answers in flight are written at once, and proxies close when told to.
@@ -40,10 +40,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let serving = start(&config).await?;
 
-    tell_systemd(&[NotifyState::Ready]);
+    systemd::ready();
     signals.wait(serving.reload).await;
     tracing::info!("ending: held requests are let through, connections closed");
-    tell_systemd(&[NotifyState::Stopping]);
+    systemd::stopping();
     if timeout(DRAIN, serving.end.end()).await.is_err() {
         tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
     }
@@ -108,11 +108,13 @@ fn throttle(
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin();
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
+        systemd::status(&format!("serving the built-in policy: {}", policy.summary()));
         return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
     };
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
+    systemd::status(&format!("serving {}", policy.summary()));
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
     let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
     Ok((throttle, Some(reload)))
@@ -209,7 +211,11 @@ impl Signals {
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => match &reload {
                     Some(reload) => reload.ask(),
-                    None => tracing::info!("nothing to reload: there is no policy directory"),
+                    None => {
+                        systemd::reloading();
+                        tracing::info!("nothing to reload: there is no policy directory");
+                        systemd::ready();
+                    }
                 },
             }
         }
@@ -218,16 +224,13 @@ impl Signals {
 
 /// Tells systemd that the runtime still turns, if it asks to be told.
 fn watchdog(shutdown: &Shutdown) {
-    let mut usec = 0;
-    if !sd_notify::watchdog_enabled(false, &mut usec) {
-        return;
-    }
+    let Some(often) = systemd::watchdog() else { return };
     let mut shutdown = shutdown.clone();
     tokio::spawn(async move {
-        let mut beat = interval(Duration::from_micros(usec) / 2);
+        let mut beat = interval(often);
         loop {
             tokio::select! {
-                _ = beat.tick() => tell_systemd(&[NotifyState::Watchdog]),
+                _ = beat.tick() => systemd::alive(),
                 () = shutdown.begun() => return,
             }
         }
@@ -283,13 +286,6 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
             }
         }
     });
-}
-
-/// Without systemd there is nobody to tell, which is no error.
-fn tell_systemd(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!("cannot tell systemd: {error}");
-    }
 }
 
 /// Every connection is a file. Shells and services start with a soft limit of 1024 and a far higher hard one.

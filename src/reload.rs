@@ -14,6 +14,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::policy::{Layout, Policy, Problems};
 use crate::status::Status;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::systemd;
 use crate::throttle::Throttle;
 use crate::time::Clock;
 
@@ -145,9 +146,17 @@ impl Reloader {
         loop {
             watch.look_at(self.source.watched());
             if wake == Wake::Ask || self.source.fingerprint() != seen {
+                if wake == Wake::Ask {
+                    systemd::reloading();
+                }
                 let read;
                 (seen, read) = self.read_whole(wakes);
+                self.metrics.policy_refused.set(i64::from(read.is_err()));
+                systemd::status(&status(&read));
                 self.put_in_force(read);
+                if wake == Wake::Ask {
+                    systemd::ready();
+                }
             }
             wake = match wakes.recv_timeout(LOOK) {
                 Ok(next) => settle(next, wakes),
@@ -194,6 +203,14 @@ impl Reloader {
                 }
             }
         }
+    }
+}
+
+/// What `systemctl status` shows from now on.
+fn status(read: &Result<Policy, Problems>) -> String {
+    match read {
+        Ok(policy) => format!("serving {}", policy.summary()),
+        Err(problems) => format!("serving the policy from before an edit: {problems}"),
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod admin;
 mod check;
+mod completions;
 mod config;
 mod demo;
+mod man;
 mod replay;
 mod run;
 mod simulate;
@@ -14,7 +16,7 @@ mod why;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, Flags};
 use crate::server::socket::Address;
@@ -90,6 +92,12 @@ enum Command {
     /// Run access logs through a policy in virtual time, and print who would have been delayed or denied.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
+    /// Print the completions of a shell.
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::Arguments),
+    /// Print the manual page, or write those of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -149,6 +157,8 @@ pub fn main() -> ExitCode {
         Command::Why(typed) => why::why(typed),
         Command::Table(typed) => table::table(typed),
         Command::Replay(typed) => replay::replay(typed),
+        Command::Completions(typed) => completions::completions(Cli::command(), &typed),
+        Command::Man(typed) => man::man(Cli::command(), &typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

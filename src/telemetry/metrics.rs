@@ -38,6 +38,7 @@ pub struct Metrics {
     pub spop_errors: Family<SpopError, Counter>,
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
+    pub policy_refused: Gauge,
 }
 
 /// One listener's connections.
@@ -123,6 +124,8 @@ impl Metrics {
         registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
         let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
 
+        let help = "1 while the files of the policy have a mistake and the policy from before serves on";
+        let policy_refused = gauge(&mut registry, "policy_refused", help);
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
         let help = "What fair and sliding-log remember beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
@@ -152,6 +155,7 @@ impl Metrics {
             spop_errors,
             reloads_done: reload("done"),
             reloads_refused: reload("refused"),
+            policy_refused,
             registry,
         }
     }
