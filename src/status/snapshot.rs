@@ -250,14 +250,15 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
         let (count, busiest) = known.entry(key.slo).or_default();
         (*count, *busiest) = (*count + 1, (*busiest).max(key.let_through_per_s));
     }
-    let mut lines: Vec<SloLine> =
-        policy.slos().map(|slo| line(slo, policy, now, known.get(&slo.id.number()))).collect();
-    if lines.len() > SLOS_MAX {
-        lines.sort_by(|one, other| sum(other.rates).total_cmp(&sum(one.rates)));
-        lines.truncate(SLOS_MAX);
-        lines.sort_by_key(|line| line.id);
+    // Of very many only those that are told are made into lines.
+    let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
+    let mut told: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
+    if told.len() > SLOS_MAX {
+        told.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        told.truncate(SLOS_MAX);
+        told.sort_by_key(|(_, slo)| slo.id);
     }
-    lines
+    told.iter().map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()))).collect()
 }
 
 fn line(
@@ -351,10 +352,6 @@ fn reloads(status: &Status) -> Vec<ReloadLine> {
 
 fn millis(moment: Timestamp) -> u64 {
     moment.as_nanos() / 1_000_000
-}
-
-fn sum(rates: [f64; 3]) -> f64 {
-    rates.iter().sum()
 }
 
 fn rounded(rates: [f64; 3]) -> [f64; 3] {

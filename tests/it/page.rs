@@ -227,6 +227,20 @@ fn however_many_keys_are_throttled_a_hundred_are_told() {
 }
 
 #[test]
+fn of_very_many_slos_those_with_requests_are_told() {
+    let slos: String = (1..900).map(|number| format!("{} burst=1 rate=1/s\n", 2_000 + number)).collect();
+    let slo_map = format!("0 burst=1 rate=1/s\n{slos}");
+    let slowlane = Slowlane::with_policy(&[("slo.map", &slo_map), ("website.map", "shop.example 2899\n")]);
+    let last = eventually("the busy one is told", || {
+        slowlane.check("?hold=off", &[("X-Slowlane-Website", "shop.example")]);
+        let status = status(&slowlane);
+        assert_eq!((status["slos"].as_array().unwrap().len(), &status["slos_total"]), (200, &900.into()));
+        (status["slos"][199]["id"] == 2_899).then(|| status["slos"][199].clone())
+    });
+    assert_eq!((&last["rate"], &last["per"][0]), (&"1/s".into(), &"website".into()));
+}
+
+#[test]
 fn all_who_ask_within_a_second_get_the_same_numbers() {
     let slowlane = slowlane();
     let mut client = Client::connect(slowlane.admin);
