@@ -15,10 +15,13 @@ pub(super) enum Escape {
     None,
 }
 
+/// The byte that the escape stands for which a text begins with, and its length.
+type Unescape = fn(&[u8]) -> Option<(u8, usize)>;
+
 impl Escape {
     /// Appends the bytes that a text stands for; what is no escape stands for itself.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
-        let (mark, escaped): (u8, fn(&[u8]) -> Option<(u8, usize)>) = match self {
+        let (mark, escaped): (u8, Unescape) = match self {
             Escape::Hash => (b'#', |text| Some((hex(text.get(1..3)?)?, 3))),
             Escape::Backslash => (b'\\', |text| match text.get(1)? {
                 b'x' => Some((hex(text.get(2..4)?)?, 4)),

@@ -33,11 +33,14 @@ pub struct Lines<R> {
     broken: Option<String>,
 }
 
+/// The first bytes were read before it was known what they are.
+type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
 /// Its first bytes say what it is.
 enum Input<R> {
     Unknown(R),
-    Plain(io::Chain<Cursor<Vec<u8>>, R>),
-    Gzip(Box<MultiGzDecoder<BufReader<io::Chain<Cursor<Vec<u8>>, R>>>>),
+    Plain(Whole<R>),
+    Gzip(Box<MultiGzDecoder<BufReader<Whole<R>>>>),
     Nothing,
 }
 

@@ -112,11 +112,12 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
         (false, true) => {
             format!("\nthe keys of {} with the most requests that are judged otherwise:\n", side.name)
         }
-        (false, false) => format!(
-            "\n{} keys had requests delayed or denied; the first {}:\n",
-            side.throttled_keys,
-            side.keys.len().min(side.throttled_keys)
-        ),
+        (false, false) => {
+            let (all, shown) = (side.throttled_keys, side.keys.len());
+            let noun = if all == 1 { "key" } else { "keys" };
+            let first = if shown < all { format!("; the first {shown}") } else { String::new() };
+            format!("\n{all} {noun} had requests delayed or denied{first}:\n")
+        }
     };
     let mut headings = vec!["slo", "key", "requests", "delayed", "denied", "mean ms", "max ms"];
     if is_compared {
