@@ -18,7 +18,8 @@
 //!
 //! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
-//! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
+//! put questions and answers into the words of the two proxies. [`status`] is what an operator reads, [`runtime_api`] the
+//! words of HAProxy's that he may ask for it with. [`server`] has the sockets and all that waits,
 //! [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes up.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
