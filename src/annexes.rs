@@ -96,7 +96,8 @@ impl Annexes {
         }
     }
 
-    /// A copy of the annex that [`with`](Annexes::with) would give for `key`; none where it would have no room.
+    /// A copy of the annex that [`with`](Annexes::with) would give for `key`; none where it would have no room. What has
+    /// expired and was not swept away yet counts as room that is taken.
     ///
     /// It is half a mebibyte at the very most, under a `sliding-log` of that size, and mostly some kilobytes.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {

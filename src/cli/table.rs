@@ -44,7 +44,7 @@ enum Action {
     /// Print the rows, or those that meet conditions
     Show {
         /// Conditions, like data.gpc0_rate gt 10
-        #[arg(value_name = "FILTER")]
+        #[arg(value_name = "FILTER", allow_negative_numbers = true)]
         filter: Vec<String>,
     },
     /// Print the row of a key
@@ -65,7 +65,7 @@ enum Action {
     /// Forget a key, the rows that meet conditions, or all
     Clear {
         /// A key, or conditions, like data.gpc1_rate eq 0
-        #[arg(value_name = "KEY | FILTER")]
+        #[arg(value_name = "KEY | FILTER", allow_negative_numbers = true)]
         which: Vec<String>,
     },
 }

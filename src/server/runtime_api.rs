@@ -51,14 +51,15 @@ struct Conversation {
 impl Conversation {
     async fn run(&mut self) -> io::Result<()> {
         while let Some(line) = self.line().await? {
-            for words in commands(&line) {
-                let command = Command::parse(&words);
+            let commands = commands(&line);
+            for (place, words) in commands.iter().enumerate() {
+                let command = Command::parse(words);
                 match command {
                     Ok(Command::Quit) => return self.close().await,
                     Ok(Command::Prompt(prompt)) => self.switch(prompt),
                     _ => {}
                 }
-                self.answer(command).await?;
+                self.answer(command, place + 1 == commands.len()).await?;
             }
             if self.prompt == Prompt::Once {
                 return self.close().await;
@@ -99,8 +100,8 @@ impl Conversation {
         };
     }
 
-    /// An answer ends with an empty line.
-    async fn answer(&mut self, command: Result<Command, String>) -> io::Result<()> {
+    /// An answer ends with an empty line. The last of a line is followed by the prompt for the next.
+    async fn answer(&mut self, command: Result<Command, String>, is_last: bool) -> io::Result<()> {
         let mut answer = self.agent.answer(command, &self.shutdown);
         let mut piece = String::with_capacity(PIECE_BYTES);
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
@@ -109,7 +110,7 @@ impl Conversation {
             // Others who ask come in between.
             tokio::task::yield_now().await;
         }
-        piece.push_str(if self.prompt == Prompt::Prompting { "\n> " } else { "\n" });
+        piece.push_str(if is_last && self.prompt == Prompt::Prompting { "\n> " } else { "\n" });
         self.stream.write_all(piece.as_bytes()).await
     }
 
