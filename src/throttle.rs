@@ -13,7 +13,7 @@ use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Cases, Policy};
 pub use crate::policy::{DOCKET_MAX, Docket, Filing};
 use crate::quota::Quota;
-use crate::request::Request;
+use crate::request::{Request, Value};
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
@@ -209,6 +209,15 @@ impl Sitting<'_> {
     /// Enters what was filed into the docket. False: it has no room for another.
     pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
         self.policy.enter(docket)
+    }
+
+    /// What a request of a docket has for the fields that the policy knows, by their names.
+    pub fn fields<'s, 'a: 's>(
+        &'s self,
+        docket: &'s Docket<'a>,
+        number: usize,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        self.policy.fields_of(docket, number)
     }
 
     /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;

@@ -15,7 +15,7 @@ use crate::reload::Source;
 use crate::server::holds::HoldLimits;
 use crate::server::socket::Address;
 use crate::table::Sizing;
-use crate::telemetry::log::Level;
+use crate::telemetry::{decision_log, log};
 
 /// All that needs a restart to change. The policy does not: only where it is read from stands here.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +29,9 @@ pub struct Config {
     pub annex_bytes_max: usize,
     /// None: the built-in policy.
     pub policy: Option<Source>,
-    pub log: Level,
+    /// None: no decisions are logged.
+    pub decision_log: Option<decision_log::Settings>,
+    pub log: log::Settings,
 }
 
 /// The listeners of one protocol.
@@ -83,18 +85,19 @@ impl Config {
 
     /// The same as a config file, with every key and what it is for.
     ///
-    /// A relative policy directory becomes an absolute one, for what is shown may be kept anywhere.
+    /// Relative paths become absolute ones, for what is shown may be kept anywhere.
     pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
         let mut file = written(path, flags)?;
-        if let Some(dir) = &mut file.policy.dir {
-            *dir = std::path::absolute(&*dir)
-                .map_err(|source| ConfigError::Unreadable { path: dir.clone(), source })?;
+        let log = file.decision_log.path.as_mut().filter(|path| path.as_os_str() != file::STDOUT);
+        for path in file.policy.dir.iter_mut().chain(log) {
+            *path = std::path::absolute(&*path)
+                .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         }
         show::show(&file)
     }
 
     fn new(file: file::File) -> Config {
-        let file::File { spop, http, admin, hold, table, policy, log } = file;
+        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = file;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
         Config {
@@ -112,7 +115,8 @@ impl Config {
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout)),
-            log: log.level,
+            decision_log: decision_log.settings(),
+            log: log::Settings { level: log.level, format: log.format },
         }
     }
 }

@@ -68,6 +68,7 @@ impl Check {
         let request = nginx::request(headers, manner, host.as_deref());
         let decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
         agent.metrics.verdicts.count(&decision);
+        agent.log(&decision, now, || request.fields().map(|field| (field.name, field.value)));
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
         }

@@ -229,6 +229,7 @@ impl Link {
         let draw = || Draw::from_bits(dice.u64(..));
         sitting.decide(&asked.docket, now, draw, |number, decision| {
             agent.metrics.verdicts.count(decision);
+            agent.log(decision, now, || sitting.fields(&asked.docket, number));
             match asked.ids[number] {
                 (id, false) => haproxy::answer_verdict(id, decision, out),
                 (id, true) => {

@@ -417,6 +417,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
     ("result", &["done", "refused"]),
+    ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
     ("status", &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "99"]),
 ];

@@ -25,7 +25,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("throttle", "annexes policy quota table law request ticket verdict key time draw"),
     ("simulate", "draw law policy request slo_id table throttle ticket time units verdict"),
     ("status", "key table throttle time"),
-    ("telemetry", "time slo_id verdict"),
+    ("telemetry", "request time slo_id verdict"),
     ("reload", "policy throttle telemetry"),
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("shipped", "server"),
