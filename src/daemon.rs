@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,6 +22,8 @@ use crate::server::socket::{Address, Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
 use crate::status::Status;
+use crate::telemetry::decision_log::{DecisionLog, Place};
+use crate::telemetry::log;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::telemetry::systemd;
 use crate::throttle::Throttle;
@@ -47,6 +49,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if timeout(DRAIN, serving.end.end()).await.is_err() {
         tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
     }
+    if let Some(log) = serving.agent.decision_log() {
+        log.flush();
+    }
     Ok(())
 }
 
@@ -59,6 +64,7 @@ pub struct Serving {
     /// None: there is no policy directory.
     pub reload: Option<Reload>,
     pub end: Trigger,
+    agent: Arc<Agent>,
     _aside: Aside,
 }
 
@@ -67,7 +73,8 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     let metrics = Arc::new(Metrics::new());
     let status = Arc::new(Status::default());
     let (throttle, reload) = throttle(config, &metrics, &status)?;
-    let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone(), status));
+    let agent = Agent::new(throttle, config.hold, metrics.clone(), status);
+    let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics)?));
     warn_of_limits(config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
@@ -96,7 +103,7 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
     keep_status(agent.clone(), &shutdown);
-    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, _aside: aside })
+    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
 }
 
 /// The first policy is read here; later ones by the reloader.
@@ -118,6 +125,20 @@ fn throttle(
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
     let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
     Ok((throttle, Some(reload)))
+}
+
+/// The place must be there at the start: an operator who wants a log finds out at once that there is none.
+fn decision_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<DecisionLog>> {
+    let Some(settings) = &config.decision_log else { return Ok(None) };
+    let log = DecisionLog::start(settings, metrics.decision_log.clone());
+    let log = log.map_err(|error| match &settings.place {
+        Place::File(path) => anyhow!(
+            "cannot write the decision log {}: {error}; choose a file in a folder that this user may write to",
+            path.display()
+        ),
+        Place::Stdout => anyhow!("cannot write the decision log: {error}"),
+    })?;
+    Ok(Some(log))
 }
 
 /// Sockets from systemd stand in for those that the config names.
@@ -192,6 +213,7 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user1: Signal,
 }
 
 impl Signals {
@@ -200,15 +222,18 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
         })
     }
 
-    /// Returns when it is time to end; until then each SIGHUP reads the policy again.
+    /// Returns when it is time to end; until then each SIGHUP reads the policy again, and each SIGUSR1 turns the level `debug`
+    /// of the log on or off.
     async fn wait(&mut self, reload: Option<Reload>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
+                _ = self.user1.recv() => log::toggle_debug(),
                 _ = self.hangup.recv() => match &reload {
                     Some(reload) => reload.ask(),
                     None => {

@@ -13,7 +13,7 @@ use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Cases, Policy};
 pub use crate::policy::{DOCKET_MAX, Docket, Fact, Filing};
 use crate::quota::Quota;
-use crate::request::Request;
+use crate::request::{Request, Value};
 use crate::slo_id::SloId;
 use crate::table::{Entry, Found, Sizing, Table, Usage};
 use crate::ticket::Ticket;
@@ -284,6 +284,15 @@ impl Sitting<'_> {
     /// What the policy sees of a request of the docket; see [`Policy::facts`].
     pub fn facts(&self, docket: &Docket<'_>, number: usize, slo: SloId, each: impl FnMut(Fact<'_, '_>)) {
         self.policy.facts_of(docket, number, slo, each);
+    }
+
+    /// What a request of a docket has for the fields that the policy knows, by their names.
+    pub fn fields<'s, 'a: 's>(
+        &'s self,
+        docket: &'s Docket<'a>,
+        number: usize,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        self.policy.fields_of(docket, number)
     }
 
     /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;

@@ -13,7 +13,8 @@ use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::holds::WhenFull;
 use crate::server::socket::{Address, UNIX_MODE};
 use crate::server::token::Token;
-use crate::telemetry::log::Level;
+use crate::telemetry::decision_log::{self, Kind as VerdictKind, Place, Sample};
+use crate::telemetry::log::{Format, Level};
 use crate::units;
 
 /// The whole file.
@@ -26,6 +27,7 @@ pub(super) struct File {
     pub(super) hold: Hold,
     pub(super) table: Table,
     pub(super) policy: Policy,
+    pub(super) decision_log: DecisionLog,
     pub(super) log: Log,
 }
 
@@ -50,7 +52,8 @@ impl File {
     /// Everything that may be relative to the folder of the file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Admin { token_file, socket, .. } = &mut self.admin;
-        [&mut self.policy.dir, token_file, socket].into_iter().flatten()
+        let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
+        [&mut self.policy.dir, token_file, socket].into_iter().flatten().chain(log)
     }
 }
 
@@ -101,6 +104,8 @@ impl Default for Http {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
+    /// A secret: what is shown of a config has none.
+    #[serde(skip_serializing)]
     pub(super) token: Option<Token>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) socket: Option<PathBuf>,
@@ -268,6 +273,39 @@ impl TryFrom<Vec<String>> for Names {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {
     pub(super) level: Level,
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DecisionLog {
+    pub(super) path: Option<PathBuf>,
+    #[serde(deserialize_with = "sample")]
+    sample: f64,
+    #[serde(deserialize_with = "per_second")]
+    per_second: u32,
+    #[serde(deserialize_with = "verdicts")]
+    verdicts: Vec<VerdictKind>,
+}
+
+/// In place of a path.
+pub(super) const STDOUT: &str = "-";
+
+impl Default for DecisionLog {
+    fn default() -> DecisionLog {
+        let verdicts = vec![VerdictKind::Delay, VerdictKind::Deny];
+        DecisionLog { path: None, sample: 1.0, per_second: 100, verdicts }
+    }
+}
+
+impl DecisionLog {
+    /// None: there is to be no such log.
+    pub(super) fn settings(self) -> Option<decision_log::Settings> {
+        let path = self.path?;
+        let place = if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) };
+        let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
+        Some(decision_log::Settings { place, sample, per_second: self.per_second, kinds: self.verdicts })
+    }
 }
 
 fn tcp(address: &str) -> Address {
@@ -341,6 +379,24 @@ fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
 /// None at all is a choice: then every delay is what `when_full` says.
 fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(within(deserializer, 0, 100_000_000)? as usize)
+}
+
+fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let sample = f64::deserialize(deserializer)?;
+    let expected =
+        || D::Error::custom(format!("{sample}: expected a part of all, more than 0 and at most 1"));
+    Sample::new(sample).map(|_| sample).ok_or_else(expected)
+}
+
+/// At some 300 bytes each, a million are more than a disk takes.
+fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(within(deserializer, 1, 1_000_000)? as u32)
+}
+
+fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<VerdictKind>, D::Error> {
+    let verdicts = Vec::deserialize(deserializer)?;
+    let expected = || D::Error::custom("expected one or more of \"pass\", \"delay\", \"deny\"");
+    if verdicts.is_empty() { Err(expected()) } else { Ok(verdicts) }
 }
 
 fn ipv4_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {

@@ -16,7 +16,7 @@ use crate::server::holds::HoldLimits;
 use crate::server::socket::{Address, OpenAdmin};
 use crate::server::token::Token;
 use crate::table::Sizing;
-use crate::telemetry::log::Level;
+use crate::telemetry::{decision_log, log};
 
 /// All that needs a restart to change. The policy does not: only where it is read from stands here.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +30,9 @@ pub struct Config {
     pub annex_bytes_max: usize,
     /// None: the built-in policy.
     pub policy: Option<Source>,
-    pub log: Level,
+    /// None: no decisions are logged.
+    pub decision_log: Option<decision_log::Settings>,
+    pub log: log::Settings,
 }
 
 /// The listeners of one protocol.
@@ -101,7 +103,7 @@ impl Config {
 
     /// The same as a config file, with every key and what it is for.
     ///
-    /// Relative paths become absolute ones, for what is shown may be kept anywhere.
+    /// Relative paths become absolute ones, for what is shown may be kept anywhere. A token is not shown, for the same reason.
     pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
         let mut file = written(path, flags)?;
         for path in file.paths() {
@@ -112,7 +114,7 @@ impl Config {
     }
 
     fn new(file: file::File) -> Result<Config, ConfigError> {
-        let file::File { spop, http, admin, hold, table, policy, log } = file;
+        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = file;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
         Ok(Config {
@@ -130,7 +132,8 @@ impl Config {
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout)),
-            log: log.level,
+            decision_log: decision_log.settings(),
+            log: log::Settings { level: log.level, format: log.format },
         })
     }
 }

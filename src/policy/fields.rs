@@ -130,6 +130,16 @@ impl Fields {
         values.0[self.cost]
     }
 
+    /// The values that there are, with the names of their fields.
+    pub(super) fn named<'s, 'a: 's>(
+        &'s self,
+        values: Values<'s, 'a>,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        let named =
+            |(field, value): (&'s Field, &'s Option<Value<'a>>)| Some((field.name.as_bytes(), (*value)?));
+        self.fields.iter().zip(values.0).filter_map(named)
+    }
+
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
     pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {

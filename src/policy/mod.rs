@@ -253,6 +253,16 @@ impl Policy {
         docket.count < DOCKET_MAX && (docket.count + 1) * self.fields.count() <= VALUES_MAX
     }
 
+    /// What a request of a docket has for each field, by the names of those that it has.
+    pub fn fields_of<'s, 'a: 's>(
+        &'s self,
+        docket: &'s Docket<'a>,
+        number: usize,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        let count = self.fields.count();
+        self.fields.named(Values(&docket.values[number * count..(number + 1) * count]))
+    }
+
     /// The [`cases`](Policy::cases) of each request of a docket. Each lookup is asked for all of them in turn, so that the
     /// memory brings their patterns at the same time.
     pub fn hear<'p>(&'p self, docket: &Docket<'_>, mut each: impl FnMut(usize, Cases<'p>)) {

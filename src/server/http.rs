@@ -73,6 +73,7 @@ impl Check {
                 agent.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
             });
         }
+        agent.log(&decision, now, || request.fields().map(|field| (field.name, field.value)));
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
         }

@@ -242,6 +242,7 @@ impl Link {
                     sitting.facts(&asked.docket, number, decision.slo, |fact| label.push(fact));
                 });
             }
+            agent.log(decision, now, || sitting.fields(&asked.docket, number));
             match asked.ids[number] {
                 (id, false) => haproxy::answer_verdict(id, decision, out),
                 (id, true) => {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 const LENGTH_MIN: usize = 16;
 
 /// What stands behind `Authorization: Bearer`. It is compared in constant time, and no log has it.
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);
 

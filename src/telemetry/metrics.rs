@@ -39,6 +39,7 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub policy_refused: Gauge,
+    pub decision_log: DecisionLogMetrics,
 }
 
 /// One listener's connections.
@@ -48,6 +49,18 @@ pub struct ConnectionMetrics {
     pub accepted: Counter,
     pub waited: Counter,
     pub accept_errors: Counter,
+}
+
+/// Lines of the decision log, written and not written.
+#[derive(Clone, Debug)]
+pub struct DecisionLogMetrics {
+    pub lines: Counter,
+    /// Too many in one second.
+    pub dropped_rate: Counter,
+    /// Too many that wait to be written.
+    pub dropped_queue: Counter,
+    /// The place takes none.
+    pub dropped_write: Counter,
 }
 
 /// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
@@ -126,6 +139,18 @@ impl Metrics {
 
         let help = "1 while the files of the policy have a mistake and the policy from before serves on";
         let policy_refused = gauge(&mut registry, "policy_refused", help);
+        let lines = counter(&mut registry, "decision_log_lines", "Lines written to the decision log");
+        let dropped = Family::<Labels, Counter>::default();
+        let help = "Decisions that were to be logged and were not, by reason";
+        registry.register("decision_log_dropped", help, dropped.clone());
+        let dropped = |reason| dropped.get_or_create_owned(&[("reason", reason)]);
+        let decision_log = DecisionLogMetrics {
+            lines,
+            dropped_rate: dropped("rate"),
+            dropped_queue: dropped("queue"),
+            dropped_write: dropped("write"),
+        };
+
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
         let help = "What fair and sliding-log remember beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
@@ -156,6 +181,7 @@ impl Metrics {
             reloads_done: reload("done"),
             reloads_refused: reload("refused"),
             policy_refused,
+            decision_log,
             registry,
         }
     }

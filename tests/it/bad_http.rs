@@ -420,6 +420,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
     ("result", &["done", "refused"]),
+    ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
     (
         "le",

@@ -29,7 +29,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("replay", "chart draw key policy request slo_id throttle ticket time units verdict"),
     ("status", "draw key policy request shown slo_id table telemetry throttle time verdict"),
     ("runtime_api", "key policy shown status table throttle time"),
-    ("telemetry", "time slo_id verdict"),
+    ("telemetry", "request time slo_id verdict"),
     ("reload", "policy status throttle telemetry time"),
     ("server", "haproxy nginx request runtime_api spop throttle status telemetry time draw key verdict"),
     ("shipped", "server"),
