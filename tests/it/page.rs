@@ -269,14 +269,14 @@ fn makes_the_picture_of_the_page() {
     ]);
     // Who, how many of them, how long each pauses, and in which seconds.
     let groups = [
-        ("192.0.2.", "shop.example", "", 25, 300, 0..300),
+        ("192.0.2.", "shop.example", "", 25, 300, 0..310),
         ("192.0.2.1", "shop.example", "", 30, 200, 110..210),
-        ("198.51.100.", "shop.example", "", 3, 50, 40..300),
-        ("172.16.0.", "free.example", "", 14, 90, 0..300),
-        ("10.0.0.", "app.example", "acme", 9, 100, 60..300),
-        ("192.0.2.", "api.example", "", 8, 150, 80..260),
-        ("203.0.113.", "news.example", "", 2, 20, 150..300),
-        ("2001:db8::", "news.example", "", 1, 20, 200..300),
+        ("198.51.100.", "shop.example", "", 3, 50, 40..310),
+        ("172.16.0.", "free.example", "", 14, 90, 0..310),
+        ("10.0.0.", "app.example", "acme", 9, 100, 60..310),
+        ("192.0.2.", "api.example", "", 8, 150, 80..310),
+        ("203.0.113.", "news.example", "", 2, 20, 150..310),
+        ("2001:db8::", "news.example", "", 1, 20, 200..310),
     ];
     let (started, ended) = (Instant::now(), Arc::new(AtomicBool::new(false)));
     let http = slowlane.http;
@@ -307,9 +307,11 @@ fn makes_the_picture_of_the_page() {
         }
     }
     let _engines = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
-    thread::sleep(Duration::from_secs(290).saturating_sub(started.elapsed()));
+    thread::sleep(Duration::from_secs(270).saturating_sub(started.elapsed()));
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 820);
     page.shows("#keys", "owner=acme");
+    // A browser that starts takes the machine for a moment; its trace in the numbers is to be past.
+    thread::sleep(Duration::from_secs(300).saturating_sub(started.elapsed()));
     let png = bytes_of(&page.screenshot());
     ended.store(true, Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
