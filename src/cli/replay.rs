@@ -28,7 +28,7 @@ Examples:
       what the new maps change
   slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
       a log-format of one's own, from standard input
-  slowlane replay --policy maps --field website=%[capture.req.hdr(0)] --plot replay.svg haproxy.log
+  slowlane replay --policy maps --field 'website=%[capture.req.hdr(0)]' --plot replay.svg haproxy.log
       the Host is the first captured header; and a picture
 
 Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined), with or without what syslog

@@ -20,6 +20,7 @@ mod nginx;
 mod package;
 mod page;
 mod ratelimit;
+mod readme;
 mod reload;
 mod replay;
 mod runtime_api;

@@ -192,6 +192,7 @@ fn the_page_of_the_config_has_every_key_with_its_default() {
     let page = page("slowlane.toml.5");
     let mut section = String::new();
     for line in fs::read_to_string(project("slowlane.toml")).unwrap().lines() {
+        let is_absent = line.starts_with("# ");
         let line = line.split('#').find(|part| !part.trim().is_empty()).unwrap_or_default().trim();
         if line.starts_with('[') {
             section = line.to_owned();
@@ -200,7 +201,8 @@ fn the_page_of_the_config_has_every_key_with_its_default() {
             && !["[policy.types]", "[[policy.lookups]]"].contains(&section.as_str())
         {
             let written = format!(".BR {key} \" = {}\"\n", value.trim());
-            assert!(page.contains(&written), "doc/man/slowlane.toml.5 has no {written}");
+            let is_told = page.contains(&written) || is_absent && page.contains(&format!(".BR {key}\n"));
+            assert!(is_told, "doc/man/slowlane.toml.5 has no {written}");
         }
     }
 }

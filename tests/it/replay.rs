@@ -704,8 +704,11 @@ fn what_the_readme_shows_is_what_its_commands_print() {
         let folder = tempfile::tempdir().unwrap();
         let picture = command.split_whitespace().skip_while(|&word| word != "--plot").nth(1);
         let drawn = folder.path().join("drawn.svg").display().to_string();
-        let words =
-            command.split_whitespace().map(|word| if Some(word) == picture { drawn.as_str() } else { word });
+        let words = command.split_whitespace().map(|word| match Some(word) == picture {
+            true => drawn.as_str(),
+            // Quotes are for the shell.
+            false => word.trim_matches('\''),
+        });
         let args: Vec<&str> = ["replay"].into_iter().chain(words).collect();
         let Ran { code, out, .. } = ran_in(&project(""), &args);
         assert_eq!((code, out.as_str()), (0, printed), "{command}");
