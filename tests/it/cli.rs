@@ -145,7 +145,8 @@ fn help_teaches_with_examples_that_can_be_typed() {
             assert!(out.contains(word), "{args:?} does not say {word:?}:\n{out}");
         }
         for example in out.lines().filter_map(|line| line.strip_prefix("  slowlane ")) {
-            let typed_on: Vec<&str> = example.split(' ').chain(["--help"]).collect();
+            let words = example.split(' ').map(|word| word.trim_matches('\''));
+            let typed_on: Vec<&str> = words.chain(["--help"]).collect();
             assert_eq!(typed(Path::new(HERE), &typed_on).0, 0, "{example}");
         }
     }

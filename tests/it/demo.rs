@@ -91,7 +91,9 @@ fn tells_its_story(args: &[&str], first_line: &str) {
         assert!(row(number).len() >= 8, "{:?}", row(number));
         assert_eq!(row(number)[7], "0", "a 429 in second {number}");
     }
-    assert!(rate(2) + rate(3) > rate(7) + rate(8), "the crawler was slowed down: {told:#?}");
+    // Some seven times as much, so that a machine that stalls for a second or two changes nothing.
+    let sum = |numbers: std::ops::RangeInclusive<usize>| numbers.map(rate).sum::<f64>();
+    assert!(sum(1..=4) > sum(6..=8), "the crawler was slowed down: {told:#?}");
 }
 
 #[test]
