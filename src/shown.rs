@@ -35,6 +35,11 @@ fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
+/// The same as a text of its own.
+pub fn shown(bytes: impl AsRef<[u8]>) -> String {
+    Shown(bytes.as_ref()).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

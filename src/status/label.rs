@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::{ArrayString, ArrayVec};
 
 use crate::request::Value;
+use crate::shown::shown;
 use crate::throttle::Fact;
 
 /// What is kept of a request: its source, a website or two, and then some.
@@ -119,42 +120,8 @@ impl Kept<'_> {
             return network(address, prefix);
         }
         let cut = if self.is_cut { "…" } else { "" };
-        harmless(self.value) + cut
+        shown(self.value) + cut
     }
-}
-
-/// Text with everything escaped that is not a visible character in its place: control characters, what changes the
-/// direction of writing, what has no width, and bytes that are no UTF-8.
-///
-/// ```
-/// use slowlane::status::harmless;
-/// assert_eq!(harmless("bücher.example".as_bytes()), "bücher.example");
-/// assert_eq!(harmless(b"\x1b[31mred\xff"), r"\u{1b}[31mred\xff");
-/// assert_eq!(harmless("\u{202e}elpmaxe".as_bytes()), r"\u{202e}elpmaxe");
-/// ```
-pub fn harmless(bytes: &[u8]) -> String {
-    let mut shown = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match is_harmless(letter) {
-                true => shown.push(letter),
-                false => shown.extend(letter.escape_unicode()),
-            }
-        }
-        for byte in chunk.invalid() {
-            shown += &format!("\\x{byte:02x}");
-        }
-    }
-    shown
-}
-
-fn is_harmless(letter: char) -> bool {
-    !letter.is_control()
-        && !matches!(letter,
-            '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{180e}' |
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' |
-            '\u{e000}'..='\u{f8ff}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' |
-            '\u{fff0}'..='\u{ffff}' | '\u{e0000}'..='\u{10ffff}')
 }
 
 #[cfg(test)]
@@ -185,11 +152,6 @@ mod tests {
                 prop_assert!(came_from.is_some(), "{kept:?} was never told");
             }
             prop_assert_eq!(label.facts().count() < facts.len(), label.is_cut());
-        }
-
-        #[test]
-        fn nothing_that_is_shown_moves_anything(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(!harmless(&bytes).contains(|letter: char| letter.is_control()));
         }
     }
 

@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
-pub use label::{Kept, Label, harmless};
+pub use label::{Kept, Label};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, Slo};
+use crate::shown::shown;
 use crate::slo_id::SloId;
 use crate::status::heavy_hitters::Ranked;
 use crate::status::history::{Between, History, Second};
-use crate::status::label::{Kept, harmless};
+use crate::status::label::Kept;
 use crate::status::throttled::per_second;
 use crate::status::{Reload, Status};
 use crate::table::PERIOD_MS;
@@ -231,8 +232,8 @@ impl Connections {
     fn of(status: &Status, metrics: &Metrics) -> Connections {
         let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
         let engines = status.engines.list().into_iter().map(|engine| EngineLine {
-            id: harmless(engine.id.as_bytes()),
-            from: harmless(engine.from.as_bytes()),
+            id: shown(engine.id.as_bytes()),
+            from: shown(engine.from.as_bytes()),
             connections: engine.connections,
         });
         Connections {
@@ -311,7 +312,7 @@ fn key(ranked: &Ranked, throttle: &Throttle, now: Timestamp) -> KeyLine {
 const _: () = assert!(PERIOD_MS == 1_000);
 
 fn field(fact: Kept<'_>) -> FieldLine {
-    FieldLine { name: harmless(fact.name), value: fact.shown() }
+    FieldLine { name: shown(fact.name), value: fact.shown() }
 }
 
 /// `source=192.0.2.1&website=shop.example`, every byte that means something else written as `%41`.
@@ -344,7 +345,7 @@ fn reloads(status: &Status) -> Vec<ReloadLine> {
         at_ms: millis(reload.at),
         ok: reload.summary.is_some(),
         summary: reload.summary.unwrap_or_default(),
-        problems: reload.problems.iter().map(|problem| harmless(problem.as_bytes())).collect(),
+        problems: reload.problems.iter().map(shown).collect(),
         problems_total: reload.problems_total,
     };
     status.reloads.list().into_iter().map(line).collect()

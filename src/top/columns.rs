@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::status::{KeyLine, SloLine, harmless};
+use crate::shown::shown;
+use crate::status::{KeyLine, SloLine};
 
 /// A column of a table whose rows are `T`.
 pub(super) struct Column<T> {
@@ -67,12 +68,12 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
     vec![
         number("SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
         number("busiest/s", |slo| some(slo.busiest_per_s), |slo| known(slo.busiest_per_s)),
-        number("objective", |slo| harmless(slo.rate.as_bytes()), |slo| Value::Number(slo.rate_per_s)),
+        number("objective", |slo| shown(&slo.rate), |slo| Value::Number(slo.rate_per_s)),
         number("pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
         number("delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
         number("deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
         number("keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
-        words("law", |slo| harmless(slo.law.as_bytes()), |slo| Value::Text(slo.law.clone())),
+        words("law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
         words("one bucket per", per, |slo| Value::Text(per(slo))),
     ]
 }
@@ -83,14 +84,14 @@ fn throttled(slo: &SloLine, verdict: usize) -> String {
 }
 
 fn per(slo: &SloLine) -> String {
-    if slo.per.is_empty() { "all together".to_owned() } else { harmless(slo.per.join("+").as_bytes()) }
+    if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
 }
 
 /// The fields that a key is made of.
 pub(super) fn who(key: &KeyLine) -> String {
     let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
     let fields: Vec<String> = fields.collect();
-    if fields.is_empty() { "everybody".to_owned() } else { harmless(fields.join(" ").as_bytes()) }
+    if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) }
 }
 
 fn some(number: Option<impl Into<f64>>) -> String {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::server::socket::Address;
-use crate::status::{KeyLine, Snapshot, harmless};
+use crate::shown::shown;
+use crate::status::{KeyLine, Snapshot};
 
 /// A daemon that is alive answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -69,7 +70,7 @@ fn get(daemon: &Daemon, target: &str) -> Result<Vec<u8>, FetchError> {
         200 => Ok(body.to_vec()),
         401 => Err(FetchError::Closed { address: address.to_string() }),
         status => {
-            let text = harmless(body.split(|&byte| byte == b'\n').next().unwrap_or_default());
+            let text = shown(body.split(|&byte| byte == b'\n').next().unwrap_or_default());
             Err(FetchError::Refused { address: address.to_string(), status, text })
         }
     }

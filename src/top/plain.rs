@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use crate::status::{Snapshot, harmless};
+use crate::shown::shown;
+use crate::status::Snapshot;
 use crate::top::columns::{self, Column, delay, short, time};
 
 /// All of it, table by table.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
-    let mut text =
-        format!("slowlane {} up {}\n", harmless(snapshot.version.as_bytes()), time(snapshot.uptime_s));
+    let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
     text += &format!(
         "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
         short(pass + delayed + deny),
@@ -45,7 +45,7 @@ pub(super) fn stores(snapshot: &Snapshot) -> String {
 pub(super) fn connections(snapshot: &Snapshot) -> String {
     let mut text = String::from("connected\n");
     for engine in &snapshot.connections.engines {
-        let (id, from) = (harmless(engine.id.as_bytes()), harmless(engine.from.as_bytes()));
+        let (id, from) = (shown(&engine.id), shown(&engine.from));
         line(&mut text, format_args!("  {:>5}  HAProxy engine {id} from {from}", engine.connections));
     }
     line(&mut text, format_args!("  {:>5}  HTTP check (nginx)", snapshot.connections.http));
@@ -53,10 +53,10 @@ pub(super) fn connections(snapshot: &Snapshot) -> String {
     text += "\nreloads\n";
     for reload in &snapshot.reloads {
         let age = time(snapshot.at_ms.saturating_sub(reload.at_ms) / 1_000);
-        let what = if reload.ok { harmless(reload.summary.as_bytes()) } else { "REFUSED".to_owned() };
+        let what = if reload.ok { shown(&reload.summary) } else { "REFUSED".to_owned() };
         line(&mut text, format_args!("  {age} ago: {what}"));
         for problem in &reload.problems {
-            line(&mut text, format_args!("    {}", harmless(problem.as_bytes())));
+            line(&mut text, format_args!("    {}", shown(problem)));
         }
     }
     if snapshot.reloads.is_empty() {

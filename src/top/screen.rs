@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 
-use crate::status::{Minutes, Snapshot, harmless};
+use crate::shown::shown;
+use crate::status::{Minutes, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
 use crate::top::plain;
 use crate::top::view::{Sort, Tab, View};
@@ -51,7 +52,7 @@ fn head(view: &View) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut line = Line::from(vec![
         Span::styled("slowlane", bold),
-        Span::raw(format!(" {} at {}, up {}", harmless(version.as_bytes()), view.address, time(*uptime_s))),
+        Span::raw(format!(" {} at {}, up {}", shown(version), view.address, time(*uptime_s))),
     ]);
     if let Some(problem) = &view.problem {
         line.push_span(Span::styled(format!("  NO ANSWER: {problem}"), bold.fg(DENY)));
@@ -154,7 +155,7 @@ fn popup(frame: &mut Frame<'_>, text: &str) {
     let area = frame.area();
     let (x, y) = (area.width / 12, area.height / 6);
     let area = Rect { x, y, width: area.width - 2 * x, height: area.height - 2 * y };
-    let lines: Vec<Line<'_>> = text.lines().map(|line| Line::from(harmless(line.as_bytes()))).collect();
+    let lines: Vec<Line<'_>> = text.lines().map(|line| Line::from(shown(line))).collect();
     let block = Block::bordered().title(" why ").title_bottom(" Esc closes ");
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), area);

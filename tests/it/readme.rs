@@ -216,10 +216,9 @@ fn flags() -> Vec<(String, String)> {
             }
             let mut words = line.split_whitespace();
             match words.next() {
+                Some("help") if in_commands => {}
                 Some(word) if in_commands && line.starts_with("  ") && !line.starts_with("   ") => {
-                    if word != "help" && word != "Commands:" {
-                        open.push(format!("{command} {word}"));
-                    }
+                    open.push(format!("{command} {word}"));
                 }
                 Some(first) if line.starts_with("  ") && first.starts_with('-') => {
                     let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));

@@ -36,7 +36,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server status telemetry throttle time"),
     ("demo", "config daemon server shipped spop units"),
-    ("top", "server status"),
+    ("top", "server shown status"),
     (
         "cli",
         "chart daemon demo config key law policy replay request server shipped simulate status table telemetry \
