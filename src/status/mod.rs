@@ -63,7 +63,7 @@ impl Status {
         });
         let [_, delay, deny] = history.seconds().last().copied().unwrap_or_default().verdicts;
         drop(history);
-        self.throttled.tick(delay + deny, 1.0);
+        self.throttled.tick(now, delay + deny);
         *lock(&self.json) = None;
     }
 

@@ -11,8 +11,7 @@ use crate::slo_id::SloId;
 use crate::status::heavy_hitters::Ranked;
 use crate::status::history::{Between, History, Second};
 use crate::status::label::Kept;
-use crate::status::throttled::per_second;
-use crate::status::{Reload, Status};
+use crate::status::{Reload, Status, Throttled};
 use crate::table::PERIOD_MS;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
@@ -174,7 +173,8 @@ impl Snapshot {
         let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
         let policy = throttle.policy();
         let ranked = status.throttled.top(KEYS_MAX);
-        let keys: Vec<KeyLine> = ranked.iter().map(|ranked| key(ranked, throttle, now)).collect();
+        let keys: Vec<KeyLine> =
+            ranked.iter().map(|ranked| key(ranked, &status.throttled, throttle, now)).collect();
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -287,8 +287,8 @@ fn line(
     }
 }
 
-fn key(ranked: &Ranked, throttle: &Throttle, now: Timestamp) -> KeyLine {
-    let Ranked { key, weight, hitter } = ranked;
+fn key(ranked: &Ranked, throttled: &Throttled, throttle: &Throttle, now: Timestamp) -> KeyLine {
+    let Ranked { key, hitter, .. } = ranked;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
     let now_ms = now.ticks_ms();
     let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
@@ -297,7 +297,7 @@ fn key(ranked: &Ranked, throttle: &Throttle, now: Timestamp) -> KeyLine {
         slo: hitter.slo.unwrap_or(SloId::DEFAULT).number(),
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query(hitter.label.facts())),
-        throttled_per_s: round(per_second(*weight, hitter.since, now)),
+        throttled_per_s: round(throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,

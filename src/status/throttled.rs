@@ -1,6 +1,6 @@
 //! Who is throttled, noted beside the way of a request: a few nanoseconds for one that waits, nothing for one that passes.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::status::heavy_hitters::{HeavyHitters, Ranked};
@@ -23,6 +23,8 @@ pub struct Throttled {
     shards: [Shard; SHARDS],
     /// One in so many requests is noted.
     one_in: AtomicU32,
+    /// When all of it faded last, in nanoseconds.
+    faded_at: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -31,7 +33,7 @@ struct Shard(Mutex<HeavyHitters>);
 
 impl Default for Throttled {
     fn default() -> Throttled {
-        Throttled { shards: Default::default(), one_in: AtomicU32::new(1) }
+        Throttled { shards: Default::default(), one_in: AtomicU32::new(1), faded_at: AtomicU64::new(0) }
     }
 }
 
@@ -63,12 +65,17 @@ impl Throttled {
         }
     }
 
-    /// Once in `seconds`: lets fade what was noted, and sets which part of so many throttled requests is noted from now on.
-    pub fn tick(&self, throttled_per_s: f64, seconds: f64) {
+    /// Once a second: lets fade what was noted, and sets which part of so many throttled requests is noted from now on.
+    pub fn tick(&self, now: Timestamp, throttled_per_s: f64) {
         let one_in = (throttled_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
         self.one_in.store(one_in as u32, Relaxed);
-        let factor = (-seconds / HALF_LIFE_S).exp2() as f32;
-        self.shards.iter().for_each(|shard| lock(shard).fade(factor));
+        let seconds = now.since(self.faded_at()).as_secs_f64();
+        self.shards.iter().for_each(|shard| lock(shard).fade(faded(seconds) as f32));
+        self.faded_at.store(now.as_nanos(), Relaxed);
+    }
+
+    fn faded_at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.faded_at.load(Relaxed))
     }
 
     /// One in so many of the throttled requests is noted.
@@ -85,13 +92,21 @@ impl Throttled {
         all.truncate(keys_max);
         all
     }
+
+    /// How many requests per second have made up the weight of a key, if they were as many since it is there.
+    pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
+        let (since, faded_at) = (ranked.hitter.since, self.faded_at());
+        let newest_s = now.since(since.max(faded_at)).as_secs_f64();
+        let (second, older) = (faded(1.0), faded(faded_at.since(since).as_secs_f64()));
+        // What one request per second would weigh: of the seconds that have faded once, twice, …, and of the newest part.
+        let one = second * (1.0 - older) / (1.0 - second) + newest_s;
+        f64::from(ranked.weight) / one.max(second)
+    }
 }
 
-/// How many requests per second have made up such a weight since `since`, if they were as many all the time.
-pub(super) fn per_second(weight: f32, since: Timestamp, now: Timestamp) -> f64 {
-    let seconds = now.since(since).as_secs_f64().max(1.0);
-    let faded = |seconds: f64| (-seconds / HALF_LIFE_S).exp2();
-    f64::from(weight) * (1.0 - faded(1.0)) / (1.0 - faded(seconds))
+/// What is left after so many seconds.
+fn faded(seconds: f64) -> f64 {
+    (-seconds / HALF_LIFE_S).exp2()
 }
 
 /// Not the bits that a table's shards are chosen by: who meets in one place need not meet in the other.
@@ -143,22 +158,31 @@ mod tests {
     #[test]
     fn of_very_many_a_sample_is_noted_that_stands_for_all() {
         let throttled = Throttled::default();
-        throttled.tick(NOTES_PER_S_MAX * 4.0, 1.0);
+        throttled.tick(Timestamp::from_millis(1_000), NOTES_PER_S_MAX * 4.0);
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_| {}));
         assert_eq!((throttled.one_in(), throttled.top(1)[0].hitter.denied), (4, 4_000));
     }
 
     #[test]
-    fn a_steady_rate_is_told_as_it_is_from_the_first_second() {
+    fn a_steady_rate_is_told_as_it_is_after_any_second_and_within_it() {
         let throttled = Throttled::default();
-        for second in 1..100 {
-            let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
-            (0..50).for_each(|_| throttled.note(&denied, 0, |_| {}));
-            let top = &throttled.top(1)[0];
-            let rate = per_second(top.weight, top.hitter.since, denied.at + Duration::from_secs(second));
-            assert!((49.9..50.1).contains(&rate), "{rate} after {second} s");
-            throttled.tick(50.0, 1.0);
+        let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
+        let assert_rate = |now| {
+            let rate = throttled.per_second(&throttled.top(1)[0], now);
+            assert!((49.9..50.1).contains(&rate), "{rate} at {now:?}");
+        };
+        throttled.tick(denied.at, 0.0);
+        for half in 1..200 {
+            (0..25).for_each(|_| throttled.note(&denied, 0, |_| {}));
+            let now = denied.at + Duration::from_millis(500 * half);
+            if half > 1 {
+                assert_rate(now);
+            }
+            if half % 2 == 0 {
+                throttled.tick(now, 50.0);
+                assert_rate(now);
+            }
         }
     }
 }
