@@ -69,7 +69,9 @@ impl Throttled {
     pub fn tick(&self, now: Timestamp, throttled_per_s: f64) {
         let one_in = (throttled_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
         self.one_in.store(one_in as u32, Relaxed);
-        let seconds = now.since(self.faded_at()).as_secs_f64();
+        // Before the first time nothing has begun to fade.
+        let faded_at = if self.faded_at() == Timestamp::default() { now } else { self.faded_at() };
+        let seconds = now.since(faded_at).as_secs_f64();
         self.shards.iter().for_each(|shard| lock(shard).fade(faded(seconds) as f32));
         self.faded_at.store(now.as_nanos(), Relaxed);
     }
@@ -162,6 +164,14 @@ mod tests {
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_| {}));
         assert_eq!((throttled.one_in(), throttled.top(1)[0].hitter.denied), (4, 4_000));
+    }
+
+    #[test]
+    fn what_was_noted_before_the_first_tick_is_kept() {
+        let throttled = Throttled::default();
+        throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_| {});
+        throttled.tick(Timestamp::from_millis(2_000), 0.0);
+        assert_eq!(throttled.top(1)[0].weight, 1.0);
     }
 
     #[test]
