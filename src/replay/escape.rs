@@ -9,7 +9,7 @@ pub(super) enum Escape {
     Hash,
     /// nginx's default: `\x22`.
     Backslash,
-    /// nginx's `escape=json`: `\"`, `\n`, `\u001F`.
+    /// nginx's `escape=json`: `\"`, `\n`, `\u001F`; and HAProxy's `+E`: `\"`, `\]`.
     Json,
     /// As it came.
     None,
@@ -49,7 +49,7 @@ fn json(text: &[u8]) -> Option<(u8, usize)> {
         b'b' => (8, 2),
         b'f' => (12, 2),
         b'u' if text.get(2..4)? == b"00" => (hex(text.get(4..6)?)?, 6),
-        &byte @ (b'"' | b'\\' | b'/') => (byte, 2),
+        &byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 2),
         _ => return None,
     })
 }

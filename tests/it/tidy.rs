@@ -31,7 +31,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("server", "haproxy nginx request spop throttle status telemetry time draw key verdict"),
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server telemetry throttle time"),
-    ("cli", "chart daemon config law policy replay server simulate telemetry throttle units"),
+    ("cli", "daemon config law policy replay server simulate telemetry throttle units"),
     ("main", "cli"),
 ];
 
