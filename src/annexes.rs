@@ -96,6 +96,33 @@ impl Annexes {
         }
     }
 
+    /// A copy of the annex that [`with`](Annexes::with) would give for `key`; none where it would have no room. What has
+    /// expired and was not swept away yet counts as room that is taken.
+    ///
+    /// It is half a mebibyte at the very most, under a `sliding-log` of that size, and mostly some kilobytes.
+    pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
+        let known = {
+            let shard = self.shard(key);
+            let kept = shard.find(key.bits(), |kept| kept.key == key.bits());
+            let is_ours = |kept: &&Kept| kept.expires > now && law.owns(&kept.annex);
+            (kept.is_some(), kept.filter(is_ours).map(|kept| kept.annex.clone()))
+        };
+        let (is_kept, annex) = known;
+        let annex = annex.or_else(|| law.annex())?;
+        let more = law.annex_bytes_after(&annex, cost).saturating_sub(annex.bytes());
+        let more = if is_kept { more } else { more + KEPT_BYTES };
+        (self.bytes.load(Relaxed).saturating_add(more) <= self.bytes_max).then_some(annex)
+    }
+
+    /// Forgets the annex of `key`.
+    pub fn remove(&self, key: Key) {
+        let mut shard = self.shard(key);
+        if let Ok(kept) = shard.find_entry(key.bits(), |kept| kept.key == key.bits()) {
+            let (kept, _) = kept.remove();
+            self.bytes.fetch_sub(kept.bytes, Relaxed);
+        }
+    }
+
     pub fn count_fallback(&self) {
         self.fallbacks.fetch_add(1, Relaxed);
     }

@@ -1,25 +1,31 @@
 //! The daemon: everything is built once, in order; then it serves, and at the end it drains.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use sd_notify::NotifyState;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
-use crate::config::{Config, Listen};
+use crate::config::{AdminConfig, Config, Listen};
 use crate::policy::Policy;
 use crate::reload::{self, Reload};
-use crate::server::admin;
+use crate::server::admin::Admin;
 use crate::server::http::Check;
-use crate::server::shutdown::{self, Shutdown};
-use crate::server::socket::{Handed, Listener};
+use crate::server::runtime_api;
+use crate::server::shutdown::{self, Shutdown, Trigger};
+use crate::server::socket::{Address, Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
+use crate::status::Status;
+use crate::telemetry::decision_log::{DecisionLog, Place};
+use crate::telemetry::log;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
+use crate::telemetry::systemd;
 use crate::throttle::Throttle;
 
 /// How long the end may take: answers in flight are written at once, and proxies close when told to.
@@ -34,62 +40,118 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new().context("cannot listen to signals")?;
+    let serving = start(&config).await?;
+
+    systemd::ready();
+    signals.wait(serving.reload).await;
+    tracing::info!("ending: held requests are let through, connections closed");
+    systemd::stopping();
+    if timeout(DRAIN, serving.end.end()).await.is_err() {
+        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
+    }
+    if let Some(log) = serving.agent.decision_log() {
+        log.flush();
+    }
+    Ok(())
+}
+
+/// A daemon that serves, until its end is triggered or it is dropped.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it really listens, as text: a port 0 of the config has become another one.
+    pub spop: Vec<String>,
+    pub admin: Vec<String>,
+    /// None: there is no policy directory.
+    pub reload: Option<Reload>,
+    pub end: Trigger,
+    agent: Arc<Agent>,
+    _aside: Aside,
+}
+
+/// Builds everything, and begins to serve.
+pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     let metrics = Arc::new(Metrics::new());
-    let (throttle, reload) = throttle(&config, &metrics)?;
-    let agent = Arc::new(Agent::new(throttle, config.hold, metrics.clone()));
-    warn_of_limits(&config);
+    let status = Arc::new(Status::default());
+    let (throttle, reload) = throttle(config, &metrics, &status)?;
+    let agent = Agent::new(throttle, config.hold, metrics.clone(), status);
+    let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics)?));
+    warn_of_limits(config);
 
     // Every listener is bound before the first one serves: a start that fails has answered nobody.
     let mut handed = Handed::from_systemd();
-    let spop = entrance(&config.spop.listen, handed.take("spop"), &metrics.spop).await?;
-    let http = entrance(&config.http.listen, handed.take("http"), &metrics.http).await?;
-    let admin = entrance(&config.admin, handed.take("admin"), &metrics.admin).await?;
+    let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
+    let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
+    let aside = Aside::start()?;
+    let token = config.admin.token.clone();
+    let (admin, socket) = aside.run(bind_admin(config.admin.clone(), handed, metrics.clone())).await??;
+
+    let addresses = |entrance: &Entrance| entrance.listeners.iter().map(Listener::to_string).collect();
+    let (spop_addresses, admin_addresses) = (addresses(&spop), addresses(&admin));
 
     let (end, shutdown) = shutdown::channel();
     let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
     spop.open(&agent, &shutdown, move |stream, agent, shutdown| spoe.clone().serve(stream, agent, shutdown));
     let check = Check::new(config.http.idle_timeout);
     http.open(&agent, &shutdown, move |stream, agent, shutdown| check.clone().serve(stream, agent, shutdown));
-    admin.open(&agent, &shutdown, admin::serve);
+    aside.enter(|| {
+        let page = Admin::new(token);
+        admin.open(&agent, &shutdown, move |stream, agent, shutdown| {
+            page.clone().serve(stream, agent, shutdown)
+        });
+        socket.open(&agent, &shutdown, runtime_api::serve);
+    });
     watchdog(&shutdown);
     watch_table(agent.clone(), &shutdown);
-    drop(shutdown);
-
-    tell_systemd(&[NotifyState::Ready]);
-    signals.wait(reload).await;
-    tracing::info!("ending: held requests are let through, connections closed");
-    tell_systemd(&[NotifyState::Stopping]);
-    if timeout(DRAIN, end.end()).await.is_err() {
-        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
-    }
-    Ok(())
+    keep_status(agent.clone(), &shutdown);
+    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
 }
 
 /// The first policy is read here; later ones by the reloader.
-fn throttle(config: &Config, metrics: &Arc<Metrics>) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+fn throttle(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    status: &Arc<Status>,
+) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin();
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
+        systemd::status(&format!("serving the built-in policy: {}", policy.summary()));
         return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
     };
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
+    systemd::status(&format!("serving {}", policy.summary()));
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
-    let reload = reload::start(source, seen, throttle.clone(), metrics.clone());
+    let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
     Ok((throttle, Some(reload)))
+}
+
+/// The place must be there at the start: an operator who wants a log finds out at once that there is none.
+fn decision_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<DecisionLog>> {
+    let Some(settings) = &config.decision_log else { return Ok(None) };
+    let log = DecisionLog::start(settings, metrics.decision_log.clone());
+    let log = log.map_err(|error| match &settings.place {
+        Place::File(path) => anyhow!(
+            "cannot write the decision log {}: {error}; choose a file in a folder that this user may write to",
+            path.display()
+        ),
+        Place::Stdout => anyhow!("cannot write the decision log: {error}"),
+    })?;
+    Ok(Some(log))
 }
 
 /// Sockets from systemd stand in for those that the config names.
 async fn entrance(
     listen: &Listen,
     handed: Vec<Listener>,
+    unix_mode: u32,
     metrics: &ConnectionMetrics,
 ) -> anyhow::Result<Entrance> {
     let mut listeners = handed;
     if listeners.is_empty() {
         for address in &listen.addresses {
-            listeners.push(Listener::bind(address).await?);
+            listeners.push(Listener::bind(address, unix_mode).await?);
         }
     }
     for listener in &listeners {
@@ -98,11 +160,60 @@ async fn entrance(
     Ok(Entrance { listeners, connections_max: listen.connections_max, metrics: metrics.clone() })
 }
 
+/// The admin listener, and the admin socket.
+async fn bind_admin(
+    config: AdminConfig,
+    mut handed: Handed,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<(Entrance, Entrance)> {
+    let addresses = config.socket.into_iter().map(Address::Unix).collect();
+    let socket = Listen { name: "admin socket", addresses, connections_max: config.listen.connections_max };
+    let socket = entrance(&socket, Vec::new(), config.socket_mode, &metrics.admin).await?;
+    let admin = entrance(&config.listen, handed.take("admin"), config.socket_mode, &metrics.admin).await?;
+    if config.token.is_none() {
+        admin.listeners.iter().try_for_each(OpenAdmin::unless_bound_locally)?;
+    }
+    Ok((admin, socket))
+}
+
+/// A thread of its own for all that operators ask. However much that is, verdicts have theirs.
+#[derive(Debug)]
+struct Aside {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl Aside {
+    fn start() -> anyhow::Result<Aside> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let serve = move || drop(runtime.block_on(ended));
+        thread::Builder::new().name("admin".into()).spawn(serve).context("cannot start a thread")?;
+        Ok(Aside { handle, _end: end })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        Ok(self.handle.spawn(work).await?)
+    }
+
+    /// What is spawned meanwhile is spawned there.
+    fn enter(&self, open: impl FnOnce()) {
+        let _entered = self.handle.enter();
+        open();
+    }
+}
+
 /// The signals that a daemon obeys.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user1: Signal,
 }
 
 impl Signals {
@@ -111,18 +222,25 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
         })
     }
 
-    /// Returns when it is time to end; until then each SIGHUP reads the policy again.
+    /// Returns when it is time to end; until then each SIGHUP reads the policy again, and each SIGUSR1 turns the level `debug`
+    /// of the log on or off.
     async fn wait(&mut self, reload: Option<Reload>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
+                _ = self.user1.recv() => log::toggle_debug(),
                 _ = self.hangup.recv() => match &reload {
                     Some(reload) => reload.ask(),
-                    None => tracing::info!("nothing to reload: there is no policy directory"),
+                    None => {
+                        systemd::reloading();
+                        tracing::info!("nothing to reload: there is no policy directory");
+                        systemd::ready();
+                    }
                 },
             }
         }
@@ -131,16 +249,13 @@ impl Signals {
 
 /// Tells systemd that the runtime still turns, if it asks to be told.
 fn watchdog(shutdown: &Shutdown) {
-    let mut usec = 0;
-    if !sd_notify::watchdog_enabled(false, &mut usec) {
-        return;
-    }
+    let Some(often) = systemd::watchdog() else { return };
     let mut shutdown = shutdown.clone();
     tokio::spawn(async move {
-        let mut beat = interval(Duration::from_micros(usec) / 2);
+        let mut beat = interval(often);
         loop {
             tokio::select! {
-                _ = beat.tick() => tell_systemd(&[NotifyState::Watchdog]),
+                _ = beat.tick() => systemd::alive(),
                 () = shutdown.begun() => return,
             }
         }
@@ -152,7 +267,11 @@ fn watchdog(shutdown: &Shutdown) {
 fn warn_of_limits(config: &Config) {
     for listen in [&config.spop.listen, &config.http.listen] {
         if !listen.addresses.is_empty() && config.hold.holds_max >= listen.connections_max {
-            tracing::warn!("[hold] max should be well below connections_max of {}", listen.name);
+            tracing::warn!(
+                "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a \
+                 connection for each hold",
+                listen.name
+            );
         }
     }
 }
@@ -180,11 +299,18 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Without systemd there is nobody to tell, which is no error.
-fn tell_systemd(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!("cannot tell systemd: {error}");
-    }
+/// Reads the counters once a second, for those who want to know how it was a minute ago.
+fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let mut shutdown = shutdown.clone();
+    tokio::spawn(async move {
+        let mut look = interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                _ = look.tick() => agent.status.tick(agent.clock.now(), &agent.metrics.verdicts),
+                () = shutdown.begun() => return,
+            }
+        }
+    });
 }
 
 /// Every connection is a file. Shells and services start with a soft limit of 1024 and a far higher hard one.

@@ -1,15 +1,16 @@
 //! SPOE in HAProxy's words: messages to a question, a decision to variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
-//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining` and `ticket`.
+//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use arrayvec::ArrayString;
 
+use crate::quota::{POLICY_BYTES_MAX, Quota};
 use crate::request::Value;
-use crate::spop::{Ack, Data, Error, Notify, Scope, Variable};
+use crate::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
 use crate::ticket::{COUNTED_MAX, Ticket};
 use crate::verdict::{Decision, Verdict};
 
@@ -18,6 +19,8 @@ use crate::verdict::{Decision, Verdict};
 pub enum Question {
     /// `request`: what is to be done with it? Its arguments are the fields.
     Verdict,
+    /// The same, and what is its client allowed? Asked with the argument `ratelimit`, for it makes the answer longer.
+    VerdictAndPolicy,
     /// `hold`: answer after this delay.
     Hold(Duration),
     /// `response`: a request has ended, whose verdict came with this ticket.
@@ -55,12 +58,14 @@ pub fn question<'a>(
         }
         match message.name {
             b"request" => {
+                let mut wants_policy = false;
                 message.each_argument(|name, data| {
+                    wants_policy |= name == b"ratelimit" && data == Data::Bool(true);
                     if let Some(value) = value(data) {
                         field(name, value);
                     }
                 })?;
-                question = Question::Verdict;
+                question = if wants_policy { Question::VerdictAndPolicy } else { Question::Verdict };
             }
             b"hold" => {
                 let mut delay = Duration::ZERO;
@@ -111,16 +116,42 @@ const RETRY_AFTER: Variable = Variable::new(Scope::Txn, b"retry_after");
 const SLO: Variable = Variable::new(Scope::Txn, b"slo");
 const KEY: Variable = Variable::new(Scope::Txn, b"key");
 const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
+const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
 
 /// Appends the answer to a `request`.
 pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
-    let ack = Ack::begin(out, id.stream_id, id.frame_id)
+    let ack = begin_verdict(id, decision, out);
+    finish_verdict(ack, decision);
+}
+
+/// Appends the answer to a `request` that asks what its client is allowed, too.
+pub fn answer_verdict_and_policy(id: Id, decision: &Decision, quota: Option<Quota>, out: &mut Vec<u8>) {
+    let ack = begin_verdict(id, decision, out);
+    let ack = match quota {
+        Some(quota) => {
+            let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
+            write!(policy, "\"{}\";{quota}", decision.slo.number())
+                .expect("a policy is no longer than its parts");
+            ack.set(&POLICY, Data::Str(policy.as_bytes()))
+        }
+        None => ack,
+    };
+    finish_verdict(ack, decision);
+}
+
+#[inline]
+fn begin_verdict<'o>(id: Id, decision: &Decision, out: &'o mut Vec<u8>) -> AckWriter<'o> {
+    Ack::begin(out, id.stream_id, id.frame_id)
         .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
         .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
         .set(&SLO, Data::Int64(decision.slo.number().into()))
         .set(&KEY, Data::Int64(decision.key.bits() as i64))
-        .set(&REMAINING, Data::Int64(decision.remaining.into()));
+        .set(&REMAINING, Data::Int64(decision.remaining.into()))
+}
+
+#[inline]
+fn finish_verdict(ack: AckWriter<'_>, decision: &Decision) {
     if let Verdict::Deny { retry_after_s } = decision.verdict {
         return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
     }
@@ -252,6 +283,30 @@ mod tests {
         assert_eq!(asked(&bytes), Ok(Question::End(decision.ticket().unwrap())));
         let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
         assert_eq!(asked(&nonsense), Ok(Question::Nothing));
+    }
+
+    #[test]
+    fn who_asks_for_it_hears_what_is_allowed() {
+        let arguments =
+            |asked| notify(&[(b"request", &[(b"ratelimit", asked), (b"owner", Data::Str(b"acme"))])]);
+        assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::VerdictAndPolicy));
+        for not in [Data::Bool(false), Data::Str(b"true"), Data::Null, Data::Int64(1)] {
+            assert_eq!(asked(&arguments(not)), Ok(Question::Verdict), "{not:?}");
+        }
+        let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), false);
+        let answer = |quota| {
+            let mut out = Vec::new();
+            answer_verdict_and_policy(Id { stream_id: 1, frame_id: 1 }, &decision, quota, &mut out);
+            out
+        };
+        let mut without = Vec::new();
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut without);
+        assert_eq!(answer(None), without);
+        let with = answer(Some(Quota::Window { requests: 100, window_s: 2 }));
+        let ack = Ack::decode(Frame::cut(&with, 256).unwrap().unwrap().0).unwrap();
+        let policy =
+            Action::SetVar { scope: Scope::Txn, name: b"policy", value: Data::Str(b"\"3001\";q=100;w=2") };
+        assert!(ack.actions().any(|action| action == Ok(policy)));
     }
 
     #[test]

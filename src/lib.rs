@@ -18,9 +18,11 @@
 //!
 //! Read it from the inside: [`law`] is the arithmetic, [`table`] what is remembered, [`policy`] who falls
 //! under what, [`annexes`] what some laws remember beside the table, [`throttle`] the four together. [`spop`] is the protocol as values. [`haproxy`] and [`nginx`]
-//! put questions and answers into the words of the two proxies. [`server`] has the sockets and all that waits,
-//! [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes up, [`replay`] on
-//! behalf of those that an access log tells of; [`chart`] draws what came of either.
+//! put questions and answers into the words of the two proxies. [`status`] is what an operator reads, on the page and
+//! in [`top`], [`runtime_api`] the words of HAProxy's that he may ask for it with. [`server`] has the sockets and all
+//! that waits, [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes
+//! up, [`replay`] on behalf of those that an access log tells of; [`chart`] draws what came of either. [`demo`] puts the
+//! daemon between real clients and an application. [`shipped`] has the files for the proxies.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
@@ -31,16 +33,21 @@ pub mod chart;
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod demo;
 pub mod draw;
 pub mod haproxy;
 pub mod key;
 pub mod law;
 pub mod nginx;
 pub mod policy;
+pub mod quota;
 pub mod reload;
 pub mod replay;
 pub mod request;
+pub mod runtime_api;
 pub mod server;
+pub mod shipped;
+pub mod shown;
 pub mod simulate;
 pub mod slo_id;
 pub mod spop;
@@ -50,5 +57,6 @@ pub mod telemetry;
 pub mod throttle;
 pub mod ticket;
 pub mod time;
+pub mod top;
 pub mod units;
 pub mod verdict;

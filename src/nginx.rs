@@ -3,6 +3,7 @@
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
+use crate::quota::Quota;
 use crate::request::{Request, Value};
 use crate::ticket::Ticket;
 use crate::verdict::{Decision, Verdict};
@@ -17,6 +18,8 @@ const VERDICT: HeaderName = HeaderName::from_static("x-slowlane-verdict");
 const SLO: HeaderName = HeaderName::from_static("x-slowlane-slo");
 const DELAY: HeaderName = HeaderName::from_static("x-slowlane-delay");
 const REMAINING: HeaderName = HeaderName::from_static("x-slowlane-remaining");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const TICKET: HeaderName = HeaderName::from_static("x-slowlane-ticket");
 
 /// The header names that answers use are no fields: a proxy that copies an answer's headers into its next
@@ -30,16 +33,19 @@ pub struct Manner {
     pub deny: StatusCode,
     /// The answer is held for the delay, or with `hold=off` only tells it.
     pub hold: bool,
+    /// With `ratelimit=on` the answer has what the client may be told, as headers that are ready for it.
+    pub ratelimit: bool,
 }
 
 impl Manner {
     /// Anything that is not understood in the query is ignored.
     pub fn of(query: Option<&str>) -> Manner {
-        let mut manner = Manner { deny: StatusCode::FORBIDDEN, hold: true };
+        let mut manner = Manner { deny: StatusCode::FORBIDDEN, hold: true, ratelimit: false };
         for pair in query.unwrap_or_default().split('&') {
             match pair {
                 "deny=429" => manner.deny = StatusCode::TOO_MANY_REQUESTS,
                 "hold=off" => manner.hold = false,
+                "ratelimit=on" => manner.ratelimit = true,
                 _ => {}
             }
         }
@@ -112,8 +118,9 @@ pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
     headers.get(TICKET)?.to_str().ok()?.parse().ok()
 }
 
-/// The answer to a decision. Its body is empty: one with a body would cost nginx the connection.
-pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> {
+/// The answer to a decision. Its body is empty: one with a body would cost nginx the connection. `quota` is what the client
+/// may be told, if it is to be.
+pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Quota>) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = match decision.verdict {
         Verdict::Pass | Verdict::Delay(_) => StatusCode::NO_CONTENT,
@@ -123,6 +130,11 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> 
     headers.insert(VERDICT, HeaderValue::from_static(decision.verdict.name()));
     headers.insert(SLO, HeaderValue::from(decision.slo.number()));
     headers.insert(REMAINING, HeaderValue::from(decision.remaining));
+    if let Some(quota) = quota {
+        let written = |text: String| HeaderValue::try_from(text).expect("digits, letters and marks of ASCII");
+        headers.insert(RATELIMIT, written(limit(decision)));
+        headers.insert(RATELIMIT_POLICY, written(format!("\"{}\";{quota}", decision.slo.number())));
+    }
     if let Some(ticket) = decision.ticket() {
         let ticket = HeaderValue::try_from(ticket.to_string()).expect("a ticket is digits, hex and dots");
         headers.insert(TICKET, ticket);
@@ -138,6 +150,15 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner) -> Response<B> 
         }
     }
     response
+}
+
+/// What is left, and when there is more: the item of the header field `RateLimit`.
+fn limit(decision: &Decision) -> String {
+    let item = format!("\"{}\";r={}", decision.slo.number(), decision.remaining);
+    match decision.verdict {
+        Verdict::Deny { retry_after_s } => format!("{item};t={retry_after_s}"),
+        Verdict::Pass | Verdict::Delay(_) => item,
+    }
 }
 
 #[cfg(test)]
@@ -199,12 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn a_client_may_be_told_what_it_is_allowed_and_what_is_left() {
+        assert!(Manner::of(Some("hold=off&ratelimit=on")).ratelimit);
+        assert!(!Manner::of(Some("ratelimit=off")).ratelimit);
+        let told = |verdict| {
+            let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
+            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: false };
+            let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
+            let quota = Some(Quota::Concurrent { requests: 20 });
+            let response: Response<()> = response(&decision, Manner::of(None), quota);
+            ["ratelimit", "ratelimit-policy"]
+                .map(|name| response.headers()[name].to_str().unwrap().to_owned())
+        };
+        let policy = "\"3001\";q=20;qu=\"concurrent-requests\"";
+        assert_eq!(told(Verdict::Pass), ["\"3001\";r=4", policy]);
+        assert_eq!(told(Verdict::Deny { retry_after_s: 3 }), ["\"3001\";r=4;t=3", policy]);
+    }
+
+    #[test]
     fn each_manner_has_its_answers() {
         let answer = |verdict, query| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-            let response: Response<()> = response(&decision, Manner::of(query));
+            let response: Response<()> = response(&decision, Manner::of(query), None);
             let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
             assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
             assert_eq!(header("x-slowlane-slo").unwrap(), "3001");

@@ -12,8 +12,11 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::policy::{Layout, Policy, Problems};
+use crate::status::Status;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::systemd;
 use crate::throttle::Throttle;
+use crate::time::Clock;
 
 /// An edit is read once the directory has been quiet for so long: editors and `cp` write several files,
 /// and one file in several steps.
@@ -110,10 +113,16 @@ impl Reload {
 
 /// Reads the source again whenever it is edited, in a thread of its own: a map of a million lines must not
 /// make a request wait. `seen` is its fingerprint from before it was last read.
-pub fn start(source: Source, seen: Fingerprint, throttle: Arc<Throttle>, metrics: Arc<Metrics>) -> Reload {
+pub fn start(
+    source: Source,
+    seen: Fingerprint,
+    throttle: Arc<Throttle>,
+    metrics: Arc<Metrics>,
+    status: Arc<Status>,
+) -> Reload {
     let (wake, wakes) = mpsc::channel();
     let watch = Watch::new(wake.clone());
-    let reloader = Reloader { source, throttle, metrics };
+    let reloader = Reloader { source, throttle, metrics, status, clock: Clock::start() };
     thread::Builder::new()
         .name("reload".into())
         .spawn(move || reloader.run(seen, &wakes, watch))
@@ -125,6 +134,8 @@ struct Reloader {
     source: Source,
     throttle: Arc<Throttle>,
     metrics: Arc<Metrics>,
+    status: Arc<Status>,
+    clock: Clock,
 }
 
 impl Reloader {
@@ -135,9 +146,17 @@ impl Reloader {
         loop {
             watch.look_at(self.source.watched());
             if wake == Wake::Ask || self.source.fingerprint() != seen {
+                if wake == Wake::Ask {
+                    systemd::reloading();
+                }
                 let read;
                 (seen, read) = self.read_whole(wakes);
+                self.metrics.policy_refused.set(i64::from(read.is_err()));
+                systemd::status(&status(&read));
                 self.put_in_force(read);
+                if wake == Wake::Ask {
+                    systemd::ready();
+                }
             }
             wake = match wakes.recv_timeout(LOOK) {
                 Ok(next) => settle(next, wakes),
@@ -169,6 +188,7 @@ impl Reloader {
         match read {
             Ok(policy) => {
                 tracing::info!("policy reloaded from {dir}: {}", policy.summary());
+                self.status.reloads.done(self.clock.now(), policy.summary());
                 let old = self.throttle.replace(policy);
                 self.metrics.reloads_done.inc();
                 free(old);
@@ -176,11 +196,21 @@ impl Reloader {
             Err(problems) => {
                 self.metrics.reloads_refused.inc();
                 tracing::error!("policy not reloaded from {dir}, the one before serves on");
-                for problem in problems.to_string().lines() {
+                let problems = problems.to_string();
+                self.status.reloads.refused(self.clock.now(), &problems);
+                for problem in problems.lines() {
                     tracing::error!("{problem}");
                 }
             }
         }
+    }
+}
+
+/// What `systemctl status` shows from now on.
+fn status(read: &Result<Policy, Problems>) -> String {
+    match read {
+        Ok(policy) => format!("serving {}", policy.summary()),
+        Err(problems) => format!("serving the policy from before an edit: {problems}"),
     }
 }
 

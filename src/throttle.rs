@@ -11,9 +11,11 @@ use crate::draw::Draw;
 use crate::key::Key;
 use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{Case, Cases, Policy};
-pub use crate::policy::{DOCKET_MAX, Docket, Filing};
-use crate::request::Request;
-use crate::table::{Entry, Sizing, Table, Usage};
+pub use crate::policy::{DOCKET_MAX, Docket, Fact, Filing};
+use crate::quota::Quota;
+use crate::request::{Request, Value};
+use crate::slo_id::SloId;
+use crate::table::{Entry, Found, Sizing, Table, Usage};
 use crate::ticket::Ticket;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, JUDGED_MAX, Judged};
@@ -115,14 +117,42 @@ impl Throttle {
         if judgement.fell_back {
             self.annexes.count_fallback();
         }
-        Judged {
-            slo: case.slo.id,
-            key: case.key,
-            verdict: judgement.verdict,
-            remaining: judgement.remaining,
-            is_dry_run: case.slo.dry_run,
-            counts_end: case.slo.law.counts_ends(),
-        }
+        judged(case, judgement)
+    }
+
+    /// What [`decide`](Throttle::decide) would say of a request that falls under these SLOs; nothing is counted, and nothing
+    /// changes.
+    ///
+    /// ```
+    /// # use slowlane::{draw::Draw, policy::Policy, request::Request, table::Sizing, throttle::Throttle};
+    /// # use slowlane::time::Timestamp;
+    /// # use std::time::Duration;
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
+    /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Draw::MIDDLE).decision.remaining;
+    /// assert_eq!([foreseen(), foreseen()], [9_999, 9_999]);
+    /// throttle.decide(&Request::new(), now, Draw::MIDDLE);
+    /// assert_eq!(foreseen(), 9_998);
+    /// ```
+    pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, draw: Draw) -> Foreseen {
+        let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
+        let views: ArrayVec<View, JUDGED_MAX> =
+            cases.list.iter().map(|case| self.view(case, arrival)).collect();
+        let judged: ArrayVec<Judged, JUDGED_MAX> =
+            cases.list.iter().zip(&views).map(|(case, view)| judged(case, view.judgement)).collect();
+        Foreseen { decision: Decision::of(&judged, arrival.cost, now), views }
+    }
+
+    fn view(&self, case: &Case<'_>, arrival: Arrival) -> View {
+        let &Case { slo, key, sharer } = case;
+        let arrival = Arrival { sharer, ..arrival };
+        let found = self.table.row(key, arrival.now);
+        let entry = found.map_or(Entry::default(), |found| found.entry);
+        let annex = slo.law.has_annex().then(|| self.annexes.copy(key, &slo.law, arrival.cost, arrival.now));
+        let annex = annex.flatten();
+        let judgement = slo.law.foresee(&mut { entry }, annex.clone().as_mut(), &arrival);
+        View { found, formula: slo.law.explain(&slo.objective, &entry, annex.as_ref(), &arrival), judgement }
     }
 
     /// Takes back a delayed request whose client left before its turn: its slot is free again.
@@ -149,14 +179,27 @@ impl Throttle {
         }
     }
 
+    /// Forgets the entry of a key if it is to go, with all that its law remembers beside it.
+    pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
+        if self.table.remove(key, is_to_go) {
+            self.annexes.remove(key);
+        }
+    }
+
+    /// The policy in force. Who keeps it keeps a reload from being over: a moment, not while somebody reads.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
+    /// What a client whose request was decided like this may be told that it is allowed. None: it was not counted.
+    pub fn quota(&self, decision: &Decision) -> Option<Quota> {
+        let is_counted = decision.remaining != u32::MAX;
+        self.policy.load().slo(decision.slo).filter(|_| is_counted)?.quota()
+    }
+
     /// Puts another policy in force, whole, and gives the old one back. The table stays as it is.
     pub fn replace(&self, policy: Policy) -> Arc<Policy> {
         self.policy.swap(Arc::new(policy))
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> Guard<Arc<Policy>> {
-        self.policy.load()
     }
 
     pub fn table(&self) -> &Table {
@@ -170,6 +213,35 @@ impl Throttle {
     pub fn annex_usage(&self) -> AnnexUsage {
         self.annexes.usage()
     }
+}
+
+fn judged(case: &Case<'_>, judgement: Judgement) -> Judged {
+    Judged {
+        slo: case.slo.id,
+        key: case.key,
+        verdict: judgement.verdict,
+        remaining: judgement.remaining,
+        is_dry_run: case.slo.dry_run,
+        counts_end: case.slo.law.counts_ends(),
+    }
+}
+
+/// A decision that was not made, and how it would come about.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    pub decision: Decision,
+    /// Of each SLO, in the order of the cases.
+    pub views: ArrayVec<View, JUDGED_MAX>,
+}
+
+/// What one SLO would say.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// None: it would begin with a fresh entry.
+    pub found: Option<Found>,
+    pub judgement: Judgement,
+    /// The law's formula with the numbers in it.
+    pub formula: String,
 }
 
 /// Requests that came together are decided together: their SLOs and their entries are looked up side by side.
@@ -207,6 +279,20 @@ impl Sitting<'_> {
     /// Enters what was filed into the docket. False: it has no room for another.
     pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
         self.policy.enter(docket)
+    }
+
+    /// What the policy sees of a request of the docket; see [`Policy::facts`].
+    pub fn facts(&self, docket: &Docket<'_>, number: usize, slo: SloId, each: impl FnMut(Fact<'_, '_>)) {
+        self.policy.facts_of(docket, number, slo, each);
+    }
+
+    /// What a request of a docket has for the fields that the policy knows, by their names.
+    pub fn fields<'s, 'a: 's>(
+        &'s self,
+        docket: &'s Docket<'a>,
+        number: usize,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        self.policy.fields_of(docket, number)
     }
 
     /// Decides the requests of a docket, and counts them. Each decision comes with its request's number in the docket;

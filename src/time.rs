@@ -72,6 +72,11 @@ impl Clock {
         self.started_at + self.started.elapsed()
     }
 
+    /// The time since its start.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// The same moment as the runtime's timers count it.
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)

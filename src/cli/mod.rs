@@ -1,14 +1,22 @@
 //! The command line: what may be typed, and what it means.
 
+mod admin;
 mod check;
+mod completions;
+mod config;
+mod demo;
+mod man;
 mod replay;
 mod run;
 mod simulate;
+mod table;
+mod top;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, Flags};
 use crate::server::socket::Address;
@@ -26,6 +34,8 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  slowlane demo
+      see it work, in 15 seconds
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
@@ -33,10 +43,18 @@ Examples:
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
+  slowlane config haproxy --version 2.6
+      what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
   slowlane replay --policy maps.new --against maps /var/log/haproxy.log
-      see what an edit of the maps would have done to yesterday's traffic";
+      see what an edit of the maps would have done to yesterday's traffic
+  slowlane top
+      watch the daemon on this machine: rates, delays, and who is throttled
+  slowlane why source=192.0.2.1 website=shop.example
+      what a running daemon would say to a request, and why
+  slowlane table show data.gpc0_rate gt 10
+      who is throttled, as HAProxy's `show table` tells it";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -49,12 +67,37 @@ enum Command {
     ///
     /// Exit code 0: slowlane would serve this. 1: it would not.
     Check(Files),
+    /// Print the configuration in force, or one for HAProxy or nginx.
+    #[command(subcommand, after_help = config::EXAMPLES)]
+    Config(config::What),
+    /// See it work: a crawler, a customer and an application, in front of which slowlane is put after some seconds.
+    ///
+    /// Everything is on the loopback, on free ports, in a temporary folder, and gone at the end.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::Arguments),
     /// Run clients against a law in virtual time, and print what they get.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Watch a daemon: rates, delays, SLOs, and who is throttled.
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Arguments),
+    /// Tell what a request would be told, and why: the lines that answered, the law with its numbers.
+    ///
+    /// A running daemon is asked, or the files of a policy. Nothing is counted.
+    #[command(after_help = why::EXAMPLES)]
+    Why(why::Arguments),
+    /// Read and set the table of a running daemon, as HAProxy's Runtime API does its stick tables.
+    #[command(after_help = table::EXAMPLES)]
+    Table(table::Arguments),
     /// Run access logs through a policy in virtual time, and print who would have been delayed or denied.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
+    /// Print the completions of a shell.
+    #[command(after_help = completions::EXAMPLES)]
+    Completions(completions::Arguments),
+    /// Print the manual page, or write those of all commands.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::Arguments),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -107,8 +150,15 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(typed) => config(typed).and_then(run::run),
         Command::Check(files) => config(files.into()).and_then(check::check),
+        Command::Config(what) => config::print(what),
+        Command::Demo(typed) => demo::demo(typed),
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Top(typed) => top::top(typed),
+        Command::Why(typed) => why::why(typed),
+        Command::Table(typed) => table::table(typed),
         Command::Replay(typed) => replay::replay(typed),
+        Command::Completions(typed) => completions::completions(Cli::command(), &typed),
+        Command::Man(typed) => man::man(Cli::command(), &typed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -122,8 +172,16 @@ pub fn main() -> ExitCode {
 }
 
 fn config(typed: RunArguments) -> anyhow::Result<Config> {
-    let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
-    Ok(Config::load(config.as_deref(), Flags { policy, spop, http, admin })?)
+    let (path, flags) = typed.into();
+    Ok(Config::load(path.as_deref(), flags)?)
+}
+
+/// The config file, and what was typed beside it.
+impl From<RunArguments> for (Option<PathBuf>, Flags) {
+    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
+        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
+        (config, Flags { policy, spop, http, admin })
+    }
 }
 
 impl From<Files> for RunArguments {

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::config::Flags;
 use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::holds::WhenFull;
-use crate::server::socket::Address;
-use crate::telemetry::log::Level;
+use crate::server::socket::{Address, UNIX_MODE};
+use crate::server::token::Token;
+use crate::telemetry::decision_log::{self, Kind as VerdictKind, Place, Sample};
+use crate::telemetry::log::{Format, Level};
 use crate::units;
 
 /// The whole file.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
     pub(super) spop: Spop,
@@ -24,10 +27,37 @@ pub(super) struct File {
     pub(super) hold: Hold,
     pub(super) table: Table,
     pub(super) policy: Policy,
+    pub(super) decision_log: DecisionLog,
     pub(super) log: Log,
 }
 
-#[derive(Debug, Deserialize)]
+impl File {
+    /// What was typed wins; `base` is the folder of the file: relative paths begin there.
+    pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
+        let Flags { policy, spop, http, admin } = flags;
+        let listens =
+            [(&mut self.spop.listen, spop), (&mut self.http.listen, http), (&mut self.admin.listen, admin)];
+        for (written, typed) in listens {
+            if !typed.is_empty() {
+                *written = typed;
+            }
+        }
+        for path in self.paths() {
+            *path = base.join(&*path);
+        }
+        self.policy.dir = policy.or(self.policy.dir);
+        self
+    }
+
+    /// Everything that may be relative to the folder of the file.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let Admin { token_file, socket, .. } = &mut self.admin;
+        let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
+        [&mut self.policy.dir, token_file, socket].into_iter().flatten().chain(log)
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Spop {
     pub(super) listen: Vec<Address>,
@@ -35,7 +65,7 @@ pub(super) struct Spop {
     pub(super) connections_max: usize,
     #[serde(deserialize_with = "frame_bytes_max")]
     pub(super) frame_bytes_max: u32,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) timeout: Duration,
 }
 
@@ -50,13 +80,13 @@ impl Default for Spop {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "connections_max")]
     pub(super) connections_max: usize,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) idle_timeout: Duration,
 }
 
@@ -70,24 +100,37 @@ impl Default for Http {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
+    /// A secret: what is shown of a config has none.
+    #[serde(skip_serializing)]
+    pub(super) token: Option<Token>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) socket: Option<PathBuf>,
+    #[serde(deserialize_with = "socket_mode", serialize_with = "written_mode")]
+    pub(super) socket_mode: u32,
 }
 
 impl Default for Admin {
     fn default() -> Admin {
-        Admin { listen: vec![tcp("127.0.0.1:9002")] }
+        Admin {
+            listen: vec![tcp("127.0.0.1:9002")],
+            token: None,
+            token_file: None,
+            socket: None,
+            socket_mode: UNIX_MODE,
+        }
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Hold {
     #[serde(deserialize_with = "holds_max")]
     pub(super) max: usize,
-    #[serde(deserialize_with = "duration")]
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) longest: Duration,
     pub(super) when_full: WhenFull,
 }
@@ -98,12 +141,12 @@ impl Default for Hold {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Table {
     #[serde(deserialize_with = "size")]
     pub(super) size: u32,
-    #[serde(deserialize_with = "expire")]
+    #[serde(deserialize_with = "expire", serialize_with = "written")]
     pub(super) expire: Duration,
     #[serde(deserialize_with = "annex_bytes_max")]
     pub(super) annex_bytes_max: usize,
@@ -122,7 +165,13 @@ pub(super) struct Policy {
     pub(super) layout: Layout,
 }
 
-#[derive(Debug, Default, Deserialize)]
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        WrittenPolicy::from(self).serialize(serializer)
+    }
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct WrittenPolicy {
     dir: Option<PathBuf>,
@@ -134,12 +183,12 @@ struct WrittenPolicy {
     lookups: Option<Vec<WrittenLookup>>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenLookup {
     fields: Names,
     map: PathBuf,
-    #[serde(rename = "match", deserialize_with = "method")]
+    #[serde(rename = "match", deserialize_with = "method", serialize_with = "method_name")]
     method: Method,
 }
 
@@ -164,10 +213,36 @@ impl TryFrom<WrittenPolicy> for Policy {
     }
 }
 
+impl From<&Policy> for WrittenPolicy {
+    fn from(policy: &Policy) -> WrittenPolicy {
+        let layout = &policy.layout;
+        let fields = |kind| Names(layout.type_fields(kind).to_vec());
+        let types = (1..=9).filter(|&kind| !layout.type_fields(kind).is_empty());
+        let lookup = |lookup: &Lookup| WrittenLookup {
+            fields: Names(lookup.fields.clone()),
+            map: lookup.file.clone(),
+            method: lookup.method,
+        };
+        WrittenPolicy {
+            dir: policy.dir.clone(),
+            ipv4_prefix: Some(layout.ipv4_prefix()),
+            ipv6_prefix: Some(layout.ipv6_prefix()),
+            types: types.map(|kind| (Kind(kind), fields(kind))).collect(),
+            lookups: Some(layout.lookups().iter().map(lookup).collect()),
+        }
+    }
+}
+
 /// The digit of a type. Keys are text in TOML, so a mistake is told here, where it has a line.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 struct Kind(u8);
+
+impl From<Kind> for String {
+    fn from(Kind(kind): Kind) -> String {
+        kind.to_string()
+    }
+}
 
 impl TryFrom<String> for Kind {
     type Error = String;
@@ -182,7 +257,7 @@ impl TryFrom<String> for Kind {
 }
 
 /// The names of fields, at least one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "Vec<String>")]
 struct Names(Vec<String>);
 
@@ -194,10 +269,43 @@ impl TryFrom<Vec<String>> for Names {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {
     pub(super) level: Level,
+    pub(super) format: Format,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct DecisionLog {
+    pub(super) path: Option<PathBuf>,
+    #[serde(deserialize_with = "sample")]
+    sample: f64,
+    #[serde(deserialize_with = "per_second")]
+    per_second: u32,
+    #[serde(deserialize_with = "verdicts")]
+    verdicts: Vec<VerdictKind>,
+}
+
+/// In place of a path.
+pub(super) const STDOUT: &str = "-";
+
+impl Default for DecisionLog {
+    fn default() -> DecisionLog {
+        let verdicts = vec![VerdictKind::Delay, VerdictKind::Deny];
+        DecisionLog { path: None, sample: 1.0, per_second: 100, verdicts }
+    }
+}
+
+impl DecisionLog {
+    /// None: there is to be no such log.
+    pub(super) fn settings(self) -> Option<decision_log::Settings> {
+        let path = self.path?;
+        let place = if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) };
+        let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
+        Some(decision_log::Settings { place, sample, per_second: self.per_second, kinds: self.verdicts })
+    }
 }
 
 fn tcp(address: &str) -> Address {
@@ -214,6 +322,11 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     }
 }
 
+/// As [`duration`] reads it.
+fn written<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&units::written(*duration))
+}
+
 /// As HAProxy's: rates are told by a clock of 32 bits in milliseconds, which knows past from future for 24 days.
 fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
@@ -222,10 +335,26 @@ fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
+/// As `chmod` has it.
+fn socket_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
+    let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+    mode.ok_or_else(|| D::Error::custom(format!("{text:?}: expected a mode like \"0660\"")))
+}
+
+fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{mode:04o}"))
+}
+
 fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
     let name = String::deserialize(deserializer)?;
     let names = Method::ALL.map(Method::name).join(", ");
     Method::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?}: expected one of {names}")))
+}
+
+fn method_name<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(method.name())
 }
 
 fn connections_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
@@ -250,6 +379,24 @@ fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
 /// None at all is a choice: then every delay is what `when_full` says.
 fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(within(deserializer, 0, 100_000_000)? as usize)
+}
+
+fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let sample = f64::deserialize(deserializer)?;
+    let expected =
+        || D::Error::custom(format!("{sample}: expected a part of all, more than 0 and at most 1"));
+    Sample::new(sample).map(|_| sample).ok_or_else(expected)
+}
+
+/// At some 300 bytes each, a million are more than a disk takes.
+fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(within(deserializer, 1, 1_000_000)? as u32)
+}
+
+fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<VerdictKind>, D::Error> {
+    let verdicts = Vec::deserialize(deserializer)?;
+    let expected = || D::Error::custom("expected one or more of \"pass\", \"delay\", \"deny\"");
+    if verdicts.is_empty() { Err(expected()) } else { Ok(verdicts) }
 }
 
 fn ipv4_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {

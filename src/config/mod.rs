@@ -1,6 +1,7 @@
 //! The configuration in force: the defaults, then the file, then the flags.
 
 mod file;
+mod show;
 
 use std::fs;
 use std::io;
@@ -12,27 +13,30 @@ use thiserror::Error;
 
 use crate::reload::Source;
 use crate::server::holds::HoldLimits;
-use crate::server::socket::Address;
+use crate::server::socket::{Address, OpenAdmin};
+use crate::server::token::Token;
 use crate::table::Sizing;
-use crate::telemetry::log::Level;
+use crate::telemetry::{decision_log, log};
 
 /// All that needs a restart to change. The policy does not: only where it is read from stands here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Config {
     pub spop: SpopConfig,
     pub http: HttpConfig,
-    pub admin: Listen,
+    pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
     /// What `fair` and `sliding-log` remember beside the table, in all.
     pub annex_bytes_max: usize,
     /// None: the built-in policy.
     pub policy: Option<Source>,
-    pub log: Level,
+    /// None: no decisions are logged.
+    pub decision_log: Option<decision_log::Settings>,
+    pub log: log::Settings,
 }
 
 /// The listeners of one protocol.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     pub name: &'static str,
     pub addresses: Vec<Address>,
@@ -52,6 +56,17 @@ pub struct HttpConfig {
     pub idle_timeout: Duration,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    pub listen: Listen,
+    /// Without it nothing is told, but whether the agent is alive and ready.
+    pub token: Option<Token>,
+    /// Where the Runtime API is spoken.
+    pub socket: Option<PathBuf>,
+    /// Who may connect to the Unix sockets among these.
+    pub socket_mode: u32,
+}
+
 /// What was typed; an empty list and a missing directory leave it to the file.
 #[derive(Debug, Default)]
 pub struct Flags {
@@ -68,6 +83,14 @@ pub enum ConfigError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
+    #[error(transparent)]
+    Open(#[from] OpenAdmin),
+    #[error("[admin] token and token_file: keep one of the two")]
+    TwoTokens,
+    #[error("[admin] token_file {}: {reason}", .path.display())]
+    TokenFile { path: PathBuf, reason: String },
+    #[error("{0}: expected paths that are text, to write them into a config file")]
+    Unwritable(String),
 }
 
 /// Operators and their scrapers; one that asks without end must not crowd out the others.
@@ -75,42 +98,77 @@ const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
-        let file = match path {
-            Some(path) => read(path)?,
-            None => file::File::default(),
-        };
-        let base = path.and_then(Path::parent).unwrap_or(Path::new(""));
-        Ok(Config::new(file, base, flags))
+        Config::new(written(path, flags)?)
     }
 
-    /// `base` is the folder of the config file: a relative policy directory stands there.
-    fn new(file: file::File, base: &Path, flags: Flags) -> Config {
-        let file::File { spop, http, admin, hold, table, policy, log } = file;
-        let listen = |name, typed: Vec<Address>, written, connections_max| Listen {
-            name,
-            addresses: if typed.is_empty() { written } else { typed },
-            connections_max,
-        };
+    /// The same as a config file, with every key and what it is for.
+    ///
+    /// Relative paths become absolute ones, for what is shown may be kept anywhere. A token is not shown, for the same reason.
+    pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
+        let mut file = written(path, flags)?;
+        for path in file.paths() {
+            *path = std::path::absolute(&*path)
+                .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+        }
+        show::show(&file)
+    }
+
+    fn new(file: file::File) -> Result<Config, ConfigError> {
+        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = file;
+        let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
-        let dir = flags.policy.or_else(|| dir.map(|dir| base.join(dir)));
-        Config {
+        Ok(Config {
             spop: SpopConfig {
-                listen: listen("SPOP", flags.spop, spop.listen, spop.connections_max),
+                listen: listen("SPOP", spop.listen, spop.connections_max),
                 frame_bytes_max: spop.frame_bytes_max,
                 timeout: spop.timeout,
             },
             http: HttpConfig {
-                listen: listen("HTTP check", flags.http, http.listen, http.connections_max),
+                listen: listen("HTTP check", http.listen, http.connections_max),
                 idle_timeout: http.idle_timeout,
             },
-            admin: listen("admin", flags.admin, admin.listen, ADMIN_CONNECTIONS_MAX),
+            admin: AdminConfig::new(admin)?,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout)),
-            log: log.level,
-        }
+            decision_log: decision_log.settings(),
+            log: log::Settings { level: log.level, format: log.format },
+        })
     }
+}
+
+impl AdminConfig {
+    fn new(written: file::Admin) -> Result<AdminConfig, ConfigError> {
+        let file::Admin { listen: addresses, token, token_file, socket, socket_mode } = written;
+        let token = match (token, token_file) {
+            (Some(_), Some(_)) => return Err(ConfigError::TwoTokens),
+            (None, Some(path)) => Some(read_token(path)?),
+            (token, None) => token,
+        };
+        if token.is_none() {
+            addresses.iter().try_for_each(OpenAdmin::unless_local)?;
+        }
+        let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
+        Ok(AdminConfig { listen, token, socket, socket_mode })
+    }
+}
+
+/// The token that is all of a file, but for blanks around it.
+pub fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
+    let read = fs::read_to_string(&path).map_err(|error| error.to_string());
+    let token =
+        read.and_then(|text| Token::try_from(text.trim().to_owned()).map_err(|error| error.to_string()));
+    token.map_err(|reason| ConfigError::TokenFile { path, reason })
+}
+
+/// The file, or its defaults, with what was typed in it.
+fn written(path: Option<&Path>, flags: Flags) -> Result<file::File, ConfigError> {
+    let file = match path {
+        Some(path) => read(path)?,
+        None => file::File::default(),
+    };
+    Ok(file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))))
 }
 
 fn read(path: &Path) -> Result<file::File, ConfigError> {
@@ -158,7 +216,7 @@ mod tests {
         let config = Config::load(Some(file.path()), flags).unwrap();
         assert_eq!(config.spop.listen.addresses, [address("[::1]:2")]);
         assert_eq!(config.http.listen.addresses, [address("127.0.0.1:9001")]);
-        assert_eq!(config.admin.addresses, []);
+        assert_eq!(config.admin.listen.addresses, []);
     }
 
     #[test]

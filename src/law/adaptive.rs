@@ -20,6 +20,7 @@
 
 use std::time::Duration;
 
+use crate::law::formula::{compared, number, option, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
 use crate::verdict::Verdict;
@@ -78,6 +79,40 @@ impl Adaptive {
             entry.gpc1_rate.add(arrival.cost, now_ms);
         }
         Judgement::new(Verdict::after(delay), remaining)
+    }
+
+    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ms, cost, slo) = (arrival.now.ticks_ms(), arrival.cost, number(self.slo));
+        let http_req_cnt = entry.http_req_cnt.wrapping_add(cost);
+        let throttled = f64::from(http_req_cnt) - self.burst + self.slo;
+        let mut text =
+            format!("http_req_cnt {http_req_cnt} - burst {} + slo {slo} = {}", self.burst, number(throttled));
+        if throttled <= 0.0 {
+            text += " <= 0, not throttled";
+        } else {
+            let (clients, rate) = (clients(entry), f64::from(entry.gpc0_rate.read(now_ms)));
+            let delay = self.delay(clients, rate, arrival);
+            let (delay_ns, is_within) = (delay.as_nanos() as u64, delay <= self.max_delay);
+            let factor = number(arrival.draw.factor(self.jitter));
+            let jitter = number(self.jitter * 100.0);
+            let times = if cost == 1 { String::new() } else { format!(" * cost {cost}") };
+            text += &format!(
+                " > 0; delay = N {} / {slo} * min(1, rate {rate} / {slo}) * jitter {factor} (+-{jitter} %){times} = {}",
+                number(clients),
+                time(delay_ns),
+            );
+            if self.max_delay != Duration::MAX {
+                text += &format!(
+                    " {} max_delay {}",
+                    compared(is_within),
+                    option(self.max_delay.as_nanos() as u64)
+                );
+            }
+        }
+        let accepted = entry.gpc1_rate.read(now_ms);
+        let floor = number((f64::from(accepted) / self.over).floor());
+        let (within, over) = (compared(!self.is_over(entry, now_ms)), number(self.over));
+        text + &format!("; floor(accepted {accepted} / over {over}) = {floor} {within} slo {slo}")
     }
 
     fn delay(&self, clients: f64, rate: f64, arrival: &Arrival) -> Duration {

@@ -32,6 +32,11 @@ impl Bucket {
         u32::try_from(ns / self.slot_ns.max(1)).unwrap_or(u32::MAX)
     }
 
+    /// The requests, and parts of one, that stand for so much time.
+    pub(super) fn parts(&self, ns: u64) -> f64 {
+        ns as f64 / self.slot_ns.max(1) as f64
+    }
+
     /// So many clients, each asking again as it is answered, would make for this delay.
     pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
         if delay_ns <= self.slot_ns {

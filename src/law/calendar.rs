@@ -231,6 +231,24 @@ impl Calendar {
         Offer { booking, place, tokens, wanted, is_kept_for, from, free, sharer }
     }
 
+    /// Where an offer comes from.
+    pub(super) fn explain(&self, offer: &Offer, wish: &Wish) -> String {
+        let (tide, cost) = (&self.tide, wish.cost);
+        if offer.place == Some(Place::Any) {
+            return format!("nobody waits; tokens {} >= cost {cost}", tide.tokens);
+        }
+        let kept = if tide.taken == 0 || offer.is_kept_for { 0 } else { self.kept_tokens() };
+        let left = tide.tokens.saturating_sub(kept);
+        let compared = if left < cost { "<" } else { ">=" };
+        let (_, _, others) = self.place(tide, wish.sharer, u32::MAX);
+        let (taken, turn) = (tide.taken, offer.from.saturating_sub(tide.begun));
+        format!(
+            "tokens {} - {kept} kept for others = {left} {compared} cost {cost}; slots taken: {taken}, other sources \
+             waiting: {others}, its turn: from slot {turn} on",
+            tide.tokens
+        )
+    }
+
     /// Takes what was offered, if it was not too late.
     pub(super) fn take_up(&mut self, offer: &Offer) {
         if offer.booking == Booking::TooLate {

@@ -33,6 +33,10 @@ impl Closed {
         self.name
     }
 
+    pub(super) fn explain(&self) -> String {
+        "rate 0: every request is denied".into()
+    }
+
     pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;

@@ -19,6 +19,7 @@
 
 use std::time::Duration;
 
+use crate::law::formula::{compared, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
 use crate::time::Timestamp;
@@ -42,6 +43,10 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
+    pub(super) fn max(&self) -> u32 {
+        self.max
+    }
+
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,
@@ -85,6 +90,16 @@ impl Concurrency {
         }
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, room - arrival.cost)
+    }
+
+    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+        let (counts, cost, max) = (self.counts(&entry.state, arrival.now), arrival.cost, self.max);
+        let in_flight: u32 = (0..QUARTERS).map(|back| count(counts, back)).sum();
+        let wanted = in_flight.saturating_add(cost);
+        let (within, lease) = (compared(wanted <= max), time(self.quarter_ns * u64::from(QUARTERS)));
+        format!(
+            "in flight {in_flight} + cost {cost} = {wanted} {within} max {max}; each counts for {lease} at most"
+        )
     }
 
     /// A request that was let through at `begun` has ended. One that counts no more ends without a trace.

@@ -28,6 +28,7 @@
 use std::time::Duration;
 
 use crate::law::calendar::{Booking, Calendar, Plan, Wish};
+use crate::law::formula::{compared, option, time};
 use crate::law::pace::Pace;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
@@ -144,6 +145,40 @@ impl Fair {
         entry.let_through(arrival.cost, arrival.now);
         let verdict = Verdict::after(Duration::from_nanos(delay_ns));
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
+    }
+
+    pub(super) fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        calendar: &Calendar,
+        arrival: &Arrival,
+    ) -> String {
+        let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
+        let (mut entry, mut calendar) = (*entry, calendar.clone());
+        self.pace.start(&mut entry, now_ns);
+        calendar.advance(&self.plan(), now_ns, entry.state.wide());
+        let wish = Wish { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
+        let offer = calendar.offer(&wish, self.sources_max);
+        let (state, max_delay, rate) =
+            (calendar.explain(&offer, &wish), option(max_delay_ns), objective.rate);
+        match offer.booking {
+            Booking::Now => state,
+            Booking::At(due_ns) => {
+                let delay_ns = due_ns.saturating_sub(now_ns);
+                let (within, delay) = (compared(delay_ns <= max_delay_ns), time(delay_ns));
+                format!("{state}; its slot of 1 / {rate} begins in {delay} {within} max_delay {max_delay}")
+            }
+            Booking::TooLate => {
+                format!("{state}; its slot of 1 / {rate} would begin in > max_delay {max_delay}")
+            }
+        }
+    }
+
+    /// What the law says that judges where there is no room.
+    pub(super) fn stand_in(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let objective = Objective { burst: self.tokens_max, ..*objective };
+        self.pace.explain(&objective, entry, arrival)
     }
 
     /// The whole seconds after which a wish comes true; each is tried.

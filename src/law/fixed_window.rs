@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use crate::law::formula::{compared, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
@@ -21,7 +22,7 @@ use crate::verdict::Verdict;
 /// The law `fixed-window` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    window: Window,
+    pub(super) window: Window,
 }
 
 impl FixedWindow {
@@ -47,11 +48,7 @@ impl FixedWindow {
         entry.gpt0 = 1_000;
         let Window { limit, window_ns } = self.window;
         let now_ns = arrival.now.as_nanos();
-        let (start, count) = match entry.state.wide() {
-            start if start > now_ns => (now_ns, entry.state.narrow()),
-            start if now_ns - start < window_ns => (start, entry.state.narrow()),
-            _ => (now_ns, 0),
-        };
+        let (start, count) = self.at(entry, now_ns);
         let counted = count.saturating_add(arrival.cost);
         if counted > limit {
             let remaining = limit.saturating_sub(count);
@@ -69,6 +66,30 @@ impl FixedWindow {
         entry.state.set_narrow(counted);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, limit - counted)
+    }
+
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
+        let (start, count) = self.at(entry, now_ns);
+        let counted = count.saturating_add(cost);
+        let is_within = counted <= self.window.limit;
+        let (compared, limit) = (compared(is_within), self.window.explained(objective.rate));
+        let ends = time(self.window.window_ns - (now_ns - start));
+        match cost > self.window.limit {
+            true => format!("cost {cost} > {limit}"),
+            false => format!(
+                "count {count} + cost {cost} = {counted} {compared} {limit}; the window ends in {ends}"
+            ),
+        }
+    }
+
+    /// When the window began, and its count.
+    fn at(&self, entry: &Entry, now_ns: u64) -> (u64, u32) {
+        match entry.state.wide() {
+            start if start > now_ns => (now_ns, entry.state.narrow()),
+            start if now_ns - start < self.window.window_ns => (start, entry.state.narrow()),
+            _ => (now_ns, 0),
+        }
     }
 
     /// Counts a request of the window that is under way no more.

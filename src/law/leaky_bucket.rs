@@ -16,6 +16,7 @@
 use std::time::Duration;
 
 use crate::law::bucket::Bucket;
+use crate::law::formula::{number, time};
 use crate::law::{Arrival, Judgement, Objective};
 use crate::table::Entry;
 use crate::verdict::Verdict;
@@ -60,6 +61,24 @@ impl LeakyBucket {
         entry.state.set_wide(now_ns.saturating_add(water_ns + poured_ns));
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, self.bucket.requests(room_ns - water_ns - poured_ns))
+    }
+
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
+        let water_ns = entry.state.wide().saturating_sub(now_ns).min(bucket.burst_ns);
+        let level_ns = water_ns.saturating_add(bucket.time(cost));
+        let (water, level) = (number(bucket.parts(water_ns)), number(bucket.parts(level_ns)));
+        let burst = objective.burst.max(1);
+        match level_ns.checked_sub(bucket.burst_ns) {
+            None | Some(0) => format!("water {water} + cost {cost} = {level} <= burst {burst}"),
+            Some(_) if cost > burst => format!("cost {cost} > burst {burst}"),
+            Some(over_ns) => {
+                let (over, rate, wait) = (number(bucket.parts(over_ns)), objective.rate, time(over_ns));
+                format!(
+                    "water {water} + cost {cost} = {level} > burst {burst}; wait = {over} / {rate} = {wait}"
+                )
+            }
+        }
     }
 
     /// Scoops the water of a request out again.

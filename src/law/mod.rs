@@ -12,6 +12,7 @@ mod closed;
 mod concurrency;
 mod fair;
 mod fixed_window;
+mod formula;
 mod leaky_bucket;
 mod options;
 mod pace;
@@ -41,6 +42,7 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 pub use warm_up::WarmUp;
 
+use crate::quota::Quota;
 use crate::table::Entry;
 use crate::time::Timestamp;
 use crate::units::Rate;
@@ -181,6 +183,61 @@ impl Law {
         }
     }
 
+    /// The law's formula with the numbers in it, as they would be for this request.
+    ///
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    ///
+    /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::default()).unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// assert_eq!(law.explain(&objective, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
+    /// for _ in 0..3 {
+    ///     law.judge(&mut entry, None, &arrival);
+    /// }
+    /// assert_eq!(
+    ///     law.explain(&objective, &entry, None, &arrival),
+    ///     "used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s"
+    /// );
+    /// ```
+    pub fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        if arrival.cost == 0 && !matches!(self, Law::Closed(_)) {
+            return "cost 0: passes, and is not counted".into();
+        }
+        match self {
+            Law::Adaptive(adaptive) => adaptive.explain(entry, arrival),
+            Law::Closed(closed) => closed.explain(),
+            Law::Concurrency(concurrency) => concurrency.explain(entry, arrival),
+            Law::Fair(fair) => match annex {
+                Some(Annex::Calendar(calendar)) => fair.explain(objective, entry, calendar, arrival),
+                _ => format!(
+                    "no room to remember who waits, so as pace: {}",
+                    fair.stand_in(objective, entry, arrival)
+                ),
+            },
+            Law::FixedWindow(fixed_window) => fixed_window.explain(objective, entry, arrival),
+            Law::LeakyBucket(leaky_bucket) => leaky_bucket.explain(objective, entry, arrival),
+            Law::Pace(pace) => pace.explain(objective, entry, arrival),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.explain(objective, entry, arrival),
+            Law::SlidingLog(sliding_log) => match annex {
+                Some(Annex::Log(log)) => sliding_log.explain(objective, entry, log, arrival),
+                _ => format!(
+                    "no room for a log, so as sliding-window: {}",
+                    sliding_log.stand_in(objective, entry, arrival)
+                ),
+            },
+            Law::SlidingWindow(sliding_window) => sliding_window.explain(objective, entry, arrival),
+            Law::TokenBucket(token_bucket) => token_bucket.explain(objective, entry, arrival),
+            Law::WarmUp(warm_up) => warm_up.explain(entry, arrival),
+        }
+    }
+
     /// Takes back a request that was let through: its client left before its turn, which was to come at `due`. What
     /// was to leave at once was due when it came. `adaptive` has no way back.
     pub fn take_back(
@@ -203,6 +260,24 @@ impl Law {
             Law::SlidingWindow(sliding_window) => sliding_window.take_back(&mut entry.state, cost, due),
             Law::TokenBucket(token_bucket) => token_bucket.take_back(entry, cost),
             Law::WarmUp(warm_up) => warm_up.take_back(entry, cost),
+        }
+    }
+
+    /// What a client of an SLO with this law may be told that it is allowed.
+    pub fn quota(&self, objective: Objective) -> Quota {
+        match self {
+            Law::Adaptive(_)
+            | Law::Closed(_)
+            | Law::Fair(_)
+            | Law::LeakyBucket(_)
+            | Law::Pace(_)
+            | Law::TokenBucket(_)
+            | Law::WarmUp(_) => Quota::of_bucket(objective.burst, objective.rate),
+            Law::Concurrency(concurrency) => Quota::Concurrent { requests: concurrency.max().into() },
+            Law::FixedWindow(FixedWindow { window })
+            | Law::SlidingLog(SlidingLog { stand_in: SlidingWindow { window } })
+            | Law::SlidingWindow(SlidingWindow { window }) => window.quota(),
+            Law::SlidingBuckets(sliding_buckets) => sliding_buckets.quota(),
         }
     }
 

@@ -18,6 +18,7 @@
 use std::time::Duration;
 
 use crate::law::bucket::Bucket;
+use crate::law::formula::{compared, number, option, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
 use crate::verdict::Verdict;
@@ -76,6 +77,23 @@ impl Pace {
         entry.let_through(arrival.cost, arrival.now);
         let remaining = self.bucket.requests(now_ns.saturating_sub(full_at));
         Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
+    }
+
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, bucket) = (arrival.now.as_nanos(), self.bucket);
+        let start = self.start(&mut { *entry }, now_ns);
+        let used = number(bucket.parts(start.saturating_add(bucket.burst_ns).saturating_sub(now_ns)));
+        let (cost, Objective { burst, rate }) = (arrival.cost, objective);
+        let delay_ns = start.saturating_add(bucket.time(cost)).saturating_sub(now_ns);
+        if delay_ns == 0 {
+            return format!("used {used} + cost {cost} <= burst {burst}");
+        }
+        let (over, delay) = (number(bucket.parts(delay_ns)), time(delay_ns));
+        let (compared, max_delay) = (compared(delay_ns <= self.max_delay_ns), option(self.max_delay_ns));
+        format!(
+            "used {used} + cost {cost} - burst {burst} = {over} over; \
+             delay = {over} / {rate} = {delay} {compared} max_delay {max_delay}"
+        )
     }
 
     /// When the next slot begins; what is owed past `max_delay` is forgiven.

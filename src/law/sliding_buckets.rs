@@ -17,8 +17,10 @@
 
 use std::time::Duration;
 
+use crate::law::formula::{compared, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::quota::Quota;
 use crate::table::{Entry, State};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
@@ -54,6 +56,10 @@ impl Counts {
 }
 
 impl SlidingBuckets {
+    pub(super) fn quota(&self) -> Quota {
+        Window { limit: self.limit, window_ns: self.window_ns }.quota()
+    }
+
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,
@@ -109,6 +115,27 @@ impl SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, cost, buckets) = (arrival.now.as_nanos(), arrival.cost, self.buckets);
+        let packed = self.counts(&entry.state, now_ns).packed;
+        let (sum, left) = (self.sum(packed), self.count(packed, buckets));
+        let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
+        let limit = Window { limit: self.limit, window_ns: self.window_ns }.explained(objective.rate);
+        let within = compared(wanted <= self.limit);
+        let mut text =
+            format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");
+        if wanted <= self.limit {
+            let (within, wide_limit) = (compared(wide <= self.wide_limit), self.wide_limit);
+            text += &format!(
+                "; with {left} of the one before = {wide} {within} N + N / {buckets} = {wide_limit}"
+            );
+        }
+        if cost > self.room(packed) && cost <= self.limit {
+            text += &format!("; wait {}", time(self.wait_ns(packed, cost, now_ns)));
+        }
+        text
+    }
+
     /// Of the sub-window that a moment lies in. They are as long as each other to a nanosecond, and n of them are
     /// exactly a window: else whoever keeps to the rate would now and then find one request too many in it.
     fn number(&self, moment_ns: u64) -> u64 {
@@ -144,9 +171,13 @@ impl SlidingBuckets {
         (packed >> (back * self.count_bits) & ((1 << self.count_bits) - 1)) as u32
     }
 
+    fn sum(&self, packed: u64) -> u32 {
+        (0..self.buckets).map(|back| self.count(packed, back)).sum()
+    }
+
     /// How much more both conditions let through.
     fn room(&self, packed: u64) -> u32 {
-        let sum: u32 = (0..self.buckets).map(|back| self.count(packed, back)).sum();
+        let sum = self.sum(packed);
         let wide_sum = sum.saturating_add(self.count(packed, self.buckets));
         self.limit.saturating_sub(sum).min(self.wide_limit.saturating_sub(wide_sum))
     }

@@ -15,6 +15,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::law::formula::{compared, number, option, time};
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
@@ -27,7 +28,7 @@ const ADMISSIONS_MAX: u32 = 65_536;
 /// The law `sliding-log` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    stand_in: SlidingWindow,
+    pub(super) stand_in: SlidingWindow,
 }
 
 /// When the requests of the last window were let through, in nanoseconds, the oldest first.
@@ -105,6 +106,45 @@ impl SlidingLog {
         self.stand_in.count(&mut entry.state, arrival);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, remaining - arrival.cost)
+    }
+
+    pub(super) fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        log: &Log,
+        arrival: &Arrival,
+    ) -> String {
+        let (window, now_ns, cost) = (self.stand_in.window, arrival.now.as_nanos(), arrival.cost);
+        let mut log = log.clone();
+        let is_known = self.stand_in.has_faded(&entry.state, now_ns);
+        log.begin(now_ns, if is_known { 0 } else { window.window_ns });
+        log.forget(now_ns, window.window_ns);
+        let remembered = log.admitted_at.len();
+        let wanted = number(remembered as f64 + f64::from(cost));
+        let is_within = remembered + cost as usize <= window.limit as usize;
+        let (within, limit) = (compared(is_within), window.explained(objective.rate));
+        let mut text = format!(
+            "{remembered} let through in the last {} + cost {cost} = {wanted} {within} {limit}",
+            option(window.window_ns)
+        );
+        if !is_within && cost <= window.limit {
+            text += &format!("; wait {}", time(self.wait_ns(&log, cost, now_ns)));
+        }
+        let unknown_ns = log.whole_at.saturating_sub(now_ns);
+        if unknown_ns > 0 {
+            let stand_in = self.stand_in(objective, entry, arrival);
+            text += &format!(
+                "; the log is not whole for another {}, until then also: {stand_in}",
+                time(unknown_ns)
+            );
+        }
+        text
+    }
+
+    /// What the law says that judges where there is no room.
+    pub(super) fn stand_in(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        self.stand_in.explain(objective, entry, arrival)
     }
 
     /// Until enough of the oldest are forgotten.

@@ -21,6 +21,7 @@
 
 use std::time::Duration;
 
+use crate::law::formula::{compared, number, option, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
@@ -83,6 +84,25 @@ impl SlidingWindow {
         counts.store(&mut entry.state);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, self.remaining(&counts))
+    }
+
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let Window { limit, window_ns } = self.window;
+        let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
+        let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
+        let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
+        let estimate = number(faded + f64::from(curr) + f64::from(cost));
+        let (compared, explained) = (compared(is_within), self.window.explained(objective.rate));
+        let wait = match is_within || cost > limit {
+            true => String::new(),
+            false => format!("; wait {}", time(self.wait_ns(&counts, cost))),
+        };
+        format!(
+            "prev {prev} * ({window} - {age}) / {window} + curr {curr} + cost {cost} = {estimate} \
+             {compared} {explained}{wait}",
+            window = option(window_ns),
+            age = time(age_ns),
+        )
     }
 
     /// Counts a request that another law lets through.

@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use crate::law::bucket::Bucket;
+use crate::law::formula::{number, time};
 use crate::law::{Arrival, Judgement, Objective};
 use crate::table::Entry;
 use crate::verdict::Verdict;
@@ -59,6 +60,22 @@ impl TokenBucket {
         entry.state.set_wide(start + taken_ns);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, self.bucket.requests(now_ns - start - taken_ns))
+    }
+
+    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
+        let start = entry.state.wide().min(now_ns).max(now_ns.saturating_sub(bucket.burst_ns));
+        let (tokens_ns, taken_ns) = (now_ns - start, bucket.time(cost));
+        let (tokens, burst) = (number(bucket.parts(tokens_ns)), objective.burst.max(1));
+        match taken_ns.checked_sub(tokens_ns) {
+            None | Some(0) => format!("tokens {tokens} of burst {burst} >= cost {cost}"),
+            Some(_) if taken_ns > bucket.burst_ns => format!("burst {burst} < cost {cost}"),
+            Some(missing_ns) => {
+                let (missing, rate, wait) =
+                    (number(bucket.parts(missing_ns)), objective.rate, time(missing_ns));
+                format!("tokens {tokens} of burst {burst} < cost {cost}; wait = {missing} / {rate} = {wait}")
+            }
+        }
     }
 
     /// Gives the tokens of a request back.

@@ -21,6 +21,7 @@
 use std::time::Duration;
 
 use crate::law::bucket::Bucket;
+use crate::law::formula::{compared, number, option, time};
 use crate::law::pace::MAX_DELAY_DEFAULT;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
@@ -109,6 +110,32 @@ impl WarmUp {
         entry.state.set_narrow((left * STORED_UNITS).round() as u32);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
+    }
+
+    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+        let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
+        if cost > self.cost_max {
+            return format!("cost {cost} > burst {}", self.cost_max);
+        }
+        let (next_free, stored) = self.cooled(entry, now_ns);
+        let wait_ns = next_free - now_ns;
+        let (wait, within) = (time(wait_ns), compared(wait_ns <= self.max_delay_ns));
+        let max_delay = option(self.max_delay_ns);
+        let temperature = format!(
+            "stored {} of {} permits, warm below {}",
+            number(stored),
+            number(self.max),
+            number(self.threshold)
+        );
+        match wait_ns <= self.max_delay_ns {
+            true => {
+                let taken = time(self.take(stored, f64::from(cost)).0);
+                format!(
+                    "next_free in {wait} {within} max_delay {max_delay}; {temperature}: cost {cost} takes {taken}"
+                )
+            }
+            false => format!("next_free in {wait} {within} max_delay {max_delay}; {temperature}"),
+        }
     }
 
     /// When the next request may leave, and the permits stored until now.

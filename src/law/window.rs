@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use crate::law::formula::option;
 use crate::law::{Objective, OptionError, Options};
+use crate::quota::Quota;
 use crate::units::Rate;
 
 /// Shorter than this a window is mostly empty, and a proxy's own timers blur it.
@@ -39,7 +41,16 @@ impl Window {
     /// So that counts of two windows can be added.
     pub(super) const LIMIT_MAX: u32 = 1 << 30;
 
+    /// `N 100 (100/m in 1m)`
+    pub(super) fn explained(&self, rate: Rate) -> String {
+        format!("N {} ({rate} in {})", self.limit, option(self.window_ns))
+    }
+
     pub(super) fn duration(&self) -> Duration {
         Duration::from_nanos(self.window_ns)
+    }
+
+    pub(super) fn quota(&self) -> Quota {
+        Quota::of_window(self.limit, self.duration())
     }
 }

@@ -130,6 +130,16 @@ impl Fields {
         values.0[self.cost]
     }
 
+    /// The values that there are, with the names of their fields.
+    pub(super) fn named<'s, 'a: 's>(
+        &'s self,
+        values: Values<'s, 'a>,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        let named =
+            |(field, value): (&'s Field, &'s Option<Value<'a>>)| Some((field.name.as_bytes(), (*value)?));
+        self.fields.iter().zip(values.0).filter_map(named)
+    }
+
     /// Adds a value to a key: of an address field the network that one customer is given, of any other
     /// what a map would have for it. A value that is missing is as good as an empty one.
     pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
@@ -140,6 +150,24 @@ impl Fields {
             Some(value) => hasher.part(Text::default().of(value)),
             None => hasher.part(b""),
         };
+    }
+
+    /// What [`hash`](Fields::hash) adds, as a text: of an address the network, with its length where it is less than all.
+    pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
+        let value = values.0[place].as_ref()?;
+        let text = match value {
+            Value::Address(address) if self.fields[place].is_address => match self.customer(*address) {
+                IpAddr::V4(v4) if self.ipv4_mask != Ipv4Addr::BROADCAST => {
+                    format!("{v4}/{}", self.ipv4_mask.to_bits().leading_ones())
+                }
+                IpAddr::V6(v6) if self.ipv6_mask.to_bits() != u128::MAX => {
+                    format!("{v6}/{}", self.ipv6_mask.to_bits().leading_ones())
+                }
+                whole => whole.to_string(),
+            },
+            value => return Some(Text::default().of(value).to_vec()),
+        };
+        Some(text.into_bytes())
     }
 
     fn customer(&self, address: IpAddr) -> IpAddr {

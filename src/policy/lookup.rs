@@ -1,6 +1,7 @@
 //! A lookup whose map has been read: the text of the file, and its keys indexed by how they are matched.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::policy::exact::Exact;
@@ -25,6 +26,8 @@ pub(super) struct LookupMap {
     pub(super) places: Box<[Place]>,
     text: Vec<u8>,
     keys: Keys,
+    /// The lines that hold a key.
+    pub(super) entries: usize,
 }
 
 impl LookupMap {
@@ -45,9 +48,9 @@ impl LookupMap {
             }
         };
         let mut keys = Keys::new(lookup);
-        let mut is_empty = true;
+        let mut entries = 0;
         for line in map::lines(&text) {
-            is_empty = false;
+            entries += 1;
             let line = match line {
                 Ok(line) => line,
                 Err((number, fault)) => {
@@ -63,7 +66,7 @@ impl LookupMap {
             keys.insert(Pattern::new(line.at, line.key, answer), &text).unwrap_or_else(report);
         }
         keys.finish(&text);
-        (!is_empty).then(|| LookupMap { name: lookup.name(), path, places, text, keys })
+        (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries })
     }
 
     /// The line that answers for these values.
@@ -77,6 +80,36 @@ impl LookupMap {
                 networks.find(address, values.joined(others, &mut joined)?, &self.text)
             }
         }
+    }
+
+    /// The line that answers for a text, in which the values of several fields are joined by `+`.
+    pub(super) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
+        match &self.keys {
+            Keys::Texts(texts) => texts.find(value, &self.text),
+            Keys::Networks(networks) => {
+                let address = value.split(|&byte| byte == b'+').next()?;
+                let rest = value.get(address.len() + 1..).unwrap_or_default();
+                let address: IpAddr = std::str::from_utf8(address).ok()?.parse().ok()?;
+                networks.find(address.to_canonical(), rest, &self.text)
+            }
+        }
+    }
+
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The name of the method that it matches with.
+    pub(super) fn method(&self) -> &'static str {
+        let method = match &self.keys {
+            Keys::Networks(_) => Method::Ip,
+            Keys::Texts(Texts::Str(_)) => Method::Str,
+            Keys::Texts(Texts::Beg(_)) => Method::Beg,
+            Keys::Texts(Texts::End(_)) => Method::End,
+            Keys::Texts(Texts::Dom(_)) => Method::Dom,
+            Keys::Texts(Texts::Reg(_)) => Method::Reg,
+        };
+        method.name()
     }
 
     /// The number of the line that a pattern stands in. No line keeps its number; they are counted.

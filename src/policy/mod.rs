@@ -14,6 +14,7 @@
 
 mod bounds;
 mod exact;
+mod explanation;
 mod facts;
 mod fields;
 mod file;
@@ -21,6 +22,7 @@ mod layout;
 mod list;
 mod lookup;
 pub mod map;
+mod maps;
 mod networks;
 mod pattern;
 mod prefixes;
@@ -37,13 +39,14 @@ pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCHED_BYTES_MAX,
 };
+pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use facts::Fact;
 pub use fields::Filing;
 use fields::{Fields, PLACES_MAX, Place, Values};
 use file::{MapFile, read_file};
 pub use layout::{Layout, LayoutError, Lookup, Method};
 use lookup::LookupMap;
-use pattern::Pattern;
+pub use maps::MapView;
 pub use problem::{Fault, PROBLEMS_MAX, Problem, Problems};
 pub use slo::Slo;
 use slo::Slos;
@@ -76,6 +79,8 @@ const TYPES: usize = SloId::END / 1000;
 /// ```
 #[derive(Debug)]
 pub struct Policy {
+    /// The path of `slo.map`, and what stands in it.
+    slo_map: MapFile,
     /// In the order of their ids: the first is SLO 0.
     slos: Vec<Slo>,
     /// What their options name, in the same order.
@@ -93,6 +98,8 @@ struct Ties {
     /// The number of the lookup that names one more SLO; None also where its map is empty.
     also: Option<usize>,
     share: Option<Place>,
+    /// Where it stands in `slo.map`.
+    line: usize,
 }
 
 /// An SLO that a request falls under.
@@ -141,24 +148,6 @@ impl Docket<'_> {
     }
 }
 
-/// Why a request falls under its SLO.
-#[derive(Clone, Copy, Debug)]
-pub struct Explanation<'p> {
-    pub slo: &'p Slo,
-    pub key: Key,
-    /// None where no map answered.
-    pub origin: Option<Origin<'p>>,
-}
-
-/// The line of a map that answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin<'p> {
-    /// The fields that were looked up, like `source+website`.
-    pub lookup: &'p str,
-    pub path: &'p Path,
-    pub line: usize,
-}
-
 impl Policy {
     /// SLO 0 and empty maps.
     pub fn builtin() -> Policy {
@@ -166,7 +155,8 @@ impl Policy {
             true => Ok(DEFAULT_LINE.into()),
             false => Err(io::ErrorKind::NotFound.into()),
         };
-        Policy::parse(Path::new(""), &Layout::default(), read).expect("the built-in line is a right one")
+        Policy::parse(Path::new("built-in"), &Layout::default(), read)
+            .expect("the built-in line is a right one")
     }
 
     /// Reads `slo.map` and the maps of the layout's lookups from a directory. Any of the latter may be
@@ -205,19 +195,21 @@ impl Policy {
             return Err(problems);
         }
         let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
+        let lines = slos.lines();
         let slos = slos.into_sorted();
         let ties = |slo: &Slo| Ties {
+            line: lines[&slo.id],
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
         };
-        Ok(Policy { ties: slos.iter().map(ties).collect(), slos, lookups, fields, types })
+        Ok(Policy { ties: slos.iter().map(ties).collect(), slo_map, slos, lookups, fields, types })
     }
 
     /// The SLO of a request, and the key that it is counted by.
     pub fn classify(&self, request: &Request<'_>) -> (&Slo, Key) {
         let values = self.fields.values(request);
         let values = Values(&values);
-        let slo = &self.slos[self.answer(values).map_or(0, |answer| answer.slo)];
+        let slo = &self.slos[self.answer(values).unwrap_or(0)];
         (slo, self.key(slo, values))
     }
 
@@ -243,7 +235,7 @@ impl Policy {
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
         let values = self.fields.values(request);
         let values = Values(&values);
-        self.cases_of(self.answer(values).map(|answer| answer.slo), values)
+        self.cases_of(self.answer(values), values)
     }
 
     /// Opens the filing of a request for a docket of this policy, which must have room for it. The docket has it when it
@@ -259,6 +251,16 @@ impl Policy {
     pub fn enter(&self, docket: &mut Docket<'_>) -> bool {
         docket.count += 1;
         docket.count < DOCKET_MAX && (docket.count + 1) * self.fields.count() <= VALUES_MAX
+    }
+
+    /// What a request of a docket has for each field, by the names of those that it has.
+    pub fn fields_of<'s, 'a: 's>(
+        &'s self,
+        docket: &'s Docket<'a>,
+        number: usize,
+    ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
+        let count = self.fields.count();
+        self.fields.named(Values(&docket.values[number * count..(number + 1) * count]))
     }
 
     /// The [`cases`](Policy::cases) of each request of a docket. Each lookup is asked for all of them in turn, so that the
@@ -304,16 +306,6 @@ impl Policy {
         Case { slo, key: self.key(slo, values), sharer }
     }
 
-    /// What [`classify`](Policy::classify) says, and why. The lines of a map are counted for it: not for
-    /// every request.
-    pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
-        let values = self.fields.values(request);
-        let values = Values(&values);
-        let answer = self.answer(values);
-        let slo = &self.slos[answer.as_ref().map_or(0, |answer| answer.slo)];
-        Explanation { slo, key: self.key(slo, values), origin: answer.map(Answered::origin) }
-    }
-
     /// In a few words, for a log: `12 SLOs, 2 maps`.
     pub fn summary(&self) -> String {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
@@ -338,11 +330,9 @@ impl Policy {
         looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
     }
 
-    fn answer(&self, values: Values<'_, '_>) -> Option<Answered<'_>> {
-        self.lookups.iter().find_map(|map| {
-            let pattern = map.find(values)?;
-            Some(Answered { slo: pattern.answer.place()?, map, pattern })
-        })
+    /// The place of the SLO that the first map with an answer names.
+    fn answer(&self, values: Values<'_, '_>) -> Option<usize> {
+        self.lookups.iter().find_map(|map| map.find(values)?.answer.place())
     }
 
     fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
@@ -353,13 +343,6 @@ impl Policy {
         }
         hasher.finish()
     }
-}
-
-struct Answered<'p> {
-    /// Its place among the SLOs.
-    slo: usize,
-    map: &'p LookupMap,
-    pattern: Pattern,
 }
 
 /// What is no number counts for one request, as what has no cost does.
@@ -374,13 +357,6 @@ fn cost(value: Option<Value<'_>>) -> u32 {
         Some(Value::Address(_)) => 1,
     };
     number.min(COST_MAX)
-}
-
-impl<'p> Answered<'p> {
-    fn origin(self) -> Origin<'p> {
-        let Answered { map, pattern, .. } = self;
-        Origin { lookup: &map.name, path: &map.path, line: map.line_number(pattern) }
-    }
 }
 
 #[cfg(test)]
@@ -581,7 +557,7 @@ mod tests {
     #[test]
     fn an_answer_is_explained_by_its_line() {
         let policy = policy(&[("website.map", "# ours\nshop.example 2001\n\nbare.example -1\n")]);
-        let explain = |website| policy.explain(&request(&[("website", text(website))])).origin;
+        let explain = |website| policy.explain(&request(&[("website", text(website))])).of[0].origin;
         let origin = explain("shop.example").unwrap();
         assert_eq!((origin.lookup, origin.path, origin.line), ("website", Path::new("maps/website.map"), 2));
         assert_eq!(explain("bare.example"), None);

@@ -11,6 +11,7 @@ use crate::policy::layout::Layout;
 use crate::policy::map::{self, Line};
 use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
+use crate::quota::Quota;
 use crate::slo_id::SloId;
 use crate::units::Rate;
 
@@ -39,6 +40,11 @@ pub struct Slo {
 const SHARE_DEFAULT: &str = "source";
 
 impl Slo {
+    /// What its clients may be told that they are allowed; nothing where it only says what it would do.
+    pub fn quota(&self) -> Option<Quota> {
+        (!self.dry_run).then(|| self.law.quota(self.objective))
+    }
+
     /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [option=value …]`, in any
     /// order.
     ///
@@ -195,6 +201,11 @@ impl Slos {
     /// The fields that some of them share by.
     pub(super) fn shares(&self) -> impl Iterator<Item = &str> {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
+    }
+
+    /// The line that each of them stands on.
+    pub(super) fn lines(&self) -> BTreeMap<SloId, usize> {
+        self.lines.clone()
     }
 
     pub(super) fn into_sorted(self) -> Vec<Slo> {

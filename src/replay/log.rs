@@ -9,6 +9,7 @@ use crate::replay::line::{SLOTS_MAX, Steps};
 use crate::replay::lines::Lines;
 use crate::replay::plan::{Fault, Mapping, Plan, PlanError};
 use crate::replay::record::Record;
+use crate::shown::shown;
 
 /// How many lines are looked at to find out their format.
 const LOOKED_AT: usize = 200;
@@ -143,12 +144,14 @@ impl Log {
         let mut faults: Vec<(String, Faulty)> = self
             .faults
             .iter()
-            .map(|(fault, faulty)| (plan.map_or(String::new(), |plan| plan.tell(*fault)), faulty.clone()))
+            .map(|(fault, faulty)| {
+                (plan.map_or(String::new(), |plan| shown(plan.tell(*fault))), faulty.clone())
+            })
             .collect();
         faults.sort_by_key(|(_, faulty)| std::cmp::Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
-            format: plan.map(|plan| plan.format.name().to_owned()),
+            format: plan.map(|plan| shown(plan.format.name())),
             is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,

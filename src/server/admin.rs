@@ -1,45 +1,158 @@
-//! The admin listener: is it alive, is it ready, what has it done.
+//! The admin listener: is it alive, is it ready, what has it done, what does it know.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::time::timeout;
 
 use crate::key::Key;
+use crate::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
+use crate::server::ask::Asked;
+use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::server::{Agent, http1};
-use crate::status::Row;
+use crate::server::token::Token;
+use crate::server::{Agent, http1, page, runtime_api};
+use crate::status::{Row, Why};
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
+/// For the few bytes of a command.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-pub async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-    let answer = |request| std::future::ready(answer(&request, &agent, &shutdown));
-    http1::serve(stream, IDLE_TIMEOUT, shutdown.clone(), answer).await;
+/// The admin listener, as served on all its connections.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    token: Option<Arc<Token>>,
 }
 
-fn answer(request: &Request<Incoming>, agent: &Agent, shutdown: &Shutdown) -> Answer {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+impl Admin {
+    /// With a token nothing is told without it, but whether the agent is alive and ready.
+    pub fn new(token: Option<Token>) -> Admin {
+        Admin { token: token.map(Arc::new) }
     }
-    match request.uri().path() {
-        "/healthz" => plain(StatusCode::OK, "alive\n"),
-        "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
-        "/readyz" => plain(StatusCode::OK, "ready\n"),
-        "/metrics" => metrics(agent),
-        path => match path.strip_prefix("/api/table/") {
-            Some(key) => row(key, agent),
-            None => plain(StatusCode::NOT_FOUND, "there are /healthz, /readyz, /metrics, /api/table/<key>\n"),
-        },
+
+    pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+        let stream = Patience::with(stream, runtime_api::IDLE_TIMEOUT);
+        let answer = |request| self.answer(request, &agent, &shutdown);
+        http1::serve(stream, IDLE_TIMEOUT, shutdown.clone(), answer).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
+        let (method, path) = (request.method(), request.uri().path());
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        // The page itself knows nothing; what it asks for wants the token.
+        if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
+            return unauthorized();
+        }
+        match path {
+            "/api/runtime" if *method == Method::POST => return command(request, agent, shutdown).await,
+            "/api/runtime" => {
+                return plain(StatusCode::METHOD_NOT_ALLOWED, "only POST: one line of the Runtime API\n");
+            }
+            _ if !is_read => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
+            _ => {}
+        }
+        match path {
+            "/healthz" => plain(StatusCode::OK, "alive\n"),
+            "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
+            "/readyz" => plain(StatusCode::OK, "ready\n"),
+            "/metrics" => metrics(agent),
+            "/" => page::page().map(BodyExt::boxed_unsync),
+            "/api/status" => page::status(agent).map(BodyExt::boxed_unsync),
+            "/api/why" => why(&request, agent),
+            path => match path.strip_prefix("/api/table/") {
+                Some(key) => row(key, agent),
+                None => plain(StatusCode::NOT_FOUND, NOT_FOUND),
+            },
+        }
+    }
+
+    fn is_open_to(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else { return true };
+        request.headers().get(AUTHORIZATION).is_some_and(|given| token.is_in(given.as_bytes()))
+    }
+}
+
+const NOT_FOUND: &str = "there are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
+
+/// What a request would be told, and why.
+fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    let asked = Asked::of(request.uri().query().unwrap_or_default());
+    let why = Why::of(&agent.throttle, &asked.request(), agent.clock.now());
+    let accept = request.headers().get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+    match accept.windows(JSON.len()).any(|part| part == JSON.as_bytes()) {
+        true => with_type(JSON, why.json()),
+        false => plain(StatusCode::OK, why.to_string()),
+    }
+}
+
+/// One line of the Runtime API, and its answer without the empty line at the end.
+async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
+    // A browser tells where a page comes from that sends something. No page has anything to say here.
+    if request.headers().contains_key(ORIGIN) {
+        return plain(StatusCode::FORBIDDEN, "not from a web page\n");
+    }
+    let body = Limited::new(request.into_body(), runtime_api::LINE_BYTES_MAX).collect();
+    let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
+        return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
+    };
+    let line = body.to_bytes();
+    let told = match &commands(line.trim_ascii_end())[..] {
+        [words] => agent.answer(Command::parse(words), shutdown),
+        _ => Told::refusal("one command at a time\n".into()),
+    };
+    let status = if told.is_refusal() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut answer =
+        Response::new(Pieces { told: Some(told), agent: agent.clone(), is_resting: true }.boxed_unsync());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
+    answer
+}
+
+/// An answer of the Runtime API as a body: a piece when the one before is written.
+struct Pieces {
+    told: Option<Told>,
+    agent: Arc<Agent>,
+    is_resting: bool,
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let pieces = self.get_mut();
+        let Some(told) = &mut pieces.told else { return Poll::Ready(None) };
+        // Others who ask come in between.
+        pieces.is_resting = !pieces.is_resting;
+        if pieces.is_resting {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut piece = String::with_capacity(PIECE_BYTES);
+        if !told.more(&pieces.agent.throttle, pieces.agent.clock.now(), &mut piece) {
+            pieces.told = None;
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
 }
 
@@ -62,14 +175,23 @@ fn metrics(agent: &Agent) -> Answer {
     let annexes = agent.throttle.annex_usage();
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
-    let mut answer = plain(StatusCode::OK, agent.metrics.text());
-    answer.headers_mut().insert(CONTENT_TYPE, OPENMETRICS);
+    with_type(OPENMETRICS, agent.metrics.text())
+}
+
+fn unauthorized() -> Answer {
+    let mut answer = plain(StatusCode::UNAUTHORIZED, "send the token: Authorization: Bearer <token>\n");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(text.into()));
+    let mut answer = with_type(PLAIN, text);
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
+    answer
+}
+
+fn with_type(kind: HeaderValue, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(text.into()).boxed_unsync());
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::verdict::Verdict;
 
 /// What is done with a request whose delay cannot be held because too many already are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
     #[default]
@@ -52,6 +52,10 @@ pub struct Holds {
 impl Holds {
     pub fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
         Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused })
+    }
+
+    pub fn holds_max(&self) -> usize {
+        self.limits.holds_max
     }
 
     pub fn when_full(&self) -> WhenFull {

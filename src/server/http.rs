@@ -52,7 +52,8 @@ impl Check {
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
             decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
         }
-        nginx::response(&decision, manner)
+        let quota = if manner.ratelimit { agent.throttle.quota(&decision) } else { None };
+        nginx::response(&decision, manner, quota)
     }
 
     /// A request id that was answered within the last second is not counted again. Only nginx asks twice;
@@ -67,6 +68,12 @@ impl Check {
         let request = nginx::request(headers, manner, host.as_deref());
         let decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
         agent.metrics.verdicts.count(&decision);
+        if !matches!(decision.verdict, Verdict::Pass) {
+            agent.status.throttled.note(&decision, fastrand::u32(..), |label| {
+                agent.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
+            });
+        }
+        agent.log(&decision, now, || request.fields().map(|field| (field.name, field.value)));
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
         }

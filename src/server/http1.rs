@@ -8,9 +8,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
 
 /// About the longest head of a request: past it no more is read. Proxies take none as long from clients (nginx
 /// 32 KiB, HAProxy 16 KiB), and every connection may make us keep one.
@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Serves until the client closes, says nothing whole for `idle_timeout`, or the end begins. What a client does
 /// wrong ends its own connection and concerns nobody else.
 pub(super) async fn serve<B, F>(
-    stream: Stream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     idle_timeout: Duration,
     mut shutdown: Shutdown,
     answer: impl Fn(Request<Incoming>) -> F,

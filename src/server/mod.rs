@@ -1,14 +1,19 @@
 //! The sockets: listeners, their connections, and everything that waits.
 
 pub mod admin;
+mod ask;
 pub mod holds;
 pub mod http;
 mod http1;
 mod inbox;
+mod page;
+mod patience;
 mod repeats;
+pub mod runtime_api;
 pub mod shutdown;
 pub mod socket;
 pub mod spoe;
+pub mod token;
 
 use std::io;
 use std::sync::Arc;
@@ -16,14 +21,17 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::request::Value;
 use crate::server::holds::{HoldLimits, Holds, Place};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::{Listener, Stream};
+use crate::status::Status;
+use crate::telemetry::decision_log::DecisionLog;
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
-use crate::time::Clock;
-use crate::verdict::Verdict;
+use crate::time::{Clock, Timestamp};
+use crate::verdict::{Decision, Verdict};
 
 /// What every connection works with.
 #[derive(Debug)]
@@ -31,14 +39,46 @@ pub struct Agent {
     pub throttle: Arc<Throttle>,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
+    pub status: Arc<Status>,
     holds: Arc<Holds>,
     holds_line: OncePerSecond,
+    decision_log: Option<DecisionLog>,
 }
 
 impl Agent {
-    pub fn new(throttle: Arc<Throttle>, hold: HoldLimits, metrics: Arc<Metrics>) -> Agent {
+    pub fn new(
+        throttle: Arc<Throttle>,
+        hold: HoldLimits,
+        metrics: Arc<Metrics>,
+        status: Arc<Status>,
+    ) -> Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
-        Agent { throttle, clock: Clock::start(), metrics, holds, holds_line: OncePerSecond::default() }
+        let (clock, holds_line) = (Clock::start(), OncePerSecond::default());
+        Agent { throttle, clock, metrics, status, holds, holds_line, decision_log: None }
+    }
+
+    /// With a log of its decisions.
+    pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
+        Agent { decision_log, ..self }
+    }
+
+    pub fn decision_log(&self) -> Option<&DecisionLog> {
+        self.decision_log.as_ref()
+    }
+
+    /// Logs a decision, if there is a log that wants it.
+    #[inline]
+    fn log<'a, F>(&self, decision: &Decision, now: Timestamp, fields: impl FnOnce() -> F)
+    where
+        F: Iterator<Item = (&'a [u8], Value<'a>)>,
+    {
+        if let Some(log) = &self.decision_log
+            && log.wants(decision, now, || fastrand::u64(..))
+        {
+            let entry = self.throttle.table().get(decision.key, now);
+            let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(now.ticks_ms()));
+            log.write(decision, rate, fields());
+        }
     }
 
     /// A place for one held answer; where there is none, the verdict that stands in for the hold.
@@ -117,6 +157,7 @@ impl Accept {
                 }
             };
             self.metrics.accepted.inc();
+            tracing::debug!(listener = %self.listener, "a connection");
             let place = tokio::select! {
                 place = self.place() => place,
                 () = shutdown.begun() => return,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use listenfd::ListenFd;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 
-/// Who may connect to a Unix socket: its owner and its group.
-const UNIX_MODE: u32 = 0o660;
+/// Who may connect to a Unix socket, unless told otherwise: its owner and its group.
+pub const UNIX_MODE: u32 = 0o660;
 
 /// A proxy whose machine has vanished says nothing more; its connections are found out in some minutes.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
@@ -29,8 +29,8 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_sec
 const BACKLOG: u32 = 4096;
 
 /// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Address {
     Tcp(String),
     Unix(PathBuf),
@@ -66,12 +66,50 @@ impl TryFrom<String> for Address {
     }
 }
 
+impl From<Address> for String {
+    fn from(address: Address) -> String {
+        address.to_string()
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(address) => f.write_str(address),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
+    }
+}
+
+impl Address {
+    /// Whether only this machine can reach it, as far as its text tells.
+    fn is_local(&self) -> bool {
+        let Address::Tcp(address) = self else { return true };
+        let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.to_canonical().is_loopback())
+    }
+}
+
+/// An admin listener that others could reach, without a token.
+#[derive(Debug, Error)]
+#[error(
+    "admin on {0} is open to others: set a token ([admin] token or token_file), or listen on 127.0.0.1 or unix:/path"
+)]
+pub struct OpenAdmin(String);
+
+impl OpenAdmin {
+    pub fn unless_local(address: &Address) -> Result<(), OpenAdmin> {
+        if address.is_local() { Ok(()) } else { Err(OpenAdmin(address.to_string())) }
+    }
+
+    /// The same of what a name has come to, or systemd has opened.
+    pub fn unless_bound_locally(listener: &Listener) -> Result<(), OpenAdmin> {
+        let is_local = match listener {
+            Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| bound.ip().to_canonical().is_loopback()),
+            Listener::Unix(..) => true,
+        };
+        if is_local { Ok(()) } else { Err(OpenAdmin(listener.to_string())) }
     }
 }
 
@@ -102,10 +140,11 @@ pub enum Listener {
 }
 
 impl Listener {
-    pub async fn bind(address: &Address) -> Result<Listener, BindError> {
+    /// A Unix socket gets the permissions of `unix_mode`.
+    pub async fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let listener = match address {
             Address::Tcp(address) => bind_tcp(address).await,
-            Address::Unix(path) => bind_unix(path).await,
+            Address::Unix(path) => bind_unix(path, unix_mode).await,
         };
         listener.map_err(|source| BindError { address: address.to_string(), source })
     }
@@ -145,7 +184,29 @@ impl fmt::Display for Listener {
 
 /// The sockets that systemd has opened, by the names that their units give them.
 #[derive(Debug, Default)]
-pub struct Handed(Vec<(String, Listener)>);
+pub struct Handed(Vec<(String, Offered)>);
+
+/// A socket that is of no runtime yet: the one that takes it serves it.
+#[derive(Debug)]
+enum Offered {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl Offered {
+    fn take(self) -> io::Result<Listener> {
+        match self {
+            Offered::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                TcpListener::from_std(listener).map(Listener::Tcp)
+            }
+            Offered::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
+            }
+        }
+    }
+}
 
 impl Handed {
     /// Takes what `LISTEN_FDS` offers. A socket that is no listener is left alone.
@@ -157,35 +218,35 @@ impl Handed {
         for number in 0..offered.len() {
             let name = names.next().unwrap_or_default();
             match take(&mut offered, number) {
-                Ok(listener) => handed.push((name, listener)),
-                Err(error) => tracing::warn!("socket {name:?} from systemd is of no use: {error}"),
+                Ok(socket) => handed.push((name, socket)),
+                Err(error) => of_no_use(&name, &error),
             }
         }
         Handed(handed)
     }
 
-    /// The sockets of this name. One without a name of ours is taken for SPOP.
+    /// The sockets of this name, for the runtime that this is called in. One without a name of ours is taken for SPOP.
     pub fn take(&mut self, name: &str) -> Vec<Listener> {
         let is_ours = |given: &str| given == name || (name == "spop" && !["http", "admin"].contains(&given));
         let (ours, others) = std::mem::take(&mut self.0).into_iter().partition(|(given, _)| is_ours(given));
         self.0 = others;
-        let ours: Vec<(String, Listener)> = ours;
-        ours.into_iter().map(|(_, listener)| listener).collect()
+        let ours: Vec<(String, Offered)> = ours;
+        let take = |(name, socket): (String, Offered)| {
+            socket.take().inspect_err(|error| of_no_use(&name, error)).ok()
+        };
+        ours.into_iter().filter_map(take).collect()
     }
 }
 
-fn take(offered: &mut ListenFd, number: usize) -> io::Result<Listener> {
+fn take(offered: &mut ListenFd, number: usize) -> io::Result<Offered> {
     if let Ok(Some(listener)) = offered.take_tcp_listener(number) {
-        listener.set_nonblocking(true)?;
-        return TcpListener::from_std(listener).map(Listener::Tcp);
+        return Ok(Offered::Tcp(listener));
     }
-    match offered.take_unix_listener(number)? {
-        Some(listener) => {
-            listener.set_nonblocking(true)?;
-            UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
-        }
-        None => Err(io::ErrorKind::NotFound.into()),
-    }
+    offered.take_unix_listener(number)?.map(Offered::Unix).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn of_no_use(name: &str, error: &io::Error) {
+    tracing::warn!("socket {name:?} from systemd is of no use: {error}");
 }
 
 /// Binds the first of the addresses that a name has and that can be had.
@@ -209,7 +270,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Takes the place of a socket file that nobody listens on any more, and of nothing else.
-async fn bind_unix(path: &Path) -> io::Result<Listener> {
+async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
@@ -217,7 +278,7 @@ async fn bind_unix(path: &Path) -> io::Result<Listener> {
         }
     }
     let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(Listener::Unix(listener, Some(PathGuard(path.to_owned()))))
 }
 
@@ -239,6 +300,17 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Who is at the other end, without a port: an address, or `unix`.
+    pub(super) fn peer(&self) -> String {
+        match self {
+            Stream::Tcp(stream) => match stream.peer_addr() {
+                Ok(peer) => peer.ip().to_canonical().to_string(),
+                Err(_) => String::new(),
+            },
+            Stream::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// Writes what is taken at once.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {

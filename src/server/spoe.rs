@@ -18,6 +18,7 @@ use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
 use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
+use crate::status::Connected;
 use crate::telemetry::log::OncePerSecond;
 use crate::telemetry::metrics;
 use crate::throttle::{DOCKET_MAX, Docket, Sitting};
@@ -63,6 +64,7 @@ impl Spoe {
             holds: 0,
             dice: fastrand::Rng::new(),
             unfinished_since: Some(started),
+            connected: None,
             spoe: self,
             agent,
             shutdown,
@@ -79,7 +81,8 @@ type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 /// Requests that came together, and wait to be decided together.
 #[derive(Default)]
 struct Asked<'a> {
-    ids: ArrayVec<haproxy::Id, DOCKET_MAX>,
+    /// With whether each wants to hear what its client is allowed.
+    ids: ArrayVec<(haproxy::Id, bool), DOCKET_MAX>,
     docket: Docket<'a>,
 }
 
@@ -104,6 +107,8 @@ struct Link {
     dice: fastrand::Rng,
     /// Since when the other side owes us the rest of a frame, or its HELLO.
     unfinished_since: Option<Timestamp>,
+    /// The engine that is connected, once it has said hello.
+    connected: Option<Connected>,
     spoe: Arc<Spoe>,
     agent: Arc<Agent>,
     shutdown: Shutdown,
@@ -186,9 +191,13 @@ impl Link {
     }
 
     /// Counts a frame that is no NOTIFY.
-    fn count(&self, kind: Kind) {
+    fn count(&mut self, kind: Kind) {
         match kind {
-            Kind::HaproxyHello => self.agent.metrics.frames.hello.inc(),
+            Kind::HaproxyHello => {
+                let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
+                self.connected = Some(self.agent.status.engines.connected(id, &self.stream.peer()));
+                self.agent.metrics.frames.hello.inc()
+            }
             Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
             _ => return,
         };
@@ -205,8 +214,8 @@ impl Link {
         let id = haproxy::Id::of(notify);
         let mut filing = sitting.file(&mut asked.docket);
         match haproxy::question(notify, |name, value| filing.field(name, value))? {
-            Question::Verdict => {
-                asked.ids.push(id);
+            question @ (Question::Verdict | Question::VerdictAndPolicy) => {
+                asked.ids.push((id, question == Question::VerdictAndPolicy));
                 let has_room = sitting.enter(&mut asked.docket);
                 if !has_room {
                     self.decide(sitting, asked, now);
@@ -228,7 +237,19 @@ impl Link {
         let draw = || Draw::from_bits(dice.u64(..));
         sitting.decide(&asked.docket, now, draw, |number, decision| {
             agent.metrics.verdicts.count(decision);
-            haproxy::answer_verdict(asked.ids[number], decision, out);
+            if !matches!(decision.verdict, Verdict::Pass) {
+                agent.status.throttled.note(decision, fastrand::u32(..), |label| {
+                    sitting.facts(&asked.docket, number, decision.slo, |fact| label.push(fact));
+                });
+            }
+            agent.log(decision, now, || sitting.fields(&asked.docket, number));
+            match asked.ids[number] {
+                (id, false) => haproxy::answer_verdict(id, decision, out),
+                (id, true) => {
+                    let quota = agent.throttle.quota(decision);
+                    haproxy::answer_verdict_and_policy(id, decision, quota, out);
+                }
+            }
         });
         asked.ids.clear();
         asked.docket.clear();

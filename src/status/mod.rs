@@ -1,49 +1,85 @@
 //! What the daemon knows, as an operator reads it.
+//!
+//! ```text
+//!  a throttled request ─▶ Throttled ─┐
+//!  once a second, totals ─▶ History ─┤
+//!  a connection's HELLO ─▶ Engines ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
+//!  a reload ─▶ Reloads ──────────────┤
+//!  throttle, metrics ────────────────┘
+//! ```
+//! A request that passes is not seen here at all, and nobody who reads makes one wait.
 
-use std::fmt;
-use std::time::Duration;
+mod engines;
+mod filter;
+mod heavy_hitters;
+mod history;
+mod label;
+mod reloads;
+mod row;
+mod snapshot;
+mod throttled;
+mod why;
 
-use crate::key::Key;
-use crate::table::{Entry, PERIOD_MS};
-use crate::throttle::Throttle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+pub use engines::{Connected, Engine, Engines};
+pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
+pub use label::{Kept, Label};
+pub use reloads::{Reload, Reloads};
+pub use row::{Row, TABLE, header};
+pub use snapshot::{
+    Connections, Delay, EngineLine, FieldLine, Holds, KeyLine, Minutes, ReloadLine, SloLine, Snapshot,
+    Sources, TableUse,
+};
+pub use throttled::Throttled;
+pub use why::Why;
+
+use crate::telemetry::metrics::Verdicts;
 use crate::time::Timestamp;
+use history::{History, Totals};
 
-/// An entry as HAProxy's `show table` prints one, but for the pointer in front.
-///
-/// ```
-/// use std::time::Duration;
-/// use slowlane::{key::Key, status::Row, table::Entry, time::Timestamp};
-/// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
-/// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
-/// let row = Row { key, entry, left, now: Timestamp::from_millis(90_000) };
-/// assert_eq!(row.to_string(), "key=00000000000000FF use=0 exp=29000 gpt0=2500 gpc0_rate(1000)=0 \
-///                              http_req_cnt=7 gpc1_rate(1000)=0");
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    pub key: Key,
-    pub entry: Entry,
-    /// Until it expires.
-    pub left: Duration,
-    /// When the rates are read.
-    pub now: Timestamp,
+/// What is remembered of the last minutes beside the metrics, for those who look.
+#[derive(Debug, Default)]
+pub struct Status {
+    pub throttled: Throttled,
+    pub engines: Arc<Engines>,
+    pub reloads: Reloads,
+    history: Mutex<History>,
+    /// The snapshot of this second, if anybody has asked for it.
+    json: Mutex<Option<Bytes>>,
 }
 
-impl Row {
-    /// The row of a key, if the table has one.
-    pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<Row> {
-        let (entry, left) = throttle.table().get(key, now)?;
-        Some(Row { key, entry, left, now })
+impl Status {
+    /// To be told once a second what was counted so far.
+    pub fn tick(&self, now: Timestamp, verdicts: &Verdicts) {
+        let mut history = lock(&self.history);
+        history.tick(Totals {
+            at: now,
+            verdicts: verdicts.given().collect(),
+            shadow: verdicts.shadow().collect(),
+            delays: verdicts.delays.counts(),
+        });
+        let [_, delay, deny] = history.seconds().last().copied().unwrap_or_default().verdicts;
+        drop(history);
+        self.throttled.tick(delay + deny, 1.0);
+        *lock(&self.json) = None;
+    }
+
+    /// All of it at this moment.
+    pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
+        Snapshot::of(self, &lock(&self.history), sources)
+    }
+
+    /// The same as JSON, made once a second however many ask.
+    pub fn json(&self, sources: &Sources<'_>) -> Bytes {
+        let mut json = lock(&self.json);
+        let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
+        json.get_or_insert_with(make).clone()
     }
 }
 
-/// Columns in the order of HAProxy's data types.
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now_ms = self.now.ticks_ms();
-        write!(f, "key={} use=0 exp={} gpt0={}", self.key, self.left.as_millis(), self.entry.gpt0)?;
-        write!(f, " gpc0_rate({PERIOD_MS})={}", self.entry.gpc0_rate.read(now_ms))?;
-        write!(f, " http_req_cnt={}", self.entry.http_req_cnt)?;
-        write!(f, " gpc1_rate({PERIOD_MS})={}", self.entry.gpc1_rate.read(now_ms))
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,7 @@
 mod entry;
 mod freq_ctr;
 mod index;
+mod page;
 mod shard;
 
 use std::hash::{BuildHasher, RandomState};
@@ -14,6 +15,7 @@ use arrayvec::ArrayVec;
 
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
+pub use page::{Cursor, Found, PAGE_ROWS, Page};
 use shard::Shard;
 
 use crate::key::Key;
@@ -71,6 +73,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
+    entries_max: u32,
 }
 
 impl Table {
@@ -83,7 +86,12 @@ impl Table {
         // The standard library's own secrets are drawn from the system.
         let secret = RandomState::new().hash_one(per_shard);
         let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
-        Table { shards: (0..shards).map(|_| shard()).collect() }
+        Table { shards: (0..shards).map(|_| shard()).collect(), entries_max: entries_max as u32 }
+    }
+
+    /// The most entries that it was made for.
+    pub fn entries_max(&self) -> u32 {
+        self.entries_max
     }
 
     /// Gives `write` the entry of `key`, a fresh one if there is none, and re-arms its expiry: it is kept
@@ -188,6 +196,49 @@ impl Table {
     /// A copy of the entry of `key` and the time it has left, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)
+    }
+
+    /// A copy of the row of `key`, if it has not expired.
+    pub fn row(&self, key: Key, now: Timestamp) -> Option<Found> {
+        let number = self.number(key);
+        let row = lock(&self.shards[number]).row(key, now)?;
+        Some(row.of_shard(number))
+    }
+
+    /// Copies of some rows, and where the next page begins; none behind the last.
+    ///
+    /// A shard is locked for [`PAGE_ROWS`] rows at most, so whoever walks through all of them makes nobody wait. Rows
+    /// change between two pages: one that lives all the while is seen once, one that comes or goes meanwhile perhaps.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use slowlane::{key::Key, table::{Cursor, Page, Sizing, Table}, time::Timestamp};
+    /// # let table = Table::new(Sizing { entries_max: 1_000, expire: Duration::from_secs(30) });
+    /// # let now = Timestamp::from_millis(1_000);
+    /// for bits in 0..500 {
+    ///     table.with(Key::from_bits(bits), now, Duration::ZERO, |entry| entry.http_req_cnt += 1);
+    /// }
+    /// let (mut page, mut next, mut seen) = (Page::new(), Some(Cursor::default()), 0);
+    /// while let Some(cursor) = next {
+    ///     next = table.page(cursor, now, &mut page);
+    ///     seen += page.len();
+    /// }
+    /// assert_eq!(seen, 500);
+    /// ```
+    pub fn page(&self, cursor: Cursor, now: Timestamp, page: &mut Page) -> Option<Cursor> {
+        page.clear();
+        let Cursor { shard, row } = cursor;
+        let next = lock(self.shards.get(shard)?)
+            .page(row, PAGE_ROWS as u32, now, |found| page.push(found.of_shard(shard)));
+        match next {
+            Some(row) => Some(Cursor { shard, row }),
+            None => (shard + 1 < self.shards.len()).then_some(Cursor { shard: shard + 1, row: 0 }),
+        }
+    }
+
+    /// Forgets the entry of `key`, if it has one that is to go.
+    pub fn remove(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
+        self.shard(key).remove(key, is_to_go)
     }
 
     pub fn usage(&self) -> Usage {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::key::Key;
 use crate::table::index::Index;
+use crate::table::page::Found;
 use crate::table::{Entry, Usage};
 use crate::time::Timestamp;
 
@@ -28,6 +29,17 @@ struct Row {
 }
 
 const _: () = assert!(size_of::<Row>() == 64);
+
+impl Row {
+    fn found(&self, number: u32, now: Timestamp) -> Found {
+        Found {
+            key: Key::from_bits(self.key),
+            entry: self.entry,
+            left: self.expires.left(now),
+            place: number.into(),
+        }
+    }
+}
 
 /// When a row expires, in wrapping units of 16 ms: 32 bits tell two years apart, one ahead and one behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +102,7 @@ impl Flood {
 ///  index: key ─▶ row number            one ring per class, opened by a mark that stands in its first row:
 ///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
 /// ```
-/// Rows given up wait in a chain of their own, through `newer`, until they are used again.
+/// Rows given up wait in a chain of their own, through `newer`, until they are used again; `older` of such a row is itself.
 ///
 /// No two shards are in one line of the cache, nor in two that are fetched together.
 #[derive(Debug)]
@@ -139,6 +151,44 @@ impl Shard {
     pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         let row = &self.rows[self.find(key)? as usize];
         (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
+    }
+
+    /// The rows from a number on, until so many have been looked at: those that have not expired are `told`. Gives back the
+    /// number that comes next, or none behind the last row.
+    pub(super) fn page(
+        &self,
+        from: u32,
+        rows: u32,
+        now: Timestamp,
+        mut tell: impl FnMut(Found),
+    ) -> Option<u32> {
+        let from = from.max(CLASSES as u32);
+        let end = from.saturating_add(rows).min(self.rows.len() as u32);
+        for number in from..end {
+            let row = &self.rows[number as usize];
+            if row.older != number && !row.expires.is_over(now) {
+                tell(row.found(number, now));
+            }
+        }
+        (end < self.rows.len() as u32).then_some(end)
+    }
+
+    /// A copy of the row of `key`, if it has not expired.
+    pub(super) fn row(&self, key: Key, now: Timestamp) -> Option<Found> {
+        let number = self.find(key)?;
+        let row = &self.rows[number as usize];
+        (!row.expires.is_over(now)).then(|| row.found(number, now))
+    }
+
+    /// Gives up the row of `key`, if it has one that is to go.
+    pub(super) fn remove(&mut self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
+        match self.find(key) {
+            Some(number) if is_to_go(&self.rows[number as usize].entry) => {
+                self.give_up(number);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The entry of `key`, if it has not expired.
@@ -289,8 +339,9 @@ impl Shard {
     fn give_up(&mut self, number: u32) {
         self.unlink(number);
         self.index.remove(Key::from_bits(self.rows[number as usize].key), number);
+        let row = &mut self.rows[number as usize];
         // The end of the chain points at itself.
-        self.rows[number as usize].newer = self.unused.unwrap_or(number);
+        (row.older, row.newer) = (number, self.unused.unwrap_or(number));
         self.unused = Some(number);
     }
 }
@@ -319,6 +370,16 @@ mod tests {
             let entry = self.entry(Key::from_bits(key), at(second), Duration::ZERO);
             entry.http_req_cnt += 1;
             entry.http_req_cnt
+        }
+
+        /// Keys and counts, page by page.
+        fn walked(&self, now: Timestamp) -> Vec<(u64, u32)> {
+            let (mut found, mut next) = (Vec::new(), Some(0));
+            while let Some(from) = next {
+                next = self.page(from, 3, now, |row| found.push((row.key.bits(), row.entry.http_req_cnt)));
+            }
+            found.sort_unstable();
+            found
         }
 
         fn has(&self, key: u64, second: u64) -> bool {
@@ -417,6 +478,28 @@ mod tests {
                     let have = shard.get(Key::from_bits(key), now).map(|(entry, _)| entry.http_req_cnt);
                     prop_assert_eq!(have, want, "key {}", key);
                 }
+                let mut live: Vec<(u64, u32)> = list.iter().map(|row| (row.0, row.2)).collect();
+                live.sort_unstable();
+                prop_assert_eq!(shard.walked(now), live);
+            }
+        }
+
+        /// Whatever is removed is gone and nothing else, and its row is used again.
+        #[test]
+        fn what_is_removed_is_gone(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
+            let mut shard = Shard::new(12, EXPIRE, 7);
+            let mut live = std::collections::BTreeMap::new();
+            for (key, is_write) in steps {
+                if is_write {
+                    *live.entry(key).or_insert(0) += 1;
+                    shard.count(key, 0);
+                } else {
+                    prop_assert!(!shard.remove(Key::from_bits(key), |_| false));
+                    prop_assert_eq!(shard.remove(Key::from_bits(key), |_| true), live.remove(&key).is_some());
+                }
+                prop_assert_eq!(shard.walked(at(0)), live.iter().map(|(&key, &count)| (key, count)).collect::<Vec<_>>());
+                prop_assert_eq!(shard.usage().entries, live.len() as u64);
+                prop_assert!(shard.rows.len() <= CLASSES + 12);
             }
         }
     }

@@ -1,16 +1,19 @@
 //! The log: lines on standard error, which journald, Docker and terminals all keep.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::time::Timestamp;
 
 /// How much is logged. `info` is a line for each change of state, and none for a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Error,
@@ -18,6 +21,17 @@ pub enum Level {
     #[default]
     Info,
     Debug,
+}
+
+impl Level {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
 }
 
 impl From<Level> for LevelFilter {
@@ -31,14 +45,85 @@ impl From<Level> for LevelFilter {
     }
 }
 
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For who reads it, in colour on a terminal.
+    #[default]
+    Human,
+    /// An object of JSON each, for what reads it.
+    Json,
+}
+
+/// How much is logged, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub level: Level,
+    pub format: Format,
+}
+
+/// The log of this process, once it has been started.
+static STARTED: OnceLock<Started> = OnceLock::new();
+
+struct Started {
+    configured: Level,
+    now: Mutex<Level>,
+    filter: reload::Handle<LevelFilter, Registry>,
+}
+
 /// Starts logging. A second call in one process changes nothing.
-pub fn start(level: Level) {
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from(level))
-        .with_writer(stderr)
-        .with_ansi(stderr().is_terminal())
-        .with_target(false);
-    let _ = lines.try_init();
+pub fn start(settings: Settings) {
+    let Settings { level, format } = settings;
+    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
+    let lines = fmt::layer().with_writer(stderr).with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
+    let begun = match format {
+        Format::Human => registry.with(lines.with_ansi(stderr().is_terminal())).try_init(),
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+    if begun.is_ok() {
+        let _ = STARTED.set(Started { configured: level, now: Mutex::new(level), filter: handle });
+    }
+}
+
+/// How much is logged now. None: nothing is, the log has not been started.
+pub fn level() -> Option<Level> {
+    STARTED.get().map(|started| *started.now())
+}
+
+/// Logs so much from now on, and says so.
+pub fn set_level(level: Level) {
+    if let Some(started) = STARTED.get() {
+        started.change(|_| level);
+    }
+}
+
+/// From the level of the config to `debug`, and back.
+pub fn toggle_debug() {
+    if let Some(started) = STARTED.get() {
+        started.change(|now| if now == Level::Debug { started.configured } else { Level::Debug });
+    }
+}
+
+impl Started {
+    fn now(&self) -> MutexGuard<'_, Level> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, to: impl Fn(Level) -> Level) {
+        let mut now = self.now();
+        let level = to(*now);
+        let set = |level| self.filter.reload(LevelFilter::from(level));
+        // The line that says so is there to be seen, even where nothing but errors is from then on.
+        let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {
+            tracing::info!("the log level is {}, it was {}", level.name(), now.name());
+            set(level)
+        });
+        if changed.is_ok() {
+            *now = level;
+        }
+    }
 }
 
 /// Lets one line a second through, so that a thousand failures a second are one line that counts them.
@@ -50,7 +135,7 @@ pub struct OncePerSecond {
 impl OncePerSecond {
     /// Some: say it now, for itself and for so many before it that were not said.
     pub fn allow(&self, now: Timestamp) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (said_at, unsaid) = *state;
         if said_at != Timestamp::default() && now.since(said_at) < Duration::from_secs(1) {
             state.1 += 1;

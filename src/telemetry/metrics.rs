@@ -15,6 +15,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use crate::slo_id::SloId;
+use crate::telemetry::delays::Delays;
 use crate::verdict::{Decision, Verdict};
 
 /// The handles. Everything on a request's path is an atomic that is already at hand.
@@ -37,6 +38,8 @@ pub struct Metrics {
     pub spop_errors: Family<SpopError, Counter>,
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
+    pub policy_refused: Gauge,
+    pub decision_log: DecisionLogMetrics,
 }
 
 /// One listener's connections.
@@ -46,6 +49,18 @@ pub struct ConnectionMetrics {
     pub accepted: Counter,
     pub waited: Counter,
     pub accept_errors: Counter,
+}
+
+/// Lines of the decision log, written and not written.
+#[derive(Clone, Debug)]
+pub struct DecisionLogMetrics {
+    pub lines: Counter,
+    /// Too many in one second.
+    pub dropped_rate: Counter,
+    /// Too many that wait to be written.
+    pub dropped_queue: Counter,
+    /// The place takes none.
+    pub dropped_write: Counter,
 }
 
 /// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
@@ -71,6 +86,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("slowlane");
         let verdicts = Arc::new(Verdicts::default());
         registry.register_collector(Box::new(verdicts.clone()));
+        registry.register_collector(Box::new(verdicts.delays.clone()));
         let table_evictions = Arc::new(Total {
             name: "table_evictions",
             help: "Live entries given up because the table was full",
@@ -121,6 +137,20 @@ impl Metrics {
         registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
         let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
 
+        let help = "1 while the files of the policy have a mistake and the policy from before serves on";
+        let policy_refused = gauge(&mut registry, "policy_refused", help);
+        let lines = counter(&mut registry, "decision_log_lines", "Lines written to the decision log");
+        let dropped = Family::<Labels, Counter>::default();
+        let help = "Decisions that were to be logged and were not, by reason";
+        registry.register("decision_log_dropped", help, dropped.clone());
+        let dropped = |reason| dropped.get_or_create_owned(&[("reason", reason)]);
+        let decision_log = DecisionLogMetrics {
+            lines,
+            dropped_rate: dropped("rate"),
+            dropped_queue: dropped("queue"),
+            dropped_write: dropped("write"),
+        };
+
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
         let help = "What fair and sliding-log remember beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
@@ -150,6 +180,8 @@ impl Metrics {
             spop_errors,
             reloads_done: reload("done"),
             reloads_refused: reload("refused"),
+            policy_refused,
+            decision_log,
             registry,
         }
     }
@@ -186,6 +218,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
 pub struct Verdicts {
     given: Counts,
     shadow: Counts,
+    pub delays: Arc<Delays>,
 }
 
 type Counts = Box<[[AtomicU64; 3]]>;
@@ -196,16 +229,34 @@ impl Default for Verdicts {
     fn default() -> Verdicts {
         let none = || [const { AtomicU64::new(0) }; 3];
         let counts = || (0..SloId::END).map(|_| none()).collect();
-        Verdicts { given: counts(), shadow: counts() }
+        Verdicts { given: counts(), shadow: counts(), delays: Arc::default() }
     }
 }
 
 impl Verdicts {
     pub fn count(&self, decision: &Decision) {
         Verdicts::add(&self.given, decision.slo, decision.verdict);
+        if let Verdict::Delay(wait) = decision.verdict {
+            self.delays.count(wait);
+        }
         for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
             Verdicts::add(&self.shadow, judged.slo, judged.verdict);
         }
+    }
+
+    /// How many there were of each verdict, pass, delay and deny, by the SLOs that have given any, in their order.
+    pub fn given(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.given)
+    }
+
+    /// The same of dry runs.
+    pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.shadow)
+    }
+
+    /// All that were given.
+    pub fn total(&self) -> u64 {
+        self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
     }
 
     fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
@@ -216,6 +267,12 @@ impl Verdicts {
         };
         counts[slo.index()][verdict].fetch_add(1, Relaxed);
     }
+}
+
+fn some(counts: &Counts) -> impl Iterator<Item = (SloId, [u64; 3])> {
+    let counts = counts.iter().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
+    let numbered = (0..).zip(counts).filter(|(_, counts)| *counts != [0; 3]);
+    numbered.map(|(number, counts)| (SloId::new(number).expect("there is a place for each id"), counts))
 }
 
 impl Collector for Verdicts {

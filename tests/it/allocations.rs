@@ -11,6 +11,7 @@ use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
 use slowlane::request::Request;
 use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
+use slowlane::status::Throttled;
 use slowlane::table::Sizing;
 use slowlane::telemetry::metrics::Verdicts;
 use slowlane::throttle::Throttle;
@@ -89,6 +90,7 @@ fn batch(number: usize) -> Vec<u8> {
 struct Agent {
     throttle: Throttle,
     verdicts: Verdicts,
+    throttled: Throttled,
     connection: Connection,
     out: Vec<u8>,
     now: Timestamp,
@@ -112,6 +114,7 @@ impl Agent {
         let mut agent = Agent {
             throttle: Throttle::new(policy, sizing, 64 << 20),
             verdicts: Verdicts::default(),
+            throttled: Throttled::default(),
             connection: Connection::new(16_380),
             out: Vec::with_capacity(64 * 1024),
             now: Timestamp::from_millis(1_000_000),
@@ -131,6 +134,9 @@ impl Agent {
                 assert_eq!(asked, Ok(Question::Verdict));
                 let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
                 self.verdicts.count(&decision);
+                self.throttled.note(&decision, 0, |label| {
+                    self.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
+                });
                 haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
             }
             bytes = &bytes[length..];
@@ -160,6 +166,7 @@ fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
 
     // They were questions of every kind: else this proves little.
     let slos = [0, 1001, 1002, 2001, 2002, 3001, 3002, 4001, 4002, 5001, 5002];
+    assert!(agent.throttled.top(1_000).len() > 100, "nobody was noted");
     let text = verdicts(agent.verdicts);
     for slo in slos {
         assert!(text.contains(&format!("slo=\"{slo}\"")), "SLO {slo} was never asked for:\n{text}");

@@ -400,10 +400,13 @@ fn the_admin_listener_answers_get_and_head_only() {
         assert_eq!((answer.status, answer.body.as_str()), (200, body), "{path}");
         assert_eq!(client.request("HEAD", path, &[], "").status, 200, "{path}");
     }
-    for path in ["/", "/metrics/", "/check", "/healthz/.."] {
+    for path in ["//", "/index.html", "/metrics/", "/check", "/healthz/.."] {
         assert_eq!(client.request("GET", path, &[], "").status, 404, "{path}");
     }
-    for path in ["/metrics", "/healthz", "/nowhere"] {
+    for path in ["/", "/api/status"] {
+        assert_eq!(client.request("HEAD", path, &[], "").status, 200, "{path}");
+    }
+    for path in ["/", "/api/status", "/metrics", "/healthz", "/nowhere"] {
         for method in ["POST", "PUT", "DELETE", "BREW"] {
             assert_eq!(client.request(method, path, &[], "").status, 405, "{method} {path}");
         }
@@ -417,7 +420,16 @@ const LABELS: &[(&str, &[&str])] = &[
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
     ("result", &["done", "refused"]),
+    ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
+    (
+        "le",
+        &[
+            "0.001", "0.002", "0.004", "0.008", "0.016", "0.032", "0.064", "0.128", "0.256", "0.512",
+            "1.024", "2.048", "4.096", "8.192", "16.384", "32.768", "65.536", "131.072", "262.144",
+            "524.288", "+Inf",
+        ],
+    ),
     ("status", &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "99"]),
 ];
 
@@ -466,13 +478,20 @@ fn the_metrics_are_openmetrics_and_no_client_chooses_a_label() {
             assert!(helps.insert(name, text).is_none() && text.len() > 10, "{line}");
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
-            assert!(types.insert(name, kind).is_none() && ["counter", "gauge"].contains(&kind), "{line}");
+            assert!(types.insert(name, kind).is_none(), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+        } else if let Some(unit) = line.strip_prefix("# UNIT ") {
+            assert_eq!(unit, "slowlane_delay_seconds seconds");
         } else {
             let (sample, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
             assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
             let (name, labels) = series(sample);
-            let family = name.strip_suffix("_total").unwrap_or(name);
-            let kind = if family == name { "gauge" } else { "counter" };
+            let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let (family, kind) = match (histogram, name.strip_suffix("_total")) {
+                (Some(family), _) => (family, "histogram"),
+                (None, Some(family)) => (family, "counter"),
+                (None, None) => (name, "gauge"),
+            };
             assert!(family.starts_with("slowlane_") && types.get(family) == Some(&kind), "{line}");
             assert!(helps.contains_key(family), "{line}");
             for (name, value) in labels {
@@ -486,6 +505,7 @@ fn the_metrics_are_openmetrics_and_no_client_chooses_a_label() {
     assert!(samples >= 20, "{}", answer.body);
     for name in [
         "verdicts",
+        "delay_seconds",
         "table_entries",
         "table_evictions",
         "holds",

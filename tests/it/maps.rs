@@ -142,8 +142,8 @@ fn random_maps_answer_as_in_haproxy() {
         for (value, theirs) in values.iter().zip(ask_haproxy(dir.path(), &file, &values)) {
             let mut request = Request::new();
             request.push(b"v", Value::Text(value.as_bytes()));
-            let explanation = policy.explain(&request);
-            let ours = explanation.origin.map(|_| i64::from(explanation.slo.id.number()));
+            let explained = &policy.explain(&request).of[0];
+            let ours = explained.origin.map(|_| i64::from(explained.case.slo.id.number()));
             assert_eq!(ours, theirs.filter(|&id| id != -1), "{value:?} in {file:?}, seed {seed}");
         }
     }

@@ -485,12 +485,16 @@ fn names_that_clients_choose_are_shown_safely() {
     desk.write("policy/website.map", b"\x1b]0;owned\x07<script>,\"evil\" 2001\n");
     let line = NGINX_LINE.replace("shop.example", "\x1b]0;owned\x07<script>,\\x22evil\\x22");
     desk.write("access.log", line.repeat(3).as_bytes());
-    let name = r#"website=\x1B]0;owned\x07<script>,\x22evil\x22"#;
+    let name = r#"website=\u{1b}]0;owned\u{7}<script>,"evil""#;
     for flags in [&[][..], &["--csv"], &["--json"], &["--plot", "x.svg"]] {
         let Ran { code, out, .. } = desk.ran(&[flags, &["access.log"]].concat());
         assert_eq!(code, 0);
         assert!(out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{flags:?}: {out:?}");
-        let want = if flags == ["--json"] { name.replace('\\', "\\\\") } else { name.to_owned() };
+        let want = match flags {
+            ["--json"] => name.replace('\\', "\\\\").replace('"', "\\\""),
+            ["--csv"] => name.replace('"', "\"\""),
+            _ => name.to_owned(),
+        };
         assert!(out.contains(&want), "{flags:?}: {out}");
     }
     let svg = fs::read_to_string(desk.0.path().join("x.svg")).unwrap();
@@ -724,8 +728,11 @@ fn what_the_readme_shows_is_what_its_commands_print() {
         let folder = tempfile::tempdir().unwrap();
         let picture = command.split_whitespace().skip_while(|&word| word != "--plot").nth(1);
         let drawn = folder.path().join("drawn.svg").display().to_string();
-        let words =
-            command.split_whitespace().map(|word| if Some(word) == picture { drawn.as_str() } else { word });
+        let words = command.split_whitespace().map(|word| match Some(word) == picture {
+            true => drawn.as_str(),
+            // Quotes are for the shell.
+            false => word.trim_matches('\''),
+        });
         let args: Vec<&str> = ["replay"].into_iter().chain(words).collect();
         let Ran { code, out, .. } = ran_in(&project(""), &args);
         assert_eq!((code, out.as_str()), (0, printed), "{command}");

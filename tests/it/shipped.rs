@@ -1,23 +1,16 @@
 //! The shipped files, each loaded by the program that it is for.
 
 use std::fs;
-use std::net::TcpListener;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
 use crate::support::backend::Backend;
-use crate::support::client;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, Version, each, replace, telling_patiently};
 use crate::support::nginx::Nginx;
-use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::spop::{Heard, Line};
 use crate::support::{own_address, project, skipped};
 
 fn succeeds(output: &Output) {
@@ -184,128 +177,5 @@ fn haproxy_reads_the_example_maps_as_slowlane_does() {
         fs::write(folder.path().join("slo.cfg"), config).unwrap();
         let mut command = Command::new(version.binary().unwrap());
         succeeds(&command.arg("-c").arg("-f").arg(folder.path().join("slo.cfg")).output().unwrap());
-    });
-}
-
-/// The lines of a unit file that begin with `key=`.
-fn unit_values(unit: &str, key: &str) -> Vec<String> {
-    let text = fs::read_to_string(project("systemd").join(unit)).unwrap();
-    let values = text.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-    values.map(str::to_owned).collect()
-}
-
-#[test]
-fn systemd_takes_the_units_and_finds_them_shut_in() {
-    if Command::new("systemd-analyze").arg("--version").output().is_err() {
-        return skipped("systemd-analyze is not installed: the units are not verified");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let service = fs::read_to_string(project("systemd/slowlane.service")).unwrap();
-    // The program must be where the unit says.
-    let service = replace(&service, "/usr/bin/slowlane", BINARY);
-    let [service_path, socket_path] =
-        ["slowlane.service", "slowlane.socket"].map(|name| folder.path().join(name));
-    fs::write(&service_path, service).unwrap();
-    fs::copy(project("systemd/slowlane.socket"), &socket_path).unwrap();
-    let analyze = |arguments: &[&str]| {
-        let mut command = Command::new("systemd-analyze");
-        command.args(arguments).arg(&service_path);
-        command
-    };
-    let verified = analyze(&["verify"]).arg(&socket_path).output().unwrap();
-    succeeds(&verified);
-    assert_eq!(String::from_utf8_lossy(&verified.stderr), "", "not even a warning");
-    // The threshold is ten times the exposure: 2.0 of 10.
-    succeeds(&analyze(&["security", "--offline=true", "--threshold=20"]).output().unwrap());
-}
-
-/// The command that the service unit runs, with a program and a config of ours, through a shell that runs `before` it.
-fn service_command(folder: &Path, before: &str) -> Command {
-    let command = &unit_values("slowlane.service", "ExecStart")[0];
-    let command = replace(command, "/usr/bin/slowlane", BINARY);
-    let policy = project("haproxy/maps").display().to_string();
-    let command = replace(&command, "/etc/slowlane/policy", &policy);
-    let command = replace(&command, "/etc/slowlane/", &format!("{}/", folder.display()));
-    let [spop, http, admin] = [own_address(), own_address(), own_address()];
-    let config =
-        format!("spop.listen = [\"{spop}\"]\nhttp.listen = [\"{http}\"]\nadmin.listen = [\"{admin}\"]\n");
-    fs::write(folder.join("slowlane.toml"), config).unwrap();
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("{before} exec {command}"));
-    shell
-}
-
-#[test]
-fn the_service_says_when_it_is_ready_alive_and_ending() {
-    assert_eq!(unit_values("slowlane.service", "Type"), ["notify"]);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
-    let systemd = UnixDatagram::bind(&path).unwrap();
-    systemd.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
-    let hear = || {
-        let mut bytes = [0; 256];
-        let length = systemd.recv(&mut bytes).expect("the service says something");
-        String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
-    };
-    // As systemd does for WatchdogSec=, but shorter.
-    let mut command = service_command(folder.path(), "export WATCHDOG_PID=$$;");
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
-    let mut service = Process::start(&mut command);
-    let admin = service.logged("admin on ").trim().parse().unwrap();
-    // Whether the first sign of life comes before is a matter of chance.
-    let heard = [hear(), hear(), hear()];
-    assert!(heard.contains(&"READY=1".to_owned()), "{heard:?}");
-    assert_eq!(client::get(admin, "/readyz", &[]).status, 200);
-    assert_eq!([hear(), hear()], ["WATCHDOG=1", "WATCHDOG=1"]);
-    service.signal("TERM");
-    while hear() != "STOPPING=1" {}
-    assert!(service.wait().success());
-}
-
-#[test]
-fn the_sockets_of_systemd_wait_for_the_agent() {
-    let names = unit_values("slowlane.socket", "FileDescriptorName");
-    assert_eq!(
-        (names.as_slice(), unit_values("slowlane.socket", "ListenStream").len()),
-        (&["spop".into()][..], 2)
-    );
-    let folder = tempfile::tempdir().unwrap();
-    let (address, path) = (own_address(), folder.path().join("spop.sock"));
-    let tcp = TcpListener::bind(address).unwrap();
-    let unix = UnixListener::bind(&path).unwrap();
-    // Whoever asks before the agent is there waits, and is answered.
-    let early = std::thread::spawn(move || Line::greeted(address).ask(1, "192.0.2.1", "shop.example"));
-
-    // Descriptors 3 and 4, as systemd passes them: they come in as standard input and output.
-    let before = "exec 3<&0 4<&1 </dev/null >&2; LISTEN_FDS=2 LISTEN_FDNAMES=spop:spop LISTEN_PID=$$";
-    let start = || {
-        let mut command = service_command(folder.path(), before);
-        let handed = [OwnedFd::from(tcp.try_clone().unwrap()), OwnedFd::from(unix.try_clone().unwrap())];
-        let [input, output] = handed.map(Stdio::from);
-        Process::start_with(&mut command, input, output)
-    };
-    let mut service = start();
-    assert_eq!(early.join().unwrap().variable("verdict"), Some("pass"));
-    service.logged(&format!("SPOP on unix:{}", path.display()));
-    let log = service.log();
-    assert_eq!(log.iter().filter(|line| line.contains("SPOP on ")).count(), 2, "only these: {log:?}");
-
-    // HAProxy asks over either, and a restart of the agent refuses nobody.
-    let app = Backend::start();
-    let agent = format!("unix@{}", path.display());
-    let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();
-    haproxy.wait_for_agent("UP");
-    let verdict = || Told::by(&haproxy.client().request("GET", "/", &[], "")).verdict;
-    assert_eq!(verdict().as_deref(), Some("pass"));
-    service.signal("TERM");
-    assert!(service.wait().success());
-    assert!(path.exists(), "the socket file is systemd's");
-    let mut waiting = Line::silent(address);
-    waiting.say(&crate::support::spop::hello());
-    waiting.hear_nothing(Duration::from_millis(50));
-    let _service = start();
-    assert_eq!(waiting.hear(), Heard::Hello);
-    crate::support::eventually("HAProxy has verdicts again", || {
-        verdict().filter(|verdict| verdict == "pass")
     });
 }

@@ -53,7 +53,7 @@ fn line_of(name: &'static str) -> BoxedStrategy<String> {
     line.prop_filter("such a window has no whole request", |line| Subject::parse(line).is_ok()).boxed()
 }
 
-fn line() -> impl Strategy<Value = String> {
+pub fn line() -> impl Strategy<Value = String> {
     line_but(&[])
 }
 

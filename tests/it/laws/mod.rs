@@ -5,6 +5,7 @@ mod annexes;
 mod buckets;
 mod concurrency;
 mod conformance;
+mod explain;
 mod fair;
 mod log;
 mod oracle;

@@ -4,13 +4,16 @@
 #![allow(dead_code)]
 
 pub mod backend;
+pub mod chromium;
 pub mod client;
 pub mod haproxy;
 pub mod load;
 pub mod nginx;
+pub mod printed;
 pub mod process;
 pub mod slowlane;
 pub mod spop;
+pub mod terminal;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -1,0 +1,30 @@
+# The agent in an image of its own: docker build --tag slowlane .
+#
+#   docker run --rm --read-only --cap-drop=ALL -p 127.0.0.1:9000-9001:9000-9001 -v /etc/slowlane/policy:/etc/slowlane/policy:ro slowlane
+#
+# SPOP and the HTTP check listen on all addresses of the container, for its loopback is nobody else's: publish their ports to
+# the proxies alone. The admin listener stays on the loopback: `docker exec` reaches it.
+
+FROM rust:1.88-slim-bookworm AS build
+WORKDIR /build
+COPY Cargo.toml Cargo.lock README.md ./
+COPY src src
+# The manifest names tests and benches whose files stay outside: cargo build --bin does not look at them.
+RUN cargo build --locked --release --bin slowlane
+COPY slowlane.toml ./
+COPY haproxy/maps policy
+RUN sed -i 's/^# dir = /dir = /' slowlane.toml && target/release/slowlane check --config slowlane.toml
+
+# glibc and libgcc and nothing else: no shell, no package manager. Its user nonroot is 65532.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /build/target/release/slowlane /usr/bin/slowlane
+COPY --from=build /build/slowlane.toml /etc/slowlane/slowlane.toml
+COPY --from=build /build/policy /etc/slowlane/policy
+USER 65532:65532
+# SPOP for HAProxy, the HTTP check for nginx
+EXPOSE 9000 9001
+STOPSIGNAL SIGTERM
+# Asks the admin listener what would become of a request; nothing is counted.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/bin/slowlane", "why", "source=127.0.0.1"]
+ENTRYPOINT ["/usr/bin/slowlane"]
+CMD ["run", "--config", "/etc/slowlane/slowlane.toml", "--spop", "0.0.0.0:9000", "--http", "0.0.0.0:9001"]

@@ -1,0 +1,26 @@
+//! `slowlane completions`: what a shell needs to know to complete commands and flags.
+
+use std::io::{self, Write};
+
+use clap::{Args, Command};
+use clap_complete::{Shell, generate};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane completions bash > ~/.local/share/bash-completion/completions/slowlane
+  slowlane completions zsh > ~/.zfunc/_slowlane
+      with `fpath+=~/.zfunc` before compinit in ~/.zshrc
+  slowlane completions fish > ~/.config/fish/completions/slowlane.fish";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The shell that reads it
+    shell: Shell,
+}
+
+pub(super) fn completions(mut command: Command, typed: &Arguments) -> anyhow::Result<()> {
+    // First as a whole: a pipe that is closed early is an error here, and a panic in there.
+    let mut script = Vec::new();
+    generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
+    Ok(io::stdout().write_all(&script)?)
+}

@@ -1,0 +1,191 @@
+//! `slowlane config`: configuration to look at, or to put to use.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf, absolute};
+
+use anyhow::{anyhow, bail, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::cli::{RunArguments, config};
+use crate::config::{Config, Flags};
+use crate::server::socket::Address;
+use crate::shipped::haproxy::{self, Delivery, Version};
+use crate::shipped::{File, nginx};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane config show --config /etc/slowlane/slowlane.toml
+      every key, with its value in force and what it is for
+  slowlane config haproxy --version 2.6 > haproxy.cfg
+  slowlane config haproxy --version 2.6 --file spoe-slowlane.conf > spoe-slowlane.conf
+      what to put in front of an application on 127.0.0.1:8000
+  slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
+      all files at once, which find each other there
+  slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
+      the same for nginx";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    /// Print slowlane's own configuration as it is in force: a config file with every key.
+    ///
+    /// What is printed may be used as a config file, and means the same.
+    Show(RunArguments),
+    /// Print a complete configuration for HAProxy, with this slowlane's address in it.
+    ///
+    /// Without --dir, one file goes to standard output: the main one, or that of --file.
+    Haproxy(Haproxy),
+    /// Print a complete configuration for nginx, with this slowlane's address in it.
+    ///
+    /// Without --dir, one file goes to standard output: the main one, or that of --file.
+    Nginx(Nginx),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Haproxy {
+    /// The HAProxy that it is for, from 2.6 on; see `haproxy -v`
+    #[arg(long, value_name = "X.Y")]
+    version: Version,
+    /// Who waits [default: pause from 3.2 on, hold before]
+    #[arg(long, value_name = "WAY")]
+    delivery: Option<Way>,
+    /// Where HAProxy is to listen
+    #[arg(long, value_name = "ADDR", default_value = haproxy::BIND)]
+    bind: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Nginx {
+    /// Where nginx is to listen
+    #[arg(long, value_name = "ADDR", default_value = nginx::LISTEN)]
+    listen: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The application
+    #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
+    app: String,
+    /// Have clients told what they are held to, with the headers RateLimit-Policy and RateLimit
+    #[arg(long)]
+    ratelimit: bool,
+    /// The one file to print, by its name
+    #[arg(long, value_name = "NAME", conflicts_with = "dir")]
+    file: Option<String>,
+    /// Write all files into this folder; none that is there already is written over
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Way {
+    /// slowlane waits: its answer comes late
+    Hold,
+    /// HAProxy waits, from 3.2 on
+    Pause,
+    /// HAProxy waits, if it has Lua
+    Lua,
+}
+
+impl From<Way> for Delivery {
+    fn from(way: Way) -> Delivery {
+        match way {
+            Way::Hold => Delivery::Hold,
+            Way::Pause => Delivery::Pause,
+            Way::Lua => Delivery::Lua,
+        }
+    }
+}
+
+pub(super) fn print(what: What) -> anyhow::Result<()> {
+    match what {
+        What::Show(typed) => {
+            let (path, flags): (Option<PathBuf>, Flags) = typed.into();
+            say(&Config::show(path.as_deref(), flags)?)
+        }
+        What::Haproxy(typed) => print_haproxy(typed),
+        What::Nginx(typed) => print_nginx(typed),
+    }
+}
+
+fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
+    let Haproxy { version, delivery, bind, common: Common { app, ratelimit, file, dir, run } } = typed;
+    let config = config(run)?;
+    let agent = first(&config.spop.listen.addresses, "spop")?;
+    let folder = match &dir {
+        Some(dir) => absolute(dir)?.display().to_string(),
+        None => haproxy::FOLDER.to_owned(),
+    };
+    let places = haproxy::Places { agent, bind: &bind, app: &app, folder: &folder, ratelimit };
+    let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
+    let mut files = haproxy::files(version, delivery, &places)?;
+    // Who has a policy needs no example of one.
+    if config.policy.is_none() || file.is_some() {
+        files.extend(haproxy::maps());
+    }
+    put(&files, file.as_deref(), dir.as_deref())
+}
+
+fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
+    let Nginx { listen, common: Common { app, ratelimit, file, dir, run } } = typed;
+    let config = config(run)?;
+    let agent = first(&config.http.listen.addresses, "http")?;
+    let files = nginx::files(&nginx::Places { agent, listen: &listen, app: &app, ratelimit })?;
+    put(&files, file.as_deref(), dir.as_deref())
+}
+
+/// The proxy needs one address; of several the first is as good as any.
+fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Address> {
+    let expected = || anyhow!("[{section}] listen is empty: give an address with --{section}");
+    addresses.first().ok_or_else(expected)
+}
+
+/// One file on standard output, or all in a folder.
+fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result<()> {
+    match (dir, file) {
+        (Some(dir), _) => write_all(files, dir),
+        (None, None) => say(&files[0].text),
+        (None, Some(name)) => match files.iter().find(|file| file.name == name) {
+            Some(file) => say(&file.text),
+            None => {
+                let names: Vec<_> = files.iter().map(|file| file.name).collect();
+                bail!("--file {name:?}: expected one of {}", names.join(", "))
+            }
+        },
+    }
+}
+
+/// All or none: what an operator has written is not written over.
+fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
+    for File { name, .. } in files {
+        let path = dir.join(name);
+        ensure!(
+            !path.try_exists()?,
+            "{}: is there already: remove it, or choose another --dir",
+            path.display()
+        );
+    }
+    for File { name, text } in files {
+        let path = dir.join(name);
+        write_new(&path, text).map_err(|error| anyhow!("{}: cannot be written: {error}", path.display()))?;
+        say(&format!("{}\n", path.display()))?;
+    }
+    Ok(())
+}
+
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}

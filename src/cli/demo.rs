@@ -1,0 +1,46 @@
+//! `slowlane demo`: see it work, in one command.
+
+use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::demo::{self, Look, Proxy, SECONDS_DEFAULT, SECONDS_MIN};
+use crate::units::Rate;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane demo
+      20 connections of one crawler settle at 50 requests/s, and a customer beside it notices nothing
+  slowlane demo --clients 100 --rate 200/s --seconds 20
+  slowlane demo --haproxy none
+      without HAProxy, even if there is one";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Connections of the crawler; each asks again as soon as it is answered
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: u32,
+    /// The rate of the SLO, which every source has for itself
+    #[arg(long, value_name = "RATE", default_value = "50/s")]
+    rate: Rate,
+    /// Tell so many seconds, and end; without it 15 are told, and all goes on until Ctrl-C
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
+    seconds: Option<u32>,
+    /// The HAProxy to start, or none: slowlane then plays its part [default: the one on the PATH]
+    #[arg(long, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
+}
+
+pub(super) fn demo(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { clients, rate, seconds, haproxy } = typed;
+    let proxy = match haproxy {
+        None => Proxy::Found,
+        Some(file) if file.as_os_str() == "none" => Proxy::None,
+        Some(file) => Proxy::Given(file),
+    };
+    let stays = seconds.is_none();
+    let demo = demo::Demo { clients, rate, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, proxy };
+    let look = if stdout().is_terminal() { Look::Terminal } else { Look::Plain };
+    demo.run(&mut stdout(), look)
+}

@@ -1,0 +1,114 @@
+//! `slowlane table`: the table of a running daemon, in the words of HAProxy's Runtime API.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use clap::{Args, Subcommand};
+
+use crate::cli::admin::{At, Daemon, Question};
+use crate::key::Key;
+use crate::status::TABLE;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane table show
+      every row, as HAProxy's `show table` prints them
+  slowlane table show data.gpc0_rate gt 10 data.gpt0 ge 5000
+      those that meet all conditions, four at most: eq, ne, lt, le, gt, ge
+  slowlane table get 26C7827D889F6DA3
+      one row; `slowlane why` tells the key of a request
+  slowlane table set 26C7827D889F6DA3 data.gpt0 1000 data.http_req_cnt 0
+      set columns of a row
+  slowlane table clear 26C7827D889F6DA3
+      forget what a key has used up: it begins with its whole burst
+  slowlane table clear data.gpc1_rate eq 0
+      forget those; without a filter, all
+
+Columns: gpt0 (clients x 1000), gpc0_rate (requests per second under the law), http_req_cnt,
+gpc1_rate (of gpc0_rate, what was let through). Under adaptive they are what it judges by; other laws
+only write them and keep their own state, which `clear` forgets and `set` leaves as it is.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+    /// The config file of the daemon, for its address and its token
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the rows, or those that meet conditions
+    Show {
+        /// Conditions, like data.gpc0_rate gt 10
+        #[arg(value_name = "FILTER", allow_negative_numbers = true)]
+        filter: Vec<String>,
+    },
+    /// Print the row of a key
+    Get {
+        /// Sixteen hex digits
+        #[arg(value_name = "KEY", value_parser = key)]
+        key: Key,
+    },
+    /// Set columns of a row, which comes to be if it is not there
+    Set {
+        /// Sixteen hex digits
+        #[arg(value_name = "KEY", value_parser = key)]
+        key: Key,
+        /// Columns and their values, like data.gpt0 1000
+        #[arg(value_name = "COLUMN VALUE", required = true)]
+        values: Vec<String>,
+    },
+    /// Forget a key, the rows that meet conditions, or all
+    Clear {
+        /// A key, or conditions, like data.gpc1_rate eq 0
+        #[arg(value_name = "KEY | FILTER", allow_negative_numbers = true)]
+        which: Vec<String>,
+    },
+}
+
+fn key(text: &str) -> Result<Key, &'static str> {
+    Key::from_hex(text).ok_or("expected a key of sixteen hex digits, like 26C7827D889F6DA3")
+}
+
+pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { action, config, at } = typed;
+    let daemon = Daemon::new(at, config)?;
+    let told = daemon.tell(Question {
+        method: "POST",
+        path: "/api/runtime".into(),
+        accept: "text/plain",
+        body: command(&action),
+    })?;
+    match action {
+        Action::Get { key } => ensure!(told > 0, "the table has no entry of key {key}"),
+        Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
+    }
+    Ok(())
+}
+
+/// The line of the Runtime API that says it.
+fn command(action: &Action) -> String {
+    let (verb, words) = match action {
+        Action::Show { filter } => ("show", escaped(filter)),
+        Action::Get { key } => ("show", format!(" key {key}")),
+        Action::Set { key, values } => ("set", format!(" key {key}{}", escaped(values))),
+        Action::Clear { which } => match which.as_slice() {
+            [one] if Key::from_hex(one).is_some() => ("clear", format!(" key {one}")),
+            filter => ("clear", escaped(filter)),
+        },
+    };
+    format!("{verb} table {TABLE}{words}")
+}
+
+/// Each word with a blank before it. A letter that parts words or commands is none here.
+fn escaped(words: &[String]) -> String {
+    let escape = |letter: char| match letter {
+        '\\' | ';' | ' ' | '\t' => format!("\\{letter}"),
+        letter => letter.to_string(),
+    };
+    words.iter().map(|word| format!(" {}", word.chars().map(escape).collect::<String>())).collect()
+}

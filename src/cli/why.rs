@@ -1,0 +1,110 @@
+//! `slowlane why`: what a request would be told, and why.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::cli::admin::{At, Daemon, Question};
+use crate::config::{Config, Flags};
+use crate::policy::Policy;
+use crate::request::{Request, Value};
+use crate::status::Why;
+use crate::table::Sizing;
+use crate::throttle::Throttle;
+use crate::time::Clock;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane why source=192.0.2.1 website=shop.example
+      ask the daemon that runs here; nothing is counted
+  slowlane why --admin 127.0.0.1:9102 source=2001:db8::7 owner=acme cost=5
+      ask another
+  slowlane why --policy /etc/slowlane/policy source=192.0.2.1 website=shop.example
+      ask the files: which line would answer, as if this were the first request
+
+Fields are named as in SPOE arguments and X-Slowlane- headers. What it tells of each SLO:
+  in, named    its line of slo.map; the line of the map that named it, and the lookup or the also= of another SLO
+  key, shared  what it is counted by, and what its bucket is shared by
+  entry        the columns of its row in the table
+  the law      its formula with the numbers in it
+  says         what this SLO says, if asked now; the strictest is the verdict";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The fields of the request
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    fields: Vec<Field>,
+    /// Ask the files of this policy directory, and no daemon
+    #[arg(long, value_name = "DIR", conflicts_with = "admin")]
+    policy: Option<PathBuf>,
+    /// Ask the files that this config file names; with --admin, ask that daemon with its token
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Field {
+    name: String,
+    value: String,
+}
+
+impl FromStr for Field {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Field, &'static str> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok(Field { name: name.into(), value: value.into() }),
+            _ => Err("expected a field and its value, like website=shop.example"),
+        }
+    }
+}
+
+pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { fields, policy, config, at, json } = typed;
+    if at.admin.is_none() && (policy.is_some() || config.is_some()) {
+        return of_files(&fields, policy, config, json);
+    }
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs = fields.iter().map(|Field { name, value }| format!("{}={}", encoded(name), encoded(value)));
+    let question = Question {
+        method: "GET",
+        path: format!("/api/why?{}", pairs.collect::<Vec<_>>().join("&")),
+        accept: if json { "application/json" } else { "text/plain" },
+        body: String::new(),
+    };
+    Daemon::new(at, config)?.tell(question)?;
+    Ok(())
+}
+
+/// Of no entry anything is known: each begins anew.
+const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
+
+fn of_files(
+    fields: &[Field],
+    policy: Option<PathBuf>,
+    config: Option<PathBuf>,
+    json: bool,
+) -> anyhow::Result<()> {
+    let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
+    let policy = match &config.policy {
+        Some(source) => source.read()?,
+        None => Policy::builtin(),
+    };
+    let throttle = Throttle::new(policy, NO_TABLE, config.annex_bytes_max);
+    let mut request = Request::new();
+    for Field { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
+        request.push(name.as_bytes(), Value::Text(value.as_bytes()));
+    }
+    let why = Why::of(&throttle, &request, Clock::start().now());
+    let text = if json { why.json() } else { why.to_string() };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}

@@ -1,0 +1,73 @@
+//! The files of a policy, as an operator reads them.
+
+use std::path::Path;
+
+use crate::policy::Policy;
+use crate::policy::lookup::LookupMap;
+use crate::policy::map::{self, Line};
+
+/// `slo.map`, or the map of a lookup.
+#[derive(Clone, Copy, Debug)]
+pub struct MapView<'p> {
+    /// Its place among the maps; `slo.map` has 0.
+    pub number: usize,
+    pub path: &'p Path,
+    /// None: it is `slo.map`.
+    pub lookup: Option<&'p str>,
+    /// How it matches: `str`, `ip`, `beg`, `end`, `dom` or `reg`.
+    pub method: &'static str,
+    /// The lines that hold a key.
+    pub entries: usize,
+    text: &'p [u8],
+    map: Option<&'p LookupMap>,
+}
+
+impl Policy {
+    /// `slo.map`, and every map that holds something.
+    pub fn maps(&self) -> impl Iterator<Item = MapView<'_>> {
+        let slo_map = MapView {
+            number: 0,
+            path: &self.slo_map.path,
+            lookup: None,
+            method: "str",
+            entries: self.slos.len(),
+            text: self.slo_map.text(),
+            map: None,
+        };
+        let views = self.lookups.iter().enumerate().map(|(place, map)| MapView {
+            number: place + 1,
+            path: &map.path,
+            lookup: Some(&map.name),
+            method: map.method(),
+            entries: map.entries,
+            text: map.text(),
+            map: Some(map),
+        });
+        std::iter::once(slo_map).chain(views)
+    }
+}
+
+impl<'p> MapView<'p> {
+    /// The lines that hold a key, from the one on that begins at a byte of the file; each with where the next begins.
+    pub fn lines_from(&self, begin: usize) -> impl Iterator<Item = (Line<'p>, usize)> + use<'p> {
+        let text = self.text;
+        let lines = map::lines(text.get(begin..).unwrap_or_default()).flatten();
+        lines.map(move |line| {
+            let line = Line { at: begin + line.at, ..line };
+            let length = text[line.at..].iter().position(|&byte| byte == b'\n');
+            (line, length.map_or(text.len(), |length| line.at + length + 1))
+        })
+    }
+
+    /// The line that answers for a value: as the lookup would find it, where several fields are joined by `+`.
+    pub fn find(&self, value: &[u8]) -> Option<Line<'p>> {
+        match self.map {
+            None => self.lines_from(0).map(|(line, _)| line).find(|line| line.key == value),
+            Some(map) => {
+                let at = map.find_text(value)?.at();
+                let begin = self.text[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+                self.lines_from(begin).map(|(line, _)| line).next()
+            }
+        }
+    }
+}

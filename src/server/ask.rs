@@ -1,0 +1,56 @@
+//! A query that describes a request: `source=192.0.2.1&website=shop.example`.
+
+use percent_encoding::percent_decode;
+
+use crate::request::{FIELDS_MAX, Request, Value};
+
+/// The fields of a query, decoded. More than a request carries are left out.
+pub(super) struct Asked(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Asked {
+    pub(super) fn of(query: &str) -> Asked {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).take(FIELDS_MAX);
+        let decoded = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
+        Asked(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(name, value)| (decoded(name), decoded(value)))
+                .collect(),
+        )
+    }
+
+    /// An empty value is a field that the proxy knew nothing of, as an empty header is.
+    pub(super) fn request(&self) -> Request<'_> {
+        let mut request = Request::new();
+        for (name, value) in self.0.iter().filter(|(_, value)| !value.is_empty()) {
+            request.push(name, Value::Text(value));
+        }
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_query_is_fields() {
+        let asked =
+            Asked::of("source=192.0.2.1&website=caf%C3%A9+%2B%26%3D.example&owner=&x&a=b=c&%00=%1b%zz");
+        let request = asked.request();
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
+        assert_eq!(request.get(b"website"), Some(Value::Text("café +&=.example".as_bytes())));
+        assert_eq!(request.get(b"a"), Some(Value::Text(b"b=c")));
+        assert_eq!(request.get(b"\0"), Some(Value::Text(b"\x1b%zz")));
+        assert_eq!(request.fields().count(), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_taken(query in "[ -~]{0,300}") {
+            prop_assert!(Asked::of(&query).request().fields().count() <= FIELDS_MAX);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Which engines of which HAProxy are connected.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Of more engines than this those that come last are counted together.
+const ENGINES_MAX: usize = 64;
+
+/// An engine that gives no id, as old versions may.
+const NAMELESS: &str = "-";
+
+/// What stands for the engines that have no place of their own.
+const OTHERS: &str = "others";
+
+/// Open connections by engine.
+#[derive(Debug, Default)]
+pub struct Engines(Mutex<Vec<Engine>>);
+
+/// An engine with its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engine {
+    pub id: Box<str>,
+    /// The address that it connects from, without a port.
+    pub from: Box<str>,
+    pub connections: u32,
+}
+
+impl Engines {
+    /// Counts a connection for as long as what it gives is kept.
+    pub fn connected(self: &Arc<Engines>, id: Option<&str>, from: &str) -> Connected {
+        let mut engines = self.lock();
+        let (id, from) = (id.unwrap_or(NAMELESS), from);
+        let has_room = engines.len() < ENGINES_MAX;
+        let is_known = |engine: &Engine| (&*engine.id, &*engine.from) == (id, from);
+        let (id, from) = match has_room || engines.iter().any(is_known) {
+            true => (id, from),
+            false => (OTHERS, ""),
+        };
+        let engine = engines.iter_mut().find(|engine| (&*engine.id, &*engine.from) == (id, from));
+        match engine {
+            Some(engine) => engine.connections += 1,
+            None => engines.push(Engine { id: id.into(), from: from.into(), connections: 1 }),
+        }
+        Connected { engines: self.clone(), id: id.into(), from: from.into() }
+    }
+
+    /// In the order in which they came.
+    pub fn list(&self) -> Vec<Engine> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Engine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection of an engine, until it is dropped.
+#[derive(Debug)]
+pub struct Connected {
+    engines: Arc<Engines>,
+    id: Box<str>,
+    from: Box<str>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut engines = self.engines.lock();
+        if let Some(engine) =
+            engines.iter_mut().find(|engine| (&engine.id, &engine.from) == (&self.id, &self.from))
+        {
+            engine.connections -= 1;
+        }
+        engines.retain(|engine| engine.connections > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_there_as_long_as_it_has_a_connection() {
+        let engines = Arc::new(Engines::default());
+        let first = engines.connected(Some("a"), "192.0.2.1");
+        let second = engines.connected(Some("a"), "192.0.2.1");
+        let third = engines.connected(None, "192.0.2.1");
+        let told = |engines: &Engines| -> Vec<(String, u32)> {
+            engines.list().into_iter().map(|engine| (engine.id.into(), engine.connections)).collect()
+        };
+        assert_eq!(told(&engines), [("a".into(), 2), ("-".into(), 1)]);
+        drop((first, third));
+        assert_eq!(told(&engines), [("a".into(), 1)]);
+        drop(second);
+        assert_eq!(told(&engines), []);
+    }
+
+    #[test]
+    fn who_names_himself_anew_each_time_fills_nothing() {
+        let engines = Arc::new(Engines::default());
+        let all: Vec<_> = (0..1_000).map(|id| engines.connected(Some(&id.to_string()), "")).collect();
+        let list = engines.list();
+        assert_eq!(list.len(), ENGINES_MAX + 1);
+        assert_eq!((&*list[ENGINES_MAX].id, list[ENGINES_MAX].connections), ("others", 936));
+        drop(all);
+        assert_eq!(engines.list(), []);
+    }
+}

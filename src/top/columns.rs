@@ -1,0 +1,157 @@
+//! The columns of the tables: what stands in them, and in what order they put the rows.
+
+use std::cmp::Ordering;
+
+use crate::shown::shown;
+use crate::status::{KeyLine, SloLine};
+
+/// A column of a table whose rows are `T`.
+pub(super) struct Column<T> {
+    pub(super) name: &'static str,
+    pub(super) text: fn(&T) -> String,
+    pub(super) value: fn(&T) -> Value,
+    /// Numbers stand at the right of their column.
+    pub(super) is_number: bool,
+}
+
+/// What rows are put in order by.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub(super) enum Value {
+    /// The greatest first; what is not known last.
+    Number(f64),
+    /// From a to z.
+    Text(String),
+}
+
+impl Value {
+    pub(super) fn order(&self, other: &Value) -> Ordering {
+        match (self, other) {
+            (Value::Number(one), Value::Number(other)) => other.total_cmp(one),
+            (Value::Text(one), Value::Text(other)) => one.cmp(other),
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+fn number<T>(name: &'static str, text: fn(&T) -> String, value: fn(&T) -> Value) -> Column<T> {
+    Column { name, text, value, is_number: true }
+}
+
+fn words<T>(name: &'static str, text: fn(&T) -> String, value: fn(&T) -> Value) -> Column<T> {
+    Column { name, text, value, is_number: false }
+}
+
+fn known(number: Option<impl Into<f64>>) -> Value {
+    Value::Number(number.map_or(-1.0, Into::into))
+}
+
+/// The throttled keys.
+pub(super) fn keys() -> Vec<Column<KeyLine>> {
+    vec![
+        number("throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
+        number("through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
+        number(
+            "delay",
+            |key| delay(Some(key.delay_ms).filter(|&ms| ms > 0)),
+            |key| Value::Number(key.delay_ms as f64),
+        ),
+        number("clients", |key| some(key.clients), |key| known(key.clients)),
+        number("delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
+        number("denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
+        number("SLO", |key| key.slo.to_string(), |key| Value::Number(-f64::from(key.slo))),
+        words("who", who, |key| Value::Text(who(key))),
+    ]
+}
+
+/// The SLOs.
+pub(super) fn slos() -> Vec<Column<SloLine>> {
+    vec![
+        number("SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
+        number("busiest/s", |slo| some(slo.busiest_per_s), |slo| known(slo.busiest_per_s)),
+        number("objective", |slo| shown(&slo.rate), |slo| Value::Number(slo.rate_per_s)),
+        number("pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
+        number("delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
+        number("deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
+        number("keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
+        words("law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
+        words("one bucket per", per, |slo| Value::Text(per(slo))),
+    ]
+}
+
+/// What a dry run would have said stands in brackets.
+fn throttled(slo: &SloLine, verdict: usize) -> String {
+    if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
+}
+
+fn per(slo: &SloLine) -> String {
+    if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
+}
+
+/// The fields that a key is made of.
+pub(super) fn who(key: &KeyLine) -> String {
+    let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
+    let fields: Vec<String> = fields.collect();
+    if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) }
+}
+
+fn some(number: Option<impl Into<f64>>) -> String {
+    number.map_or("-".to_owned(), |number| short(number.into()))
+}
+
+/// In few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
+pub(super) fn short(number: f64) -> String {
+    let (number, unit) = match number.abs() {
+        1e6.. => (number / 1e6, "M"),
+        1e4.. => (number / 1e3, "k"),
+        _ => (number, ""),
+    };
+    let digits = match number.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let text = format!("{number:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+pub(super) fn delay(ms: Option<u64>) -> String {
+    match ms {
+        None => "-".to_owned(),
+        Some(ms @ 0..10_000) => format!("{ms} ms"),
+        Some(ms) => format!("{:.1} s", ms as f64 / 1e3),
+    }
+}
+
+/// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
+pub(super) fn time(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.0, 7.0, 7.25, 73.25, 732.4, 7_324.0, 73_240.0, 732_400.0, 7_324_000.0].map(short);
+        assert_eq!(shown, ["0", "7", "7.25", "73.2", "732", "7324", "73.2k", "732k", "7.32M"]);
+        assert_eq!([None, Some(12), Some(12_340)].map(delay), ["-", "12 ms", "12.3 s"]);
+        assert_eq!([59, 61, 3_661, 90_000].map(time), ["59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn the_greatest_number_is_first_and_text_goes_from_a_to_z() {
+        let number = |number: Option<u32>| known(number);
+        assert_eq!(number(Some(9)).order(&number(Some(10))), Ordering::Greater);
+        assert_eq!(number(Some(0)).order(&number(None)), Ordering::Less);
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(text("a").order(&text("b")), Ordering::Less);
+    }
+}

@@ -1,0 +1,90 @@
+//! A snapshot as plain text, for pipes and files.
+
+use std::fmt::Write;
+
+use crate::shown::shown;
+use crate::status::Snapshot;
+use crate::top::columns::{self, Column, delay, short, time};
+
+/// All of it, table by table.
+pub(super) fn text(snapshot: &Snapshot) -> String {
+    let [pass, delayed, deny] = snapshot.rates;
+    let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
+    text += &format!(
+        "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
+        short(pass + delayed + deny),
+        short(pass),
+        short(delayed),
+        short(deny),
+        delay(snapshot.delay.p50_ms),
+        delay(snapshot.delay.p99_ms),
+        stores(snapshot),
+    );
+    table(&columns::keys(), &snapshot.keys, &mut text);
+    text += "\nSLOs\n";
+    table(&columns::slos(), &snapshot.slos, &mut text);
+    text + "\n" + &connections(snapshot)
+}
+
+/// Table, holds and connections in one line.
+pub(super) fn stores(snapshot: &Snapshot) -> String {
+    let Snapshot { table, holds, connections, .. } = snapshot;
+    format!(
+        "table {} of {}, {} given up; held {} of {}; connections SPOP {} HTTP {}",
+        short(table.entries as f64),
+        short(table.entries_max as f64),
+        short(table.evictions as f64),
+        short(holds.now as f64),
+        short(holds.max as f64),
+        connections.spop,
+        connections.http,
+    )
+}
+
+/// Who is connected, and how the last reloads went.
+pub(super) fn connections(snapshot: &Snapshot) -> String {
+    let mut text = String::from("connected\n");
+    for engine in &snapshot.connections.engines {
+        let (id, from) = (shown(&engine.id), shown(&engine.from));
+        line(&mut text, format_args!("  {:>5}  HAProxy engine {id} from {from}", engine.connections));
+    }
+    line(&mut text, format_args!("  {:>5}  HTTP check (nginx)", snapshot.connections.http));
+    line(&mut text, format_args!("  {:>5}  admin", snapshot.connections.admin));
+    text += "\nreloads\n";
+    for reload in &snapshot.reloads {
+        let age = time(snapshot.at_ms.saturating_sub(reload.at_ms) / 1_000);
+        let what = if reload.ok { shown(&reload.summary) } else { "REFUSED".to_owned() };
+        line(&mut text, format_args!("  {age} ago: {what}"));
+        for problem in &reload.problems {
+            line(&mut text, format_args!("    {}", shown(problem)));
+        }
+    }
+    if snapshot.reloads.is_empty() {
+        text += "  none since the start\n";
+    }
+    text
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a string can always be written to");
+}
+
+fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
+    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
+    let head = columns.iter().map(|column| column.name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
+    let width = |place: usize| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    for line in &lines {
+        let mut written = String::from(" ");
+        for ((column, cell), width) in columns.iter().zip(line).zip(&widths) {
+            let gap = " ".repeat(width - cell.chars().count());
+            written += &if column.is_number { format!(" {gap}{cell}") } else { format!(" {cell}{gap}") };
+        }
+        *text += written.trim_end();
+        text.push('\n');
+    }
+    if rows.is_empty() {
+        *text += "  none\n";
+    }
+}

@@ -1,0 +1,171 @@
+//! `slowlane config`: what it prints is what is shipped, and the real programs take it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cli::ran;
+use crate::support::backend::Backend;
+use crate::support::client::Client;
+use crate::support::haproxy::replace;
+use crate::support::printed::{EACH, Printed};
+use crate::support::slowlane::Slowlane;
+use crate::support::{project, skipped};
+
+/// What a command prints that goes well.
+fn printed(args: &[&str]) -> String {
+    let ran = ran(args);
+    assert_eq!((ran.code, ran.problems.as_slice()), (0, &[] as &[String]), "{args:?}");
+    ran.out
+}
+
+fn shipped(path: &str) -> String {
+    fs::read_to_string(project(path)).unwrap()
+}
+
+#[test]
+fn what_is_printed_for_the_defaults_is_what_is_shipped() {
+    let haproxy = |version: &str, args: &[&str]| {
+        printed(&[&["config", "haproxy", "--version", version], args].concat())
+    };
+    let hold = shipped("haproxy/haproxy-2.6-hold.cfg");
+    for version in ["2.6", "2.8.3", "3.0"] {
+        assert_eq!(haproxy(version, &[]), hold);
+        assert_eq!(haproxy(version, &["--delivery", "lua"]), shipped("haproxy/haproxy-2.6-lua.cfg"));
+    }
+    for version in ["3.2", "3.5-dev5"] {
+        assert_eq!(haproxy(version, &[]), shipped("haproxy/haproxy-3.2-pause.cfg"));
+    }
+    // Where a later version would warn, it is asked for what it wants.
+    assert_eq!(haproxy("3.2", &["--delivery", "hold"]), replace(&hold, "    mode tcp\n", "    mode spop\n"));
+    for name in ["spoe-slowlane.conf", "maps/slo.map", "maps/source+website.map"] {
+        assert_eq!(haproxy("2.6", &["--file", name]), shipped(&format!("haproxy/{name}")));
+    }
+    let lua = haproxy("2.6", &["--delivery", "lua", "--file", "slowlane.lua"]);
+    assert_eq!(lua, shipped("haproxy/slowlane.lua"));
+
+    assert_eq!(printed(&["config", "nginx"]), shipped("nginx/nginx.conf"));
+    for name in ["nginx.conf", "slowlane-upstream.conf", "slowlane.conf"] {
+        assert_eq!(printed(&["config", "nginx", "--file", name]), shipped(&format!("nginx/{name}")));
+    }
+    assert_eq!(printed(&["config", "show"]), shipped("slowlane.toml"));
+}
+
+#[test]
+fn what_is_shown_is_in_force_again_when_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first.toml", "second.toml"].map(|name| folder.path().join(name));
+    let args = ["--spop", "unix:/run/a b/spop.sock", "--http", "[::1]:81", "--policy", "/p/\"q\""];
+    let shown = printed(&[&["config", "show"], &args[..]].concat());
+    assert!(shown.contains("listen = [\"unix:/run/a b/spop.sock\"]"), "{shown}");
+    fs::write(&first, &shown).unwrap();
+    let again = printed(&["config", "show", "--config", first.to_str().unwrap()]);
+    assert_eq!(again, shown);
+    fs::write(&second, "[policy]\ndir = 'maps'\n").unwrap();
+    let shown = printed(&["config", "show", "--config", second.to_str().unwrap()]);
+    assert!(shown.contains(&format!("\ndir = \"{}/maps\"", folder.path().display())), "{shown}");
+}
+
+#[test]
+fn what_cannot_be_printed_is_told() {
+    let problems = |args: &[&str]| {
+        let ran = ran(&[&["config"], args].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{args:?}");
+        ran.problems.join("\n")
+    };
+    assert_eq!(
+        problems(&["haproxy", "--version", "2.6", "--delivery", "pause"]),
+        "HAProxy 2.6 has no `pause`: expected --delivery hold or lua, or --version 3.2 or later"
+    );
+    assert_eq!(
+        problems(&["nginx", "--file", "nginx"]),
+        "--file \"nginx\": expected one of nginx.conf, slowlane-upstream.conf, slowlane.conf"
+    );
+    let injected = problems(&["nginx", "--http", "unix:/run/a; include /etc/passwd"]);
+    assert!(injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected letters"), "{injected}");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("none.toml"), "spop.listen = []\nhttp.listen = []\n").unwrap();
+    let none = folder.path().join("none.toml");
+    let none = ["--config", none.to_str().unwrap()];
+    let haproxy = problems(&[&["haproxy", "--version", "2.6"], &none[..]].concat());
+    assert_eq!(haproxy, "[spop] listen is empty: give an address with --spop");
+    assert_eq!(
+        problems(&[&["nginx"], &none[..]].concat()),
+        "[http] listen is empty: give an address with --http"
+    );
+
+    // Nothing is written over, and then nothing else is written either.
+    let there = folder.path().join("slowlane.conf");
+    fs::write(&there, "mine").unwrap();
+    let refused = problems(&["nginx", "--dir", folder.path().to_str().unwrap()]);
+    let expected = format!("{}: is there already: remove it, or choose another --dir", there.display());
+    assert_eq!(refused, expected);
+    assert_eq!(fs::read_to_string(there).unwrap(), "mine");
+    assert!(!folder.path().join("nginx.conf").exists());
+}
+
+#[test]
+fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
+    for (version, number, delivery, main) in EACH {
+        let Some(binary) = version.binary() else {
+            skipped(&format!("HAProxy {number} cannot be had on this machine ({delivery})"));
+            continue;
+        };
+        for agent in
+            ["127.0.0.1:9000", "[::1]:9000", "0.0.0.0:9000", "localhost:9000", "unix:/run/slowlane/spop.sock"]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let dir = folder.path().to_str().unwrap();
+            let args = ["config", "haproxy", "--version", number, "--delivery", delivery, "--spop", agent];
+            let names = printed(&[&args[..], &["--dir", dir]].concat());
+            assert_eq!(names.lines().next(), Some(format!("{dir}/{main}").as_str()));
+            for name in names.lines() {
+                assert!(Path::new(name).is_file(), "{name}");
+            }
+            let mut command = Command::new(&binary);
+            let output =
+                command.arg("-dW").arg("-c").arg("-f").arg(format!("{dir}/{main}")).output().unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            assert!(
+                output.status.success(),
+                "{number} {delivery} {agent}: {}",
+                String::from_utf8_lossy(&text)
+            );
+        }
+    }
+}
+
+/// The second request of a source waits for half a second.
+const POLICY: [(&str, &str); 2] =
+    [("slo.map", "0 burst=1000 rate=1000/s\n3001 burst=1 rate=2/s\n"), ("source.map", "0.0.0.0/0 3001\n")];
+
+/// Two requests: the first passes at once, the second when its delay is over, and both reach the application.
+fn is_throttled(mut client: Client, app: &Backend, what: &str) {
+    let [first, second] = ["/first", "/second"].map(|path| client.request("GET", path, &[], ""));
+    assert_eq!((first.status, second.status), (200, 200), "{what}");
+    let between = app.saw("/second").at - app.saw("/first").at;
+    assert!(between >= Duration::from_millis(400), "{what}: {between:?}");
+}
+
+#[test]
+fn requests_pass_what_is_printed_for_haproxy_in_every_way() {
+    for each in EACH {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&POLICY));
+        let Some(haproxy) = Printed::haproxy(each, &slowlane, &app, &[]) else { continue };
+        is_throttled(haproxy.client(), &app, &format!("{each:?}"));
+    }
+}
+
+#[test]
+fn requests_pass_what_is_printed_for_nginx() {
+    for over_unix in [false, true] {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&POLICY));
+        let agent = match over_unix {
+            true => format!("unix:{}", slowlane.socket("http").display()),
+            false => slowlane.http.to_string(),
+        };
+        let nginx = Printed::nginx(&agent, &slowlane, &app, &[]);
+        is_throttled(nginx.client(), &app, &agent);
+    }
+}

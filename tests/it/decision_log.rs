@@ -1,0 +1,237 @@
+//! What the daemon tells of its decisions and of itself: the decision log, and the log.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::cli::ran;
+use crate::support::client::Client;
+use crate::support::process::Process;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::spop::{Line, message};
+use crate::support::{eventually, own_address};
+use slowlane::spop::Data;
+
+/// One SLO per website: one at once and the next in half a second; none; only tried.
+const POLICY: [(&str, &str); 2] = [
+    (
+        "slo.map",
+        "0 burst=1000 rate=1000/s\n2001 burst=1 rate=2/s\n2002 burst=0 rate=0/s\n2003 burst=0 rate=0/s dry_run=yes\n",
+    ),
+    ("website.map", "slow.example 2001\nclosed.example 2002\ntried.example 2003\n"),
+];
+
+/// The lines of a file, once there are so many, each read as JSON.
+fn lines(path: &Path, count: usize) -> Vec<Value> {
+    let text = eventually("the decision log is written", || {
+        let text = fs::read_to_string(path).ok()?;
+        (text.lines().count() >= count).then_some(text)
+    });
+    assert_eq!(text.lines().count(), count, "{text}");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"))).collect()
+}
+
+#[test]
+fn a_decision_is_a_line_that_says_who_was_delayed_and_why() {
+    let slowlane = Slowlane::with_config(&POLICY, "[decision_log]\npath = 'decisions.json'\n");
+    let path = slowlane.folder().join("decisions.json");
+    let mut line = Line::greeted(slowlane.spop);
+    let keys: Vec<i64> = (1..=2)
+        .map(|id| line.ask(id, "192.0.2.7", "slow.example").variable("key").unwrap().parse().unwrap())
+        .collect();
+    let told = &lines(&path, 1)[0];
+    assert_eq!(told["verdict"], "delay");
+    assert!((1..=500).contains(&told["delay_ms"].as_u64().unwrap()), "{told}");
+    assert_eq!(
+        (&told["slo"], &told["rate"], &told["remaining"], &told["cost"]),
+        (&2001.into(), &2.into(), &0.into(), &1.into())
+    );
+    assert_eq!(told["key"], format!("{:016X}", keys[1] as u64));
+    assert_eq!(told["fields"], serde_json::json!({"source": "192.0.2.7", "website": "slow.example"}));
+    let time = told["time"].as_str().unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 24, "{time}");
+
+    // Over HTTP, denied; then what a dry run would have denied.
+    let headers = [("X-Slowlane-Source", "192.0.2.8"), ("X-Slowlane-Website", "closed.example")];
+    assert_eq!(slowlane.check("", &headers).status, 403);
+    let tried = [("X-Slowlane-Website", "tried.example"), ("X-Slowlane-Api-Key", "k")];
+    assert_eq!(slowlane.check("", &tried).status, 204);
+    let told = lines(&path, 3);
+    assert_eq!((&told[1]["verdict"], &told[1]["retry_after_s"]), (&"deny".into(), &86_400.into()));
+    assert_eq!(told[1]["fields"], serde_json::json!({"source": "192.0.2.8", "website": "closed.example"}));
+    assert_eq!(
+        (&told[2]["verdict"], &told[2]["dry_run"]),
+        (&"pass".into(), &serde_json::json!({"2003": "deny"}))
+    );
+    assert_eq!(told[2]["fields"], serde_json::json!({"website": "tried.example", "api-key": "k"}));
+    eventually("the lines are counted", || {
+        (slowlane.metric("slowlane_decision_log_lines_total", "") == 3.0).then_some(())
+    });
+}
+
+#[test]
+fn whatever_a_client_calls_itself_a_line_is_a_plain_line() {
+    let config = "[decision_log]\npath = 'decisions.json'\nverdicts = ['pass']\n";
+    let slowlane = Slowlane::with_config(&POLICY, config);
+    let mut line = Line::greeted(slowlane.spop);
+    let long = vec![b'x'; 5_000];
+    let names: [&[u8]; 5] = [
+        b"<script>\"}\n{\"a\":\"",
+        b"\x1b[2J\x07\x00\x7f",
+        "\u{9b}31m\u{202e}ü𝄞".as_bytes(),
+        b"\xff\xfe",
+        &long,
+    ];
+    for (id, name) in (1..).zip(names) {
+        line.say(&message(id, b"request", &[(b"website", Data::Str(name)), (b"unknown", Data::Str(name))]));
+        line.hear();
+    }
+    let told = lines(&slowlane.folder().join("decisions.json"), names.len());
+    let text = fs::read(slowlane.folder().join("decisions.json")).unwrap();
+    assert!(text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')));
+    for (told, name) in told.iter().zip(names) {
+        let website = told["fields"]["website"].as_str().unwrap();
+        let whole = String::from_utf8_lossy(name);
+        assert!(website == whole || website.len() == 203, "{website}");
+        assert_eq!(told["fields"].as_object().unwrap().len(), 1, "only what the policy knows: {told}");
+    }
+}
+
+#[test]
+fn a_second_has_no_more_lines_than_it_may() {
+    let config = "[decision_log]\npath = 'decisions.json'\nper_second = 1\nverdicts = ['pass']\n";
+    let slowlane = Slowlane::with_config(&POLICY, config);
+    let mut line = Line::greeted(slowlane.spop);
+    let count = 50;
+    for id in 1..=count {
+        line.ask(id, "192.0.2.7", "other.example");
+    }
+    let metric = |name, labels| slowlane.metric(name, labels);
+    eventually("all are accounted for", || {
+        let dropped = metric("slowlane_decision_log_dropped_total", "reason=\"rate\"");
+        (dropped + metric("slowlane_decision_log_lines_total", "") == count as f64 && dropped > 0.0)
+            .then_some(())
+    });
+}
+
+/// Standard output is a socket that nobody reads: it takes some lines, and then no more.
+#[test]
+fn a_place_that_takes_no_lines_makes_nobody_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("slowlane.toml");
+    let text = "[decision_log]\npath = '-'\nper_second = 1000000\nverdicts = ['pass']\n";
+    fs::write(&config, text).unwrap();
+    let (mut unread, output) = UnixStream::pair().unwrap();
+    let [spop, http, admin] = [own_address(), own_address(), own_address()];
+    let mut command = Command::new(BINARY);
+    command.arg("run").arg("--config").arg(&config);
+    for (flag, address) in [("--spop", spop), ("--http", http), ("--admin", admin)] {
+        command.arg(flag).arg(address.to_string());
+    }
+    let mut process = Process::start_with(&mut command, Stdio::null(), Stdio::from(OwnedFd::from(output)));
+    drop(command);
+    process.logged("admin on ");
+    let mut line = Line::greeted(spop);
+    let dropped = || {
+        let metrics = crate::support::client::get(admin, "/metrics", &[]).body;
+        let prefix = "slowlane_decision_log_dropped_total{reason=\"queue\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(prefix)?.parse::<u64>().ok()).unwrap()
+    };
+    let mut id = 0;
+    while dropped() == 0 {
+        for _ in 0..1000 {
+            id += 1;
+            assert_eq!(line.ask(id, "192.0.2.7", "other.example").variable("verdict"), Some("pass"));
+        }
+        assert!(id < 100_000, "the queue has no bound");
+    }
+    // It ends all the same, and what was taken are whole lines.
+    process.signal("TERM");
+    assert!(process.wait().success());
+    let mut taken = String::new();
+    unread.read_to_string(&mut taken).unwrap();
+    let last = taken.rfind('\n').unwrap();
+    assert!(taken[..last].lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let problem = |text: &str| {
+        let config = folder.path().join("slowlane.toml");
+        fs::write(&config, text).unwrap();
+        let listen = own_address().to_string();
+        let ran = ran(&["run", "--config", config.to_str().unwrap(), "--spop", &listen]);
+        assert_eq!(ran.code, 1);
+        ran.problems.join("\n").replace(&folder.path().display().to_string(), "")
+    };
+    let nowhere = problem("[decision_log]\npath = 'nowhere/log'\n");
+    assert!(nowhere.starts_with("cannot write the decision log /nowhere/log: No such file"), "{nowhere}");
+    assert_eq!(
+        problem("[decision_log]\nsample = 0.0\n"),
+        "/slowlane.toml:2: 0: expected a part of all, more than 0 and at most 1"
+    );
+    assert_eq!(
+        problem("[decision_log]\nverdicts = []\n"),
+        "/slowlane.toml:2: expected one or more of \"pass\", \"delay\", \"deny\""
+    );
+    assert!(
+        problem("[decision_log]\nverdicts = ['drop']\n")
+            .starts_with("/slowlane.toml:2: unknown variant `drop`")
+    );
+    assert!(problem("[log]\nformat = 'xml'\n").starts_with("/slowlane.toml:2: unknown variant `xml`"));
+}
+
+#[test]
+fn the_log_is_silent_about_requests_and_its_level_can_be_changed() {
+    let mut slowlane = Slowlane::with_policy(&POLICY);
+    let ask = |slowlane: &Slowlane| {
+        let mut line = Line::greeted(slowlane.spop);
+        for id in 1..=20 {
+            line.ask(id, "192.0.2.7", "slow.example");
+        }
+        let mut client = Client::connect(slowlane.http);
+        for _ in 0..20 {
+            client.request("GET", "/check?hold=off", &[("X-Slowlane-Website", "closed.example")], "");
+        }
+    };
+    let before = slowlane.process.log();
+    ask(&slowlane);
+    slowlane.process.signal("USR1");
+    slowlane.process.logged("the log level is debug, it was info");
+    assert_eq!(
+        slowlane.process.log().len(),
+        before.len() + 1,
+        "a line for the change of state, and no other"
+    );
+    ask(&slowlane);
+    slowlane.process.logged("DEBUG a connection");
+    slowlane.process.signal("USR1");
+    slowlane.process.logged("the log level is info, it was debug");
+    let before = slowlane.process.log();
+    ask(&slowlane);
+    slowlane.process.signal("HUP");
+    slowlane.process.logged("policy");
+    let debug = |log: &[String]| log.iter().filter(|line| line.contains("DEBUG")).count();
+    assert_eq!(debug(&slowlane.process.log()), debug(&before));
+}
+
+#[test]
+fn a_log_of_json_is_an_object_for_each_line() {
+    let mut slowlane = Slowlane::with_config(&POLICY, "[log]\nformat = 'json'\nlevel = 'info'\n");
+    slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
+    slowlane.process.logged("5x/s");
+    let log = slowlane.process.log();
+    for line in &log {
+        let read: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        assert!(
+            read["timestamp"].is_string() && read["level"].is_string() && read["message"].is_string(),
+            "{line}"
+        );
+    }
+}

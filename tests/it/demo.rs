@@ -1,0 +1,169 @@
+//! `slowlane demo`: it tells its story, and leaves nothing behind however it ends.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::cli::ran;
+use crate::support::eventually;
+use crate::support::haproxy::Version;
+use crate::support::process::Process;
+use crate::support::skipped;
+use crate::support::slowlane::BINARY;
+
+/// A demonstration whose temporary folder is in a folder of its own.
+struct Demo {
+    process: Process,
+    folder: TempDir,
+}
+
+impl Demo {
+    fn start(args: &[&str]) -> Demo {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(BINARY);
+        let process = Process::start(command.arg("demo").args(args).env("TMPDIR", folder.path()));
+        Demo { process, folder }
+    }
+
+    /// Once so many seconds have been told.
+    fn wait_for_second(&mut self, number: u32) {
+        self.process.logged(&format!("{number:>6}  "));
+    }
+
+    /// The addresses that it speaks of, which must be those of somebody who listens.
+    fn addresses(&mut self) -> Vec<String> {
+        let page = self.process.logged("the page        http://");
+        let mut addresses = vec![page.trim_end_matches('/').to_owned()];
+        let first = self.process.log()[0].clone();
+        let spoken = first.split([' ', ',', ';']).filter(|word| word.starts_with("127.0.0.1:"));
+        addresses.extend(spoken.map(str::to_owned));
+        for address in &addresses {
+            TcpStream::connect(address).unwrap();
+        }
+        addresses
+    }
+
+    /// The process ids of its children.
+    fn children(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().flatten();
+        let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+        children.flat_map(|ids| ids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// It has ended, and so has all that it started. Its exit code, and what it told.
+    fn ended(mut self, addresses: &[String], children: &[String]) -> (Option<i32>, Vec<String>) {
+        let code = self.process.wait().code();
+        assert_eq!(fs::read_dir(self.folder.path()).unwrap().count(), 0, "a folder was left behind");
+        for address in addresses {
+            assert!(TcpStream::connect(address).is_err(), "somebody still listens on {address}");
+        }
+        for child in children {
+            assert!(fs::metadata(format!("/proc/{child}")).is_err(), "process {child} was left behind");
+        }
+        // The lines of a process that has ended come in a moment later.
+        (code, self.process.log())
+    }
+}
+
+/// A whole one of eight seconds.
+fn tells_its_story(args: &[&str], first_line: &str) {
+    let mut demo = Demo::start(&[&["--seconds", "8"], args].concat());
+    let addresses = demo.addresses();
+    let children = demo.children();
+    let last = demo.process.logged("got a 429.");
+    assert_eq!(last, "");
+    let (code, told) = demo.ended(&addresses, &children);
+    assert_eq!(code, Some(0), "{told:#?}");
+    assert!(told[0].starts_with(first_line), "{told:#?}");
+    assert!(told.contains(&"        slo.map now says: 3001 burst=50 rate=50/s".to_owned()), "{told:#?}");
+    assert!(told.contains(&"Nobody got a 429.".to_owned()), "{told:#?}");
+    let row = |number: usize| {
+        let start = format!("{number:>6}  ");
+        let row = told.iter().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{told:#?}"));
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let rate = |number| row(number)[1].parse::<f64>().unwrap();
+    for number in 1..=8 {
+        // second, crawler's rate, its time, customer's rate, its time, refused, and a bar where there is one
+        assert!(row(number).len() >= 8, "{:?}", row(number));
+        assert_eq!(row(number)[7], "0", "a 429 in second {number}");
+    }
+    // Some seven times as much, so that a machine that stalls for a second or two changes nothing.
+    let sum = |numbers: std::ops::RangeInclusive<usize>| numbers.map(rate).sum::<f64>();
+    assert!(sum(1..=4) > sum(6..=8), "the crawler was slowed down: {told:#?}");
+}
+
+#[test]
+fn a_crawler_settles_behind_haproxy() {
+    tells_its_story(&[], "HAProxy ");
+    match Version::V3_2.binary() {
+        Some(binary) => tells_its_story(&["--haproxy", binary.to_str().unwrap()], "HAProxy 3.2 on "),
+        None => skipped("HAProxy 3.2 cannot be had on this machine (demo)"),
+    }
+}
+
+#[test]
+fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
+    let told = "without HAProxy: slowlane plays its part, and asks itself over SPOP";
+    tells_its_story(&["--haproxy", "none"], told);
+}
+
+#[test]
+fn it_can_be_ended_at_any_moment() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut demo = Demo::start(&[]);
+        let addresses = demo.addresses();
+        let children = demo.children();
+        assert_eq!(children.len(), 1, "a HAProxy");
+        demo.wait_for_second(1);
+        demo.process.signal(signal);
+        let (code, told) = demo.ended(&addresses, &children);
+        assert_eq!(code, Some(0), "{signal}: {told:#?}");
+    }
+    // Also by somebody who listens no more.
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["demo", "--haproxy", "none"]).env("TMPDIR", folder.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 1];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let ended = eventually("the demonstration ends", || child.try_wait().unwrap());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!((ended.code(), errors.as_str()), (Some(0), ""));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn if_haproxy_ends_so_does_the_demonstration() {
+    let mut demo = Demo::start(&[]);
+    let addresses = demo.addresses();
+    let children = demo.children();
+    let killed = Command::new("kill").arg("-KILL").args(&children).status().unwrap();
+    assert!(killed.success());
+    let why = demo.process.logged("slowlane: HAProxy has ended ");
+    assert!(why.contains("signal: 9"), "{why}");
+    assert_eq!(demo.ended(&addresses, &children).0, Some(1));
+}
+
+#[test]
+fn what_cannot_be_demonstrated_is_told() {
+    let problem = |args: &[&str]| {
+        let ran = ran(&[&["demo"], args].concat());
+        assert_eq!(ran.code, 1);
+        ran.problems.join("\n")
+    };
+    assert_eq!(
+        problem(&["--clients", "500"]),
+        "--clients 500 --rate 50/s: each would wait for 10 s: expected fewer clients or a higher rate, for 4 s at most"
+    );
+    assert_eq!(
+        problem(&["--rate", "1/m"]),
+        "--rate 1/m: expected 5/s to 500/s, or there is little to be seen"
+    );
+    assert_eq!(problem(&["--haproxy", "/bin/true"]), "/bin/true: is no HAProxy from 2.6 on");
+    assert_eq!(problem(&["--haproxy", "/nowhere"]), "/nowhere: is no HAProxy from 2.6 on");
+}

@@ -1,0 +1,468 @@
+//! What is installed: the Debian package, its manual pages and completions, and what cargo would take.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use slowlane::law::Law;
+use tempfile::TempDir;
+
+use crate::support::slowlane::BINARY;
+use crate::support::{project, skipped};
+
+/// The program's name on the PATH, if it is there.
+fn installed(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+/// What a command prints; it must succeed and complain of nothing.
+fn output(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{command:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The package of the program under test, with this revision, in this folder.
+fn build(folder: &Path, revision: &str) -> PathBuf {
+    let mut command = Command::new(project("packaging/build-deb"));
+    command.args(["--binary", BINARY, "--revision", revision, "--out"]).arg(folder);
+    PathBuf::from(output(&mut command).trim())
+}
+
+struct Package {
+    _folder: TempDir,
+    path: PathBuf,
+}
+
+/// The package, built once. None: no dpkg here.
+fn package() -> Option<&'static Package> {
+    static PACKAGE: OnceLock<Option<Package>> = OnceLock::new();
+    let package = PACKAGE.get_or_init(|| {
+        if !installed("dpkg-deb") {
+            skipped("dpkg is not installed: no Debian package is built");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = build(folder.path(), "1");
+        Some(Package { _folder: folder, path })
+    });
+    package.as_ref()
+}
+
+impl Package {
+    /// Its files below a folder.
+    fn unpacked(&self) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        output(Command::new("dpkg-deb").arg("-x").arg(&self.path).arg(folder.path()));
+        folder
+    }
+}
+
+/// The names of all commands, those of commands as `config-nginx`.
+fn commands() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut unread = vec![Vec::new()];
+    while let Some(words) = unread.pop() {
+        let help = output(Command::new(BINARY).args(&words).arg("--help"));
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
+        for name in listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+            let words: Vec<String> = words.iter().cloned().chain([name.to_owned()]).collect();
+            found.insert(words.join("-"));
+            unread.push(words);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_package_has_every_file_in_its_place() {
+    let Some(package) = package() else { return };
+    let listed = output(Command::new("dpkg-deb").arg("-c").arg(&package.path));
+    let mut files = BTreeSet::new();
+    for line in listed.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (mode, path) = (words[0], words[5].trim_start_matches('.'));
+        assert_eq!(words[1], "root/root", "{line}");
+        let expected = match mode.as_bytes()[0] {
+            b'd' => "drwxr-xr-x",
+            b'l' => "lrwxrwxrwx",
+            _ if path == "/usr/bin/slowlane" => "-rwxr-xr-x",
+            _ => "-rw-r--r--",
+        };
+        assert_eq!(mode, expected, "{line}");
+        files.insert(path.to_owned());
+    }
+    let pages = commands().into_iter().map(|name| format!("/usr/share/man/man1/slowlane-{name}.1.gz"));
+    let expected = pages.chain(
+        [
+            "/usr/bin/slowlane",
+            "/etc/slowlane/slowlane.toml",
+            "/etc/slowlane/policy/slo.map",
+            "/etc/slowlane/policy/source+website.map",
+            "/usr/lib/systemd/system/slowlane.service",
+            "/usr/lib/systemd/system/slowlane.socket",
+            "/usr/share/man/man1/slowlane.1.gz",
+            "/usr/share/man/man5/slowlane.toml.5.gz",
+            "/usr/share/man/man5/slo.map.5.gz",
+            "/usr/share/bash-completion/completions/slowlane",
+            "/usr/share/zsh/vendor-completions/_slowlane",
+            "/usr/share/fish/vendor_completions.d/slowlane.fish",
+            "/usr/share/slowlane/haproxy/spoe-slowlane.conf",
+            "/usr/share/slowlane/nginx/slowlane.conf",
+            "/usr/share/slowlane/monitoring/grafana-dashboard.json",
+            "/usr/share/slowlane/monitoring/prometheus-alerts.yml",
+            "/usr/share/doc/slowlane/copyright",
+            "/usr/share/doc/slowlane/changelog.Debian.gz",
+        ]
+        .map(str::to_owned),
+    );
+    for file in expected {
+        assert!(files.contains(&file), "{file} is not in the package:\n{listed}");
+    }
+
+    // All that an operator edits, and nothing else, is kept at an upgrade.
+    let conffiles = output(Command::new("dpkg-deb").arg("-I").arg(&package.path).arg("conffiles"));
+    let conffiles: BTreeSet<String> = conffiles.lines().map(str::to_owned).collect();
+    let in_etc = files.into_iter().filter(|path| path.starts_with("/etc/") && !path.ends_with('/'));
+    assert_eq!(conffiles, in_etc.collect());
+
+    // It serves what it brings.
+    let folder = package.unpacked();
+    let mut check = Command::new(folder.path().join("usr/bin/slowlane"));
+    check.arg("check").arg("--config").arg(folder.path().join("etc/slowlane/slowlane.toml"));
+    assert_eq!(output(&mut check), "ok: 16 SLOs, 5 maps\n");
+}
+
+#[test]
+fn the_same_sources_give_the_same_package() {
+    let Some(package) = package() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let again = build(folder.path(), "1");
+    assert!(fs::read(again).unwrap() == fs::read(&package.path).unwrap(), "two builds differ");
+}
+
+#[test]
+fn lintian_finds_nothing_to_warn_of() {
+    let Some(package) = package() else { return };
+    if !installed("lintian") {
+        return skipped("lintian is not installed: the package is not checked by it");
+    }
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--profile", "debian", "--fail-on", "error,warning"]).arg(&package.path);
+    let output = lintian.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn every_manual_page_is_set_without_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    output(Command::new(BINARY).arg("man").arg("--dir").arg(folder.path()));
+    let written = fs::read_dir(folder.path()).unwrap().chain(fs::read_dir(project("doc/man")).unwrap());
+    let pages: Vec<PathBuf> = written.map(|page| page.unwrap().path()).collect();
+    assert_eq!(pages.len(), commands().len() + 3, "{pages:?}");
+    if !installed("man") {
+        return skipped("man is not installed: the manual pages are not set");
+    }
+    for page in pages {
+        let mut man = Command::new("man");
+        man.args(["--warnings", "-E", "UTF-8", "-l"])
+            .arg(&page)
+            .env("MANWIDTH", "100")
+            .env("LC_ALL", "C.UTF-8");
+        let text = output(&mut man);
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"] {
+            assert!(text.contains(&format!("\n{section}\n")), "{}: no {section}", page.display());
+        }
+    }
+}
+
+/// A page as it is written, without its escapes.
+fn page(name: &str) -> String {
+    let text = fs::read_to_string(project("doc/man").join(name)).unwrap();
+    text.replace("\\-", "-").replace("\\(dq", "\"")
+}
+
+/// Every key of `slowlane.toml` with its value, which is its default.
+#[test]
+fn the_page_of_the_config_has_every_key_with_its_default() {
+    let page = page("slowlane.toml.5");
+    let mut section = String::new();
+    for line in fs::read_to_string(project("slowlane.toml")).unwrap().lines() {
+        let is_absent = line.starts_with("# ");
+        let line = line.split('#').find(|part| !part.trim().is_empty()).unwrap_or_default().trim();
+        if line.starts_with('[') {
+            section = line.to_owned();
+            assert!(page.contains(&format!("{section}\n")), "doc/man/slowlane.toml.5 has no {section}");
+        } else if let Some((key, value)) = line.split_once(" = ")
+            && !["[policy.types]", "[[policy.lookups]]"].contains(&section.as_str())
+        {
+            let written = format!(".BR {key} \" = {}\"\n", value.trim());
+            let is_told = page.contains(&written) || is_absent && page.contains(&format!(".BR {key}\n"));
+            assert!(is_told, "doc/man/slowlane.toml.5 has no {written}");
+        }
+    }
+}
+
+#[test]
+fn the_page_of_the_policy_has_every_law() {
+    let page = page("slo.map.5");
+    for law in Law::NAMES {
+        assert!(page.contains(law), "doc/man/slo.map.5 has no {law}");
+    }
+}
+
+fn completions(shell: &str) -> String {
+    output(Command::new(BINARY).arg("completions").arg(shell))
+}
+
+#[test]
+fn every_shell_takes_its_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    for (shell, option) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
+        let script = completions(shell);
+        for command in commands().iter().filter(|command| !command.contains('-')) {
+            assert!(script.contains(command.as_str()), "{shell} does not know {command}");
+        }
+        let path = folder.path().join(shell);
+        fs::write(&path, script).unwrap();
+        if !installed(shell) {
+            skipped(&format!("{shell} is not installed: its completions are not tried"));
+            continue;
+        }
+        output(Command::new(shell).arg(option).arg(&path));
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_flags() {
+    let complete = |words: &[&str]| {
+        let typed = words.join(" ");
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let script = format!(
+            "COMP_WORDS=({typed}); COMP_CWORD={}; _slowlane slowlane '{last}' '{before}'; echo ${{COMPREPLY[@]}}",
+            words.len() - 1
+        );
+        let script = format!("{}\n{script}", completions("bash"));
+        output(Command::new("bash").arg("-c").arg(script)).trim().to_owned()
+    };
+    assert_eq!(complete(&["slowlane", "ru"]), "run");
+    assert_eq!(complete(&["slowlane", "run", "--sp"]), "--spop");
+    assert_eq!(complete(&["slowlane", "completions", "f"]), "fish");
+}
+
+/// Who reads a little of a page and leaves is told of no crash.
+#[test]
+fn a_pipe_that_is_closed_early_is_no_panic() {
+    for arguments in [&["man"][..], &["completions", "bash"]] {
+        let mut command = Command::new(BINARY);
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("panicked"), "{said}");
+    }
+}
+
+/// Tells a story on a throwaway copy of this machine, where the packages are `/mnt/1.deb` and `/mnt/2.deb`. None: there is no
+/// such copy, or no package.
+fn elsewhere(arguments: &[&str], story: &str) -> Option<String> {
+    let package = package()?;
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(&package.path, folder.path().join("1.deb")).unwrap();
+    newer(&package.path, &folder.path().join("2.deb"));
+    fs::write(folder.path().join("story"), format!("set -eux\n{WORDS}\n{story}")).unwrap();
+    let mut command = Command::new(project("tests/support/elsewhere"));
+    let output = command.args(arguments).arg(folder.path()).stdin(Stdio::null()).output().unwrap();
+    let told =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    if output.status.code() == Some(77) {
+        skipped(&format!("the package is not installed {arguments:?}: {}", told.trim()));
+        return None;
+    }
+    assert!(output.status.success(), "{told}");
+    Some(told)
+}
+
+/// `ask PORT PATH` prints an answer; `eventually COMMAND` waits until it succeeds; `fails COMMAND` is for one that must not.
+const WORDS: &str = r#"
+ask() { exec 5<>/dev/tcp/127.0.0.1/$1 && printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&5 && cat <&5; }
+eventually() { for _ in {1..1200}; do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "in vain: $*"; return 1; }
+fails() { if "$@"; then echo "does not fail: $*"; return 1; fi; }
+# The index of manual pages takes longer than all the rest.
+rm -f /var/lib/man-db/auto-update
+"#;
+
+/// The next version of a package: two of the maps that it brings are other ones.
+fn newer(package: &Path, path: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    output(Command::new("dpkg-deb").arg("-R").arg(package).arg(folder.path()));
+    let edit = |name: &str, with: &dyn Fn(String) -> String| {
+        let path = folder.path().join(name);
+        fs::write(&path, with(fs::read_to_string(&path).unwrap())).unwrap();
+    };
+    edit("DEBIAN/control", &|text| text.replace("\nVersion: ", "\nVersion: 1:"));
+    for map in ["owner.map", "website.map"] {
+        edit(&format!("etc/slowlane/policy/{map}"), &|text| text + "# newer\n");
+    }
+    output(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(folder.path()).arg(path));
+}
+
+#[test]
+fn it_is_installed_upgraded_and_removed_in_a_container() {
+    elsewhere(
+        &[],
+        r#"
+export DEBIAN_FRONTEND=noninteractive
+fails id slowlane
+dpkg -i /mnt/1.deb
+[ "$(dpkg-query -Wf '${Status}' slowlane)" = 'install ok installed' ]
+getent passwd slowlane | grep -q ':/nonexistent:/usr/sbin/nologin$'
+getent shadow slowlane | grep '^slowlane:[!*]'
+slowlane check --config /etc/slowlane/slowlane.toml
+
+# As its user, who can write nothing of it; the directory is the service's.
+install -d -o slowlane -g slowlane /run/slowlane
+setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
+    sh -c '! [ -w /etc/slowlane ] && ! [ -w /etc/slowlane/slowlane.toml ] && ! [ -w /etc/slowlane/policy/slo.map ]'
+setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
+    slowlane run --config /etc/slowlane/slowlane.toml &
+agent=$!
+eventually ask 9002 /readyz
+ask 9002 /readyz | grep '^ready$'
+ask 9001 /check | grep '204 No Content'
+kill $agent
+wait $agent
+
+# An upgrade: what is as it was brought becomes the new one, what was edited stays, and the new one stands beside it.
+echo '# mine' >>/etc/slowlane/policy/slo.map
+echo '# mine' >>/etc/slowlane/policy/owner.map
+dpkg --force-confdef --force-confold -i /mnt/2.deb
+tail -n 1 /etc/slowlane/policy/slo.map | grep '^# mine$'
+tail -n 1 /etc/slowlane/policy/owner.map | grep '^# mine$'
+tail -n 1 /etc/slowlane/policy/owner.map.dpkg-dist | grep '^# newer$'
+tail -n 1 /etc/slowlane/policy/website.map | grep '^# newer$'
+slowlane check --config /etc/slowlane/slowlane.toml
+
+# Once more the same, then back: neither is an error.
+dpkg --force-confold -i /mnt/2.deb
+dpkg --force-confold --force-downgrade -i /mnt/1.deb
+
+dpkg -r slowlane
+fails [ -e /usr/bin/slowlane ]
+grep '^# mine$' /etc/slowlane/policy/slo.map
+id slowlane
+dpkg -i /mnt/1.deb
+grep '^# mine$' /etc/slowlane/policy/slo.map
+dpkg -P slowlane
+fails [ -e /etc/slowlane ]
+fails [ -e /usr/share/slowlane ]
+fails id slowlane
+[ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
+"#,
+    );
+}
+
+#[test]
+fn systemd_starts_reloads_revives_and_ends_it() {
+    elsewhere(
+        &["--booted"],
+        r#"
+export DEBIAN_FRONTEND=noninteractive
+pid() { systemctl show -p MainPID --value slowlane; }
+status() { systemctl show -p StatusText --value slowlane; }
+is() { [ "$($1)" = "$2" ]; }
+
+# Ready when dpkg has ended, in the sandbox and as its user.
+dpkg -i /mnt/1.deb
+[ "$(systemctl is-active slowlane)" = active ]
+[ "$(systemctl is-enabled slowlane)" = enabled ]
+ask 9002 /readyz | grep '^ready$'
+[ "$(ps -o user= -p $(pid))" = slowlane ]
+[ "$(status)" = 'serving 16 SLOs, 5 maps' ]
+
+# A reload of a mistake fails and changes nothing; one without is in force when it ends.
+agent=$(pid)
+systemctl reload slowlane
+echo '2005 burst=1 rate=1x/s' >>/etc/slowlane/policy/slo.map
+fails systemctl reload slowlane
+[ "$(systemctl is-active slowlane)" = active ]
+sed -i '$d' /etc/slowlane/policy/slo.map
+echo '2005 burst=1 rate=1/s' >>/etc/slowlane/policy/slo.map
+systemctl reload slowlane
+eventually is status 'serving 17 SLOs, 5 maps'
+[ "$(pid)" = "$agent" ]
+
+# An agent that hangs is found by the watchdog, and another one started.
+kill -STOP "$agent"
+revived() { [ "$(systemctl show -p NRestarts --value slowlane)" = 1 ] && ask 9002 /readyz | grep -q '^ready$'; }
+eventually revived
+
+# An upgrade restarts it; who had switched it off finds it off.
+agent=$(pid)
+dpkg --force-confdef --force-confold -i /mnt/2.deb
+[ "$(pid)" != "$agent" ]
+systemctl is-active slowlane
+[ "$(status)" = 'serving 17 SLOs, 5 maps' ]
+systemctl disable slowlane
+dpkg --force-confold --force-downgrade -i /mnt/1.deb
+fails systemctl is-enabled slowlane
+
+# A socket of its own for the members of its group; the sockets of systemd outlive it, and start it.
+sed -i 's#^listen = \["127.0.0.1:9001"\]#listen = ["unix:/run/slowlane/http.sock"]#' /etc/slowlane/slowlane.toml
+systemctl stop slowlane
+systemctl enable --now slowlane.socket
+systemctl start slowlane
+[ "$(stat -c '%U %G %a' /run/slowlane/http.sock)" = 'slowlane slowlane 660' ]
+[ "$(stat -c '%a' /run/slowlane)" = 755 ]
+systemctl stop slowlane.service
+[ -S /run/slowlane/spop.sock ]
+fails [ -e /run/slowlane/http.sock ]
+exec 6<>/dev/tcp/127.0.0.1/9000
+eventually systemctl is-active slowlane.service
+
+dpkg -P slowlane
+fails systemctl is-active slowlane.service
+fails systemctl is-active slowlane.socket
+fails ask 9002 /readyz
+[ -z "$(find /etc /usr /var/lib/systemd /run -xdev -name '*slowlane*')" ]
+"#,
+    );
+}
+
+/// Nothing that the tests need is in the package of sources, and all that cargo needs is.
+#[test]
+fn cargo_packages_the_sources_without_the_tests() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["package", "--list", "--allow-dirty", "--locked", "--offline"]).current_dir(project(""));
+    let output = cargo.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let files: BTreeSet<&str> = listed.lines().collect();
+    for file in ["Cargo.toml", "Cargo.lock", "README.md", "src/main.rs", "src/cli/man.rs", "slowlane.toml"] {
+        assert!(files.contains(file), "no {file}:\n{listed}");
+    }
+    assert!(!files.iter().any(|file| file.starts_with("tests/") || file.starts_with(".ci/")), "{listed}");
+}
+
+/// The image is built of what Cargo.toml asks for. Nothing here builds it.
+#[test]
+fn the_dockerfile_names_the_compiler_that_cargo_asks_for() {
+    let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
+    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version = line.unwrap().trim_matches('"');
+    let dockerfile = fs::read_to_string(project("Dockerfile")).unwrap();
+    assert!(dockerfile.contains(&format!("FROM rust:{version}-")), "Dockerfile: not rust {version}");
+    for line in dockerfile.lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from=")) {
+        let words: Vec<&str> = line.split(' ').skip(1).filter(|word| !word.starts_with('-')).collect();
+        let (_, sources) = words.split_last().unwrap();
+        for source in sources {
+            assert!(project(source).exists(), "{line}: {source} is not in the sources");
+        }
+    }
+}

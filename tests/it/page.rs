@@ -1,0 +1,320 @@
+//! The status page, in a real browser.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use slowlane::spop::HaproxyHello;
+
+use crate::support::chromium::{Chromium, bytes_of};
+use crate::support::client::{self, Client};
+use crate::support::slowlane::Slowlane;
+use crate::support::spop::{Heard, Line};
+use crate::support::{eventually, project};
+
+/// Names that would do something in a page, or in a terminal, that is not careful.
+const SCRIPT: &str = "<script>document.title='hacked'</script>";
+const IMAGE: &str = "<img/src=x/onerror=document.title='hacked'>";
+const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
+
+const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=2 rate=1/h max_delay=1d\n\
+                       2002 burst=3 rate=1/d\n3001 burst=1 rate=1/h\n";
+
+/// `shop.example` is delayed from its third request on, by an hour and more; the others are denied.
+fn policy() -> [(&'static str, String); 3] {
+    let website = format!("shop.example 2001\n{SCRIPT} 2002\n{IMAGE} 2002\n{ESCAPE} 2002\n");
+    [("slo.map", SLO_MAP.into()), ("website.map", website), ("source.map", "2001:db8::/32 3001\n".into())]
+}
+
+fn slowlane() -> Slowlane {
+    let policy = policy();
+    Slowlane::with_policy(&policy.each_ref().map(|(name, text)| (*name, text.as_str())))
+}
+
+/// A connection that says which engine it is of.
+fn engine(slowlane: &Slowlane, id: &str) -> Line {
+    let mut hello = Vec::new();
+    let offered = HaproxyHello { engine_id: Some(id.as_bytes()), ..HaproxyHello::new(16_380) };
+    offered.encode(&mut hello);
+    let mut line = Line::silent(slowlane.spop);
+    line.say(&hello);
+    assert_eq!(line.hear(), Heard::Hello);
+    line
+}
+
+/// Everybody asks a few times.
+fn ask(line: &mut Line) {
+    for (times, source, website) in [
+        (7, "192.0.2.1", "shop.example"),
+        (4, "192.0.2.1", SCRIPT),
+        (5, "192.0.2.1", IMAGE),
+        (6, "192.0.2.1", ESCAPE),
+        (9, "2001:db8:1:2::3", "other.example"),
+        (20, "192.0.2.9", "free.example"),
+    ] {
+        for stream in 0..times {
+            line.ask(stream, source, website);
+        }
+    }
+}
+
+fn status(slowlane: &Slowlane) -> Value {
+    serde_json::from_str(&client::get(slowlane.admin, "/api/status", &[]).body).unwrap()
+}
+
+fn page(slowlane: &Slowlane) -> Chromium {
+    Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900)
+}
+
+#[test]
+fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anything() {
+    let slowlane = slowlane();
+    let (mut line, _other) = (engine(&slowlane, "engine-one"), engine(&slowlane, "<b>engine-two"));
+    ask(&mut line);
+    let mut page = page(&slowlane);
+
+    page.shows("#state", "live");
+    page.shows("#keys", "website=shop.example");
+    let keys = page.text("#keys");
+    for text in [SCRIPT, IMAGE, r"website=\u{1b}[2J\u{1b}]0;hacked\u{7}", "source=2001:db8:1:2::/64"] {
+        assert!(keys.contains(text), "{text} in\n{keys}");
+    }
+    assert!(!keys.contains("free.example"), "who passes is not there:\n{keys}");
+    page.shows("#engines", "HAProxy engine engine-one");
+    page.shows("#engines", "HAProxy engine <b>engine-two");
+    page.shows("#slos", "5000/s, burst 10k");
+    page.shows("#table", "of 1M");
+    page.shows("#uptime", "up ");
+    assert_eq!(page.text("#version"), env!("CARGO_PKG_VERSION"));
+    assert_eq!(page.text("#reloads"), "none since the start");
+
+    // Most throttled first, then by another column, twice.
+    let first = "#keys tbody tr:first-child";
+    let denied = "#keys th:nth-child(8) button";
+    page.shows(first, "source=2001:db8:1:2::/64");
+    page.click(denied);
+    page.click(denied);
+    page.shows(first, "website=shop.example");
+    page.click("#keys-filter");
+    page.type_text("ONERROR");
+    page.shows(first, IMAGE);
+    assert_eq!(page.value("document.querySelectorAll('#keys tbody tr').length"), 1);
+    page.type_text(" nobody");
+    page.shows(first, "nothing like this");
+
+    // A key is explained: its SLO, its numbers.
+    page.value(
+        "const filter = document.querySelector('#keys-filter'); filter.value = 'shop'; \
+                filter.dispatchEvent(new Event('input'))",
+    );
+    page.shows(first, "website=shop.example");
+    page.click("#keys tbody button");
+    page.shows("#why", "Why: website=shop.example");
+    page.shows("#why-text", "2001");
+    page.click("#why-close");
+    assert_eq!(page.value("document.querySelector('#why').hidden"), true);
+
+    // A row that is there keeps its place in the document, and with it the focus of whoever is at its button.
+    page.value("window.row = document.querySelector('#keys tbody tr'); row.querySelector('button').focus()");
+    line.ask(1, "192.0.2.1", "shop.example");
+    page.shows(first, "\t6\t0\t");
+    assert_eq!(page.value("row.isConnected && row.contains(document.activeElement)"), true);
+
+    slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
+    page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
+    slowlane.replace("slo.map", SLO_MAP);
+    page.shows("#reloads", "4 SLOs, 2 maps");
+
+    // Nothing has come into the page but text.
+    assert_eq!(page.value("document.title"), "slowlane");
+    let strange = "document.querySelectorAll('img, b, iframe, script:not([nonce])').length";
+    assert_eq!(page.value(strange), 0);
+    assert_eq!(page.problems().iter().filter(|problem| !problem.contains("/api/why")).count(), 0);
+}
+
+#[test]
+fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
+    let mut slowlane = slowlane();
+    let mut line = engine(&slowlane, "engine-one");
+    ask(&mut line);
+    let mut page = page(&slowlane);
+    page.shows("#keys", "website=shop.example");
+    // Two seconds with something in them, so that there is an area.
+    let areas = "document.querySelector('polygon.pass')?.getBBox().width > 1";
+    eventually("the chart has an area", || (page.value(areas) == true).then_some(()));
+
+    let background = "getComputedStyle(document.body).backgroundColor";
+    page.prefer("light");
+    assert_eq!(page.value(background), "rgb(246, 247, 249)");
+    page.prefer("dark");
+    assert_eq!(page.value(background), "rgb(18, 22, 27)");
+
+    // On a phone nothing sticks out, and what matters is there.
+    page.resize(360, 740);
+    let sticks_out = "document.documentElement.scrollWidth - innerWidth";
+    assert_eq!(page.value(sticks_out), 0);
+    for id in ["#rate", "#delay", "#table", "#holds", "#connections", "#keys", "#slos", "#reloads"] {
+        let rect = format!("document.querySelector('{id}').getBoundingClientRect().width > 0");
+        assert_eq!(page.value(&rect), true, "{id}");
+    }
+    assert!(page.text("#keys").contains("website=shop.example"));
+
+    slowlane.kill();
+    page.shows("#state", "no answer");
+    let text = page.text("#keys");
+    assert!(text.contains("website=shop.example"), "what was known is still shown: {text}");
+
+    let shot = page.screenshot();
+    assert!(bytes_of(&shot).starts_with(b"\x89PNG\r\n"));
+    let colours = page.colours(&shot);
+    assert_eq!(colours.iter().map(|(count, _)| count).sum::<u64>(), 360 * 740);
+    assert!(colours.len() > 50, "blank: {colours:?}");
+    let dark_cards = colours.iter().find(|(_, colour)| colour == "27,33,40").map_or(0, |(count, _)| *count);
+    assert!(dark_cards > 50_000, "{colours:?}");
+}
+
+#[test]
+fn the_page_asks_nobody_else_for_anything() {
+    let slowlane = slowlane();
+    let answer = client::get(slowlane.admin, "/", &[]);
+    let again = client::get(slowlane.admin, "/", &[]);
+    let csp = answer.header("content-security-policy").unwrap();
+    assert!(
+        csp.starts_with("default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-"),
+        "{csp}"
+    );
+    assert_ne!(csp, again.header("content-security-policy").unwrap(), "a nonce is used once");
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    let addresses: Vec<&str> = answer
+        .body
+        .match_indices("//")
+        .map(|(at, _)| {
+            let before = &answer.body[..at];
+            &before[before.len().saturating_sub(6)..]
+        })
+        .filter(|before| before.ends_with(':'))
+        .collect();
+    assert_eq!(addresses.len(), 1, "only the name of SVG: {addresses:?}");
+    for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval("] {
+        assert!(!answer.body.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn however_many_keys_are_throttled_a_hundred_are_told() {
+    let slowlane = Slowlane::with_policy(&[
+        ("slo.map", "0 burst=1 rate=1/h\n3001 burst=1 rate=1/h max_delay=1s\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ]);
+    let mut client = Client::connect(slowlane.http);
+    for number in 0..1_500 {
+        let source = format!("10.0.{}.{}", number / 250, number % 250);
+        let times = if number == 7 { 50 } else { 2 };
+        for _ in 0..times {
+            client.request("GET", "/check", &[("X-Slowlane-Source", &source)], "");
+        }
+    }
+    let status = eventually("the keys are told", || {
+        let status = status(&slowlane);
+        (status["keys"].as_array().unwrap().len() == 100).then_some(status)
+    });
+    let first = &status["keys"][0];
+    assert_eq!((&first["fields"][0]["value"], &first["denied"]), (&"10.0.0.7".into(), &49.into()));
+    assert_eq!(first["why"], "source=10.0.0.7");
+}
+
+#[test]
+fn of_very_many_slos_those_with_requests_are_told() {
+    let slos: String = (1..900).map(|number| format!("{} burst=1 rate=1/s\n", 2_000 + number)).collect();
+    let slo_map = format!("0 burst=1 rate=1/s\n{slos}");
+    let slowlane = Slowlane::with_policy(&[("slo.map", &slo_map), ("website.map", "shop.example 2899\n")]);
+    let last = eventually("the busy one is told", || {
+        slowlane.check("?hold=off", &[("X-Slowlane-Website", "shop.example")]);
+        let status = status(&slowlane);
+        assert_eq!((status["slos"].as_array().unwrap().len(), &status["slos_total"]), (200, &900.into()));
+        (status["slos"][199]["id"] == 2_899).then(|| status["slos"][199].clone())
+    });
+    assert_eq!((&last["rate"], &last["per"][0]), (&"1/s".into(), &"website".into()));
+}
+
+#[test]
+fn all_who_ask_within_a_second_get_the_same_numbers() {
+    let slowlane = slowlane();
+    let mut client = Client::connect(slowlane.admin);
+    let bodies: Vec<String> =
+        (0..2_000).map(|_| client.request("GET", "/api/status", &[], "").body).collect();
+    let mut different = bodies.clone();
+    different.dedup();
+    assert!(different.len() < bodies.len() / 2, "{} of {}", different.len(), bodies.len());
+}
+
+/// Makes `doc/page.png`, from minutes of traffic:
+/// `cargo test --test it -- --ignored makes_the_picture_of_the_page`.
+#[test]
+#[ignore = "takes five minutes and writes a file of the project"]
+fn makes_the_picture_of_the_page() {
+    let slowlane = Slowlane::with_policy(&[
+        (
+            "slo.map",
+            "0 burst=10000 rate=5000/s\n1001 burst=60 rate=40/s law=fair\n2001 burst=50 rate=50/s\n\
+             2002 burst=10 rate=20/s law=token-bucket\n3001 burst=5 rate=10/s\n5001 burst=5 rate=5/s\n",
+        ),
+        ("website.map", "shop.example 2001\napi.example 2002\n"),
+        ("source.map", "203.0.113.0/24 3001\n2001:db8::/32 3001\n"),
+        ("owner.map", "acme 1001\n"),
+        ("source+website.map", "198.51.100.0/24+shop.example 5001\n"),
+    ]);
+    // Who, how many of them, how long each pauses, and in which seconds.
+    let groups = [
+        ("192.0.2.", "shop.example", "", 25, 300, 0..310),
+        ("192.0.2.1", "shop.example", "", 30, 200, 110..210),
+        ("198.51.100.", "shop.example", "", 3, 50, 40..310),
+        ("172.16.0.", "free.example", "", 14, 90, 0..310),
+        ("10.0.0.", "app.example", "acme", 9, 100, 60..310),
+        ("192.0.2.", "api.example", "", 8, 150, 80..310),
+        ("203.0.113.", "news.example", "", 2, 20, 150..310),
+        ("2001:db8::", "news.example", "", 1, 20, 200..310),
+    ];
+    let (started, ended) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let http = slowlane.http;
+    let mut clients = Vec::new();
+    for (source, website, owner, count, pause_ms, seconds) in groups {
+        for number in 1..=count {
+            let (ended, seconds, source) = (ended.clone(), seconds.clone(), format!("{source}{number}"));
+            clients.push(thread::spawn(move || {
+                let mut client = None;
+                while !ended.load(Relaxed) {
+                    let mut pause_ms = pause_ms;
+                    if seconds.contains(&(started.elapsed().as_secs() as i32)) {
+                        let headers = [
+                            ("X-Slowlane-Source", source.as_str()),
+                            ("X-Slowlane-Website", website),
+                            ("X-Slowlane-Owner", owner),
+                        ];
+                        let client = client.get_or_insert_with(|| Client::connect(http));
+                        let answer = client.request("GET", "/check", &headers, "");
+                        let retry_s: u64 =
+                            answer.header("retry-after").map_or(0, |seconds| seconds.parse().unwrap());
+                        pause_ms += retry_s.min(2) * 250;
+                    }
+                    let pause_ms = fastrand::u64(pause_ms / 2..=pause_ms * 3 / 2);
+                    thread::sleep(Duration::from_millis(pause_ms));
+                }
+            }));
+        }
+    }
+    let _engines = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
+    thread::sleep(Duration::from_secs(270).saturating_sub(started.elapsed()));
+    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 820);
+    page.shows("#keys", "owner=acme");
+    // A browser that starts takes the machine for a moment; its trace in the numbers is to be past.
+    thread::sleep(Duration::from_secs(300).saturating_sub(started.elapsed()));
+    let png = bytes_of(&page.screenshot());
+    ended.store(true, Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert!(png.len() <= 150_000, "{} bytes", png.len());
+    fs::write(project("doc/page.png"), png).unwrap();
+}

@@ -1,0 +1,411 @@
+//! The admin socket, as socat scripts and exporters speak to it; a real HAProxy is asked the same.
+
+use std::collections::HashSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use slowlane::key::Key;
+use slowlane::policy::Policy;
+use slowlane::runtime_api::{Answer, Command, Info, PIECE_BYTES, commands};
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+use slowlane::time::Timestamp;
+
+use crate::support::client::{self, Client};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::slowlane::Slowlane;
+use crate::support::spop::{Line, request};
+use crate::support::{PATIENCE, eventually};
+use crate::table_cli::{StickTable, WEBSITES, talk};
+
+/// Every source has a row of its own.
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 burst=10000 rate=5000/s\n2001 burst=9 rate=9/s\n2002 burst=9 rate=9/s\n3001 burst=9 rate=9/s\n",
+    ),
+    ("source.map", "10.0.0.0/8 3001\n192.0.2.0/24 -1\n"),
+    ("website.map", WEBSITES),
+];
+
+fn slowlane() -> Slowlane {
+    Slowlane::with_config(POLICY, "[admin]\nsocket = \"admin.sock\"\n")
+}
+
+fn socket(slowlane: &Slowlane) -> PathBuf {
+    slowlane.folder().join("admin.sock")
+}
+
+fn told(slowlane: &Slowlane, said: impl AsRef<[u8]>) -> String {
+    talk(&socket(slowlane), said.as_ref()).unwrap()
+}
+
+#[test]
+fn it_answers_as_haproxy_does() {
+    let slowlane = slowlane();
+    let ours = slowlane.policy().join("website.map").display().to_string();
+    for version in [V2_6, V3_0, V3_2] {
+        let Some(theirs) = StickTable::start(version) else { continue };
+        let map = theirs.map();
+        let both = |said: &str| {
+            let [one, other] =
+                [told(&slowlane, said.replace("MAP", &ours)), theirs.ask(&said.replace("MAP", &map))];
+            assert_eq!(one, other, "{version:?}, {said:?}");
+        };
+        for said in [
+            "show table\n",
+            "show table slowlane\n",
+            "show  table\tslowlane \n",
+            "show table slow\\lane\n",
+            "show table nope\n",
+            "show table slowlane data.gpt0\n",
+            "show table slowlane data.gpt0 gt\n",
+            "show table slowlane data.gpt0 above 3\n",
+            "show table slowlane data.gpt0 gt 3x\n",
+            "show table slowlane data.foo gt 3\n",
+            "show table slowlane data.http_req_rate gt 3\n",
+            "show table slowlane data.gpt0 gt 3 data.gpc0_rate lt\n",
+            "show table slowlane data.gpt0 gt -1\n",
+            "show table slowlane key\n",
+            "clear table slowlane key\n",
+            "clear table slowlane data.gpt0 gt\n",
+            "clear table nope\n",
+            "clear table slowlane\n",
+            "clear table slowlane data.gpt0 gt 7\n",
+            "set table nope key a data.gpt0 1\n",
+            "show map nope\n",
+            "show map #99\n",
+            "get map\n",
+            "get map nope a\n",
+            "get map MAP shop.example\n",
+            "get map MAP fair.example\n",
+            "get map MAP other.example\n",
+            "show table nope;show map nope\n",
+            "show table; show table slowlane ;get map\n",
+            "quit\n",
+            "quit; show table\n",
+            "show table; quit; show table\n",
+            "prompt\nshow table\nshow table nope\nquit\n",
+        ] {
+            both(said);
+        }
+        // Only in what they have in memory do the lines of a map differ.
+        let lines = |answer: String| -> Vec<String> {
+            answer.lines().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned()).collect()
+        };
+        let one = lines(told(&slowlane, format!("show map {ours}\n")));
+        assert_eq!(one, lines(theirs.ask(&format!("show map {map}\n"))));
+        assert_eq!(one, ["shop.example 2001", "fair.example 2002", ""]);
+    }
+    let haproxy_3_2 = [
+        ("\n", "\n"),
+        (";\n", "\n\n"),
+        ("prompt i\nshow table nope\nquit\n", "\nNo such table\n\n"),
+        ("prompt n\nquit\n", "\n"),
+        ("prompt; show table nope\nquit\n", "\nNo such table\n\n> "),
+        ("prompt;quit\n", "\n"),
+    ];
+    for (said, heard) in haproxy_3_2 {
+        assert_eq!(told(&slowlane, said), heard, "{said:?}");
+        if let Some(theirs) = StickTable::start(V3_2) {
+            assert_eq!(theirs.ask(said), heard, "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn maps_and_the_process_are_shown() {
+    let slowlane = slowlane();
+    let dir = slowlane.policy().display().to_string();
+    let listed = told(&slowlane, "show map\n");
+    assert_eq!(
+        listed,
+        format!(
+            "# id (file) description\n\
+             0 ({dir}/slo.map) pattern loaded from file '{dir}/slo.map' used by SLOs. \
+             curr_ver=0 next_ver=0 entry_cnt=4\n\
+             1 ({dir}/source.map) pattern loaded from file '{dir}/source.map' used by lookup source (ip). \
+             curr_ver=0 next_ver=0 entry_cnt=2\n\
+             2 ({dir}/website.map) pattern loaded from file '{dir}/website.map' used by lookup website (str). \
+             curr_ver=0 next_ver=0 entry_cnt=2\n\n"
+        )
+    );
+    assert_eq!(told(&slowlane, "show map #1\n"), "0x0 10.0.0.0/8 3001\n0x10 192.0.2.0/24 -1\n\n");
+    assert_eq!(told(&slowlane, "show map source.map\n"), told(&slowlane, "show map #1\n"));
+    assert!(told(&slowlane, "show map slo.map\n").contains("\n0x1a 2001 burst=9 rate=9/s\n"));
+    assert_eq!(
+        told(
+            &slowlane,
+            "get map #1 10.1.2.3; get map #1 192.0.3.1; get map #1 nobody; get map slo.map 2002\n"
+        ),
+        "type=ip, case=sensitive, found=yes, idx=tree, key=\"10.0.0.0/8\", value=\"3001\", type=\"str\"\n\n\
+         type=ip, case=sensitive, found=no\n\ntype=ip, case=sensitive, found=no\n\n\
+         type=str, case=sensitive, found=yes, idx=tree, key=\"2002\", value=\"burst=9 rate=9/s\", type=\"str\"\n\n"
+    );
+    slowlane.check("", &[]);
+    let info = told(&slowlane, "show info\n");
+    for line in
+        ["Name: slowlane", concat!("Version: ", env!("CARGO_PKG_VERSION")), "CumReq: 1", "Stopping: 0"]
+    {
+        assert!(info.lines().any(|told| told == line), "{line}: {info}");
+    }
+    assert!(info.contains(&format!("\nPid: {}\n", slowlane.process.id())));
+    assert_eq!(told(&slowlane, "show version\n"), concat!(env!("CARGO_PKG_VERSION"), "\n\n"));
+    let help = told(&slowlane, "help\n");
+    for word in
+        ["clear table", "get map", "set table", "show info", "show map", "show table", "prompt", "quit"]
+    {
+        assert!(help.contains(&format!("\n  {word}")), "{word}: {help}");
+    }
+    assert_eq!(told(&slowlane, "help show table\n").lines().count(), 7);
+    assert!(told(&slowlane, "bogus\n").starts_with("Unknown command: 'bogus'. Please enter one of"));
+}
+
+#[test]
+fn a_connection_ends_with_its_line_unless_it_is_interactive() {
+    let slowlane = slowlane();
+    let header = "# table: slowlane, type: binary, size:1000000, used:0\n";
+    assert_eq!(told(&slowlane, "show table\nshow table\n"), format!("{header}\n"), "one line, one answer");
+    assert_eq!(told(&slowlane, "show table\r\n"), format!("{header}\n"));
+    // Who closes his side means what he said, with a line break or without.
+    let mut half = UnixStream::connect(socket(&slowlane)).unwrap();
+    half.write_all(b"show table").unwrap();
+    half.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut heard = String::new();
+    half.read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, format!("{header}\n"));
+
+    let mut stream = UnixStream::connect(socket(&slowlane)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut hear = |said: &str, answer: &str| {
+        stream.write_all(said.as_bytes()).unwrap();
+        let mut heard = vec![0; answer.len()];
+        stream.read_exact(&mut heard).unwrap();
+        assert_eq!(String::from_utf8_lossy(&heard), answer, "{said:?}");
+    };
+    hear("prompt\n", "\n> ");
+    hear("show ta", "");
+    hear("ble\n", &format!("{header}\n> "));
+    hear("\n", "\n> ");
+    hear("prompt i;show table nope\n", "\nNo such table\n\n");
+    hear("prompt\n", "\n> ");
+    // Switched off, it ends.
+    hear("prompt\n", "\n");
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn whoever_talks_nonsense_is_answered_or_closed_and_disturbs_nobody() {
+    let mut slowlane = slowlane();
+    let mut bystander = Client::connect(slowlane.http);
+    for seed in 0..200 {
+        let mut dice = fastrand::Rng::with_seed(seed);
+        let mut bytes: Vec<u8> = match dice.u8(..3) {
+            0 => (0..dice.usize(1..3_000)).map(|_| dice.u8(..)).collect(),
+            1 => b"show table slowlane data.gpt0 gt 3; set table slowlane key 00 data.gpt0 1; show map #1"
+                .to_vec(),
+            _ => b"prompt;clear table slowlane data.gpc0_rate le 9;get map #0 x;help;\\;;".to_vec(),
+        };
+        for _ in 0..dice.usize(..4) {
+            let at = dice.usize(..bytes.len());
+            bytes[at] = dice.u8(..);
+        }
+        bytes.extend(b"\nquit\n");
+        let heard = told(&slowlane, &bytes);
+        assert!(!heard.chars().any(|letter| letter.is_control() && letter != '\n'), "seed {seed}: {heard:?}");
+        assert_eq!(bystander.request("GET", "/check", &[], "").status, 204, "seed {seed}");
+    }
+    // A line without end is not kept.
+    let mut stream = UnixStream::connect(socket(&slowlane)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut said = 0;
+    let closed = loop {
+        match stream.write(&[b'a'; 4_096]) {
+            Ok(written) => said += written,
+            Err(error) => break error,
+        }
+        assert!(said < 16 << 20, "{said} bytes of a line were taken");
+    };
+    assert!([ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&closed.kind()), "{closed}");
+    // The same over HTTP.
+    let post =
+        |body: &str| Client::connect(slowlane.admin).try_request("POST", "/api/runtime", &[], body).ok();
+    assert!(post(&"a".repeat(1 << 20)).is_none_or(|answer| answer.status == 400));
+    for (body, status) in
+        [("show table", 200), ("", 200), ("show table; show map", 400), ("\u{0}\u{1b}", 400)]
+    {
+        assert_eq!(post(body).unwrap().status, status, "{body:?}");
+    }
+    eventually("the connections of nonsense are given up", || {
+        // One asks for the metrics.
+        (slowlane.metric("slowlane_connections", "listener=\"admin\"") == 1.0).then_some(())
+    });
+    assert!(slowlane.process.is_running());
+    assert!(!slowlane.process.log().join("\n").contains("panicked"));
+}
+
+/// So many sources have asked once.
+fn fill(slowlane: &Slowlane, rows: u32) {
+    let mut line = Line::greeted(slowlane.spop);
+    for batch in (0..rows).collect::<Vec<_>>().chunks(1_000) {
+        let asked: Vec<u8> = batch
+            .iter()
+            .flat_map(|row| request(1, &std::net::Ipv4Addr::from_bits(0x0A00_0000 + row).to_string(), "x"))
+            .collect();
+        line.say(&asked);
+        batch.iter().for_each(|_| drop(line.hear()));
+    }
+}
+
+#[test]
+fn who_reads_a_large_table_slowly_makes_nobody_wait() {
+    const ROWS: u32 = 40_000;
+    let slowlane = slowlane();
+    fill(&slowlane, ROWS);
+    // More than the sockets hold, asked for on both ways in by many, of which none reads.
+    let command = "show table slowlane\n";
+    let mut unix: Vec<UnixStream> = (0..20)
+        .map(|_| {
+            let mut stream = UnixStream::connect(socket(&slowlane)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(command.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let post = format!(
+        "POST /api/runtime HTTP/1.1\r\nHost: s\r\nContent-Length: {}\r\n\r\n{command}",
+        command.len()
+    );
+    let tcp: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(slowlane.admin).unwrap();
+            stream.write_all(post.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let mut line = Line::greeted(slowlane.spop);
+    for stream_id in 1..=500 {
+        assert_eq!(line.ask(stream_id, "192.0.2.1", "x").variable("verdict"), Some("pass"));
+    }
+    // What they keep waiting for is a piece for each of them, and not the table.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", slowlane.process.id())).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+    let resident_kb: u32 = resident.trim_end_matches(" kB").parse().unwrap();
+    assert!(resident_kb < 100_000, "{resident_kb} kB");
+    // Who reads on has all of it.
+    let mut shown = String::new();
+    unix[0].read_to_string(&mut shown).unwrap();
+    let keys: HashSet<&str> = shown
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .filter(|word| word.starts_with("key="))
+        .collect();
+    assert!(keys.len() >= ROWS as usize, "{} of {ROWS} keys", keys.len());
+    assert!(shown.ends_with("\n\n"));
+    drop(tcp);
+}
+
+#[test]
+fn two_thousand_who_say_nothing_keep_nobody_from_a_verdict() {
+    let slowlane = slowlane();
+    // As many as this process may open.
+    let connect = |number: u32| {
+        let tcp = TcpStream::connect(slowlane.admin);
+        let tcp = tcp.inspect(|stream| stream.set_nonblocking(true).unwrap());
+        let unix =
+            UnixStream::connect(socket(&slowlane)).inspect(|stream| stream.set_nonblocking(true).unwrap());
+        // Some begin to say something.
+        let begun = if number.is_multiple_of(2) { &b"GET /metrics HTTP/1.1\r\nX"[..] } else { b"" };
+        let _ = tcp.as_ref().map(|mut stream| stream.write(begun));
+        Some((tcp.ok()?, unix.ok()?))
+    };
+    let silent: Vec<_> = (0..1_000).map_while(connect).collect();
+    assert!(silent.len() >= 300, "only {} pairs of connections", silent.len());
+    for _ in 0..100 {
+        assert_eq!(client::get(slowlane.http, "/check", &[]).status, 204);
+    }
+    let mut line = Line::greeted(slowlane.spop);
+    assert_eq!(line.ask(1, "192.0.2.1", "x").variable("verdict"), Some("pass"));
+    drop(silent);
+    eventually("operators are served again", || {
+        (slowlane.metric("slowlane_connections", "listener=\"admin\"") == 1.0).then_some(())
+    });
+}
+
+#[test]
+fn questions_about_a_table_in_use_are_answered_while_it_is_written() {
+    let slowlane = slowlane();
+    fill(&slowlane, 2_000);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| fill(&slowlane, 20_000));
+        while !writer.is_finished() {
+            let shown = told(&slowlane, "show table slowlane data.http_req_cnt gt 0\n");
+            assert!(shown.lines().count() >= 2_000, "{} lines", shown.lines().count());
+            told(
+                &slowlane,
+                "set table slowlane key 0000000000000001 data.gpt0 1; clear table slowlane data.gpt0 eq 1\n",
+            );
+        }
+    });
+    told(&slowlane, "clear table slowlane\n");
+    assert!(told(&slowlane, "show table\n").contains(" used:0\n"));
+}
+
+const INFO: Info = Info {
+    pid: 1,
+    threads: 1,
+    uptime: Duration::ZERO,
+    connections: 0,
+    connections_total: 0,
+    requests_total: 0,
+    is_ending: false,
+};
+
+#[test]
+fn a_million_rows_come_in_small_pieces_and_each_once() {
+    const ROWS: u64 = 1_000_000;
+    let sizing = Sizing { entries_max: ROWS as u32 + ROWS as u32 / 8, expire: Duration::from_secs(30) };
+    let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let key = |number: u64| Key::from_bits(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    for number in 0..ROWS {
+        throttle.table().with(key(number), now, Duration::ZERO, |entry| entry.gpt0 = number as u32);
+    }
+    let pieces = |line: &str, mut each: Box<dyn FnMut(&str) + '_>| {
+        let command = Command::parse(&commands(line.as_bytes())[0]).unwrap();
+        let (mut answer, mut piece, mut goes_on) =
+            (Answer::to(command, &throttle, &INFO, now), String::new(), true);
+        while goes_on {
+            piece.clear();
+            goes_on = answer.more(&throttle, now, &mut piece);
+            // A page of rows may come on top.
+            assert!(piece.len() < PIECE_BYTES + 16 * 1024, "a piece of {} bytes", piece.len());
+            each(&piece);
+        }
+    };
+    let mut keys = HashSet::new();
+    pieces(
+        "show table slowlane",
+        Box::new(|piece| {
+            for row in piece.lines().filter(|line| !line.starts_with('#')) {
+                let key = row.split("key=").nth(1).unwrap().split(' ').next().unwrap();
+                assert!(keys.insert(Key::from_hex(key).unwrap()), "{key} came twice");
+            }
+        }),
+    );
+    assert_eq!(keys.len() as u64, throttle.usage().entries);
+    assert_eq!(throttle.usage().evictions + throttle.usage().entries, ROWS);
+
+    let mut found = 0;
+    pieces(
+        "show table slowlane data.gpt0 lt 10",
+        Box::new(|piece| found += piece.lines().filter(|line| line.starts_with("0x")).count()),
+    );
+    assert_eq!(found, (0..10).filter(|&number| keys.contains(&key(number))).count());
+    pieces("clear table slowlane data.gpt0 ge 10", Box::new(|_| ()));
+    assert_eq!(throttle.usage().entries, found as u64);
+}

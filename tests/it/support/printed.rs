@@ -1,0 +1,110 @@
+//! Proxies with the configuration that `slowlane config` prints for this slowlane, on an address of their own.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::backend::Backend;
+use super::client::Client;
+use super::haproxy::{Version, replace};
+use super::process::Process;
+use super::slowlane::{BINARY, Slowlane};
+use super::{eventually, own_address};
+
+/// The versions as they are typed, with each way that they have, and the main file of it.
+pub const EACH: [(Version, &str, &str, &str); 7] = [
+    (Version::V2_6, "2.6", "hold", "haproxy-2.6-hold.cfg"),
+    (Version::V2_6, "2.6", "lua", "haproxy-2.6-lua.cfg"),
+    (Version::V3_0, "3.0", "hold", "haproxy-2.6-hold.cfg"),
+    (Version::V3_0, "3.0", "lua", "haproxy-2.6-lua.cfg"),
+    (Version::V3_2, "3.2", "hold", "haproxy-2.6-hold.cfg"),
+    (Version::V3_2, "3.2", "lua", "haproxy-2.6-lua.cfg"),
+    (Version::V3_2, "3.2.26", "pause", "haproxy-3.2-pause.cfg"),
+];
+
+/// A running proxy.
+pub struct Printed {
+    process: Process,
+    address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Printed {
+    /// With one of [`EACH`], over the Unix socket of the agent. None: the version cannot be had.
+    pub fn haproxy(
+        (version, number, delivery, main): (Version, &str, &str, &str),
+        slowlane: &Slowlane,
+        app: &Backend,
+        more: &[&str],
+    ) -> Option<Printed> {
+        let binary = version.binary()?;
+        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
+        let agent = format!("unix:{}", slowlane.socket("spop").display());
+        let (bind, app, dir) =
+            (address.to_string(), app.address.to_string(), folder.path().display().to_string());
+        let args =
+            ["--version", number, "--delivery", delivery, "--spop", &agent, "--bind", &bind, "--app", &app];
+        config(&[&["haproxy", "--dir", &dir], &args[..], more].concat());
+        // A machine that stalls for longer than the shipped 100 ms lets the request pass, rightly.
+        let spoe = folder.path().join("spoe-slowlane.conf");
+        let patient = replace(&fs::read_to_string(&spoe).unwrap(), "processing 100ms", "processing 5s");
+        fs::write(spoe, patient).unwrap();
+        let process = Process::start(Command::new(binary).args(["-db", "-f", &format!("{dir}/{main}")]));
+        Some(Printed { process, address, _folder: folder }.once_it_listens())
+    }
+
+    /// An nginx whose agent has this address.
+    pub fn nginx(agent: &str, slowlane: &Slowlane, app: &Backend, more: &[&str]) -> Printed {
+        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
+        let (listen, app, dir) =
+            (address.to_string(), app.address.to_string(), folder.path().display().to_string());
+        let args = ["nginx", "--dir", &dir, "--http", agent, "--listen", &listen, "--app", &app];
+        config(&[&args[..], more].concat());
+        // The folders of a distribution are not this test's.
+        let main = format!("{dir}/nginx.conf");
+        let folders = ["/var/log/nginx", "/var/lib/nginx", "/run"];
+        let text = fs::read_to_string(&main).unwrap();
+        fs::write(&main, folders.iter().fold(text, |text, folder| text.replace(folder, &dir))).unwrap();
+        // Workers run as another user where the tests run as root, and must come to the socket.
+        for path in [folder.path(), slowlane.folder()] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(slowlane.socket("http"), fs::Permissions::from_mode(0o666)).unwrap();
+        let args = ["-p", &dir, "-c", &main, "-e", "stderr"];
+        let tested = Command::new("nginx").args(args).arg("-t").output().unwrap();
+        let told = String::from_utf8_lossy(&tested.stderr);
+        assert!(tested.status.success() && !told.contains("[warn]"), "{told}");
+        let process = Process::start(Command::new("nginx").args(args).args(["-g", "daemon off;"]));
+        Printed { process, address, _folder: folder }.once_it_listens()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    fn once_it_listens(mut self) -> Printed {
+        eventually("the proxy listens", || {
+            assert!(self.process.is_running(), "it ended:\n{}", self.process.log().join("\n"));
+            TcpStream::connect(self.address).ok()
+        });
+        self
+    }
+}
+
+/// Asked to end, so that the workers of nginx do: a killed one would leave them behind.
+impl Drop for Printed {
+    fn drop(&mut self) {
+        if self.process.is_running() {
+            self.process.signal("TERM");
+            self.process.wait();
+        }
+    }
+}
+
+fn config(args: &[&str]) {
+    let output = Command::new(BINARY).arg("config").args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

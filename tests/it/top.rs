@@ -1,0 +1,214 @@
+//! `slowlane top`, on a terminal and without one.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+use crate::cli::ran;
+use crate::support::own_address;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::spop::Line;
+use crate::support::terminal::Terminal;
+
+const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
+
+fn slowlane() -> Slowlane {
+    let website = format!("shop.example 2001\napi.example 2002\n{ESCAPE} 2002\n");
+    Slowlane::with_policy(&[
+        ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=2 rate=1/h max_delay=1d\n2002 burst=3 rate=1/d\n"),
+        ("website.map", &website),
+    ])
+}
+
+/// Seven are delayed, five and then four denied.
+fn ask(slowlane: &Slowlane) {
+    let mut line = Line::greeted(slowlane.spop);
+    for (times, website) in [(9, "shop.example"), (8, "api.example"), (7, ESCAPE)] {
+        (0..times).for_each(|stream| drop(line.ask(stream, "192.0.2.1", website)));
+    }
+}
+
+fn top(admin: SocketAddr, rows: u16, columns: u16) -> Terminal {
+    Terminal::start(BINARY, &["top", "--admin", &admin.to_string()], rows, columns)
+}
+
+/// The websites on the screen, from above.
+fn websites(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.split_once("website=")).map(|(_, website)| website.trim()).collect()
+}
+
+#[test]
+fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
+    let slowlane = slowlane();
+    ask(&slowlane);
+    let mut top = top(slowlane.admin, 30, 110);
+    let escaped = r"\u{1b}[2J\u{1b}]0;hacked\u{7}";
+    let all = ["shop.example", "api.example", escaped];
+    top.shows("the most throttled first", |text| websites(text) == all);
+    top.shows("the numbers", |text| {
+        text.contains(&format!("slowlane {} at {}", env!("CARGO_PKG_VERSION"), slowlane.admin))
+            && text.contains("requests/s: pass")
+            && text.contains("of 1M")
+            && text.contains("throttled/s▼")
+    });
+    top.press("r");
+    top.shows("the least throttled first", |text| websites(text) == [escaped, "api.example", "shop.example"]);
+    top.press(">>>>>");
+    top.shows("the most denied first", |text| {
+        websites(text) == ["api.example", escaped, "shop.example"] && text.contains("denied▼")
+    });
+    top.press("/SHOP");
+    top.shows("one of them", |text| websites(text) == ["shop.example"] && text.contains("filter: SHOP"));
+    top.press("\r\r");
+    // The entry, where the daemon explains no keys.
+    let explains = |text: &str| text.contains("law") || text.contains("gpc0_rate(1000)=");
+    top.shows("an explanation", |text| text.contains(" why ") && explains(text));
+    top.press("q");
+    top.shows("the table again", |text| !text.contains(" why "));
+    // Escape alone is told from the beginning of another key by a pause.
+    top.press("\x1b");
+    top.shows("all again", |text| websites(text).len() == 3);
+
+    top.resize(12, 60);
+    top.shows("less", |text| {
+        text.lines().all(|line| line.chars().count() <= 60) && !websites(text).is_empty()
+    });
+    top.resize(40, 140);
+    top.press("\t");
+    top.shows("the SLOs", |text| text.contains("one bucket per") && text.contains("all together"));
+    top.press("3");
+    top.shows("who is connected", |text| text.contains("HTTP check (nginx)") && text.contains("reloads"));
+
+    slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
+    top.shows("a refused reload", |text| text.contains("REFUSED") && text.contains("rate \"5x/s\""));
+    top.press("q");
+    let (status, is_given_back) = top.ended();
+    assert!(status.success() && is_given_back);
+}
+
+#[test]
+fn ctrl_c_and_signals_end_it_cleanly_too() {
+    let slowlane = slowlane();
+    for end in ["\x03", "TERM", "INT", "HUP"] {
+        let mut top = top(slowlane.admin, 24, 80);
+        top.shows("a screen", |text| text.contains("throttled/s"));
+        if end == "\x03" {
+            top.press(end)
+        } else {
+            top.signal(end)
+        }
+        let (status, is_given_back) = top.ended();
+        assert!(status.success() && is_given_back, "{end:?}: {status}");
+    }
+}
+
+#[test]
+fn a_daemon_that_goes_is_missed_and_one_that_comes_back_is_found() {
+    let mut slowlane = slowlane();
+    ask(&slowlane);
+    let mut top = top(slowlane.admin, 24, 100);
+    top.shows("a key", |text| text.contains("website=shop.example"));
+    slowlane.kill();
+    top.shows("that nobody answers, and what was", |text| {
+        text.contains("NO ANSWER") && text.contains("website=shop.example")
+    });
+    let _again = slowlane.restarted();
+    top.shows("the new one", |text| !text.contains("NO ANSWER") && !text.contains("website="));
+    top.press("q");
+    assert!(top.ended().0.success());
+}
+
+#[test]
+fn without_a_terminal_it_prints_what_it_knows_and_ends() {
+    let slowlane = slowlane();
+    ask(&slowlane);
+    let admin = slowlane.admin.to_string();
+    for args in [&["top", "--admin", &admin][..], &["top", "--once", "--admin", &admin]] {
+        let told = ran(args);
+        assert_eq!((told.code, &told.problems), (0, &vec![]));
+        for part in
+            ["requests/s: pass", "\nthrottled\n", "website=shop.example", "website=api.example", "\nSLOs\n"]
+        {
+            assert!(told.out.contains(part), "{part} in\n{}", told.out);
+        }
+        assert!(!told.out.contains('\x1b'), "{}", told.out);
+    }
+    // On a terminal too, if it is asked to.
+    let mut once = Terminal::start(BINARY, &["top", "--once", "--admin", &admin], 40, 120);
+    let (status, is_given_back) = once.ended();
+    assert!(status.success() && is_given_back && once.text().contains("website=shop.example"));
+}
+
+#[test]
+fn who_is_no_daemon_is_told_from_one() {
+    let nobody = own_address().to_string();
+    let told = ran(&["top", "--admin", &nobody]);
+    assert_eq!(told.code, 1);
+    let remedy = "is slowlane running? Name its admin address with --admin";
+    assert!(
+        told.problems[0].starts_with(&nobody) && told.problems[0].ends_with(remedy),
+        "{:?}",
+        told.problems
+    );
+    // And no screen is opened for it.
+    let mut on_a_terminal = Terminal::start(BINARY, &["top", "--admin", &nobody], 24, 160);
+    let (status, is_given_back) = on_a_terminal.ended();
+    assert!(!status.success() && is_given_back && on_a_terminal.text().contains(remedy));
+
+    let told = ran(&["top", "--admin", "unix:/nowhere/admin"]);
+    assert!(told.problems[0].starts_with("unix:/nowhere/admin: No such file"), "{:?}", told.problems);
+
+    // The system takes the connection; nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let told = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
+    assert!(told.problems[0].contains("timed out"), "{:?}", told.problems);
+
+    for (answer, reason) in [
+        ("SSH-2.0-OpenSSH_9.2\r\n", "not an answer of slowlane's (no end of its head)"),
+        ("HTTP/1.1 200 OK\r\n\r\n{}", "not an answer of slowlane's (missing field `version`"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "not an answer of slowlane's (it is cut off)"),
+        ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"status 500: it\u{1b}[31m"),
+        (
+            "HTTP/1.1 401 Unauthorized\r\n\r\n",
+            "it wants its token: name the file that holds it with --token-file",
+        ),
+    ] {
+        let admin = strange(answer);
+        let told = ran(&["top", "--admin", &admin.to_string()]);
+        assert!(told.problems[0].contains(reason), "{answer:?}: {:?}", told.problems);
+    }
+}
+
+#[test]
+fn a_token_is_sent_to_a_daemon_that_wants_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, "0123456789abcdef\n").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = listener.local_addr().unwrap().to_string();
+    let heard = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 1024];
+        let count = stream.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    });
+    ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
+    assert!(heard.join().unwrap().contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n"));
+    fs::write(&path, "two words").unwrap();
+    let told = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
+    assert!(told.problems[0].contains("token: expected a token, letters and digits in one line"));
+}
+
+/// A server that says the same to everybody.
+fn strange(answer: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    address
+}

@@ -1,0 +1,313 @@
+//! `slowlane why`, and who may ask it: of files, of a daemon, with and without a token.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use slowlane::key::KeyHasher;
+
+use crate::cli::{Ran, ran};
+use crate::support::client::{self, Client};
+use crate::support::process::Process;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::{own_address, project};
+
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/m max_delay=1h\n2002 burst=1 rate=1/m max_delay=1s\n",
+    ),
+    ("website.map", "slow.example 2001\ndenied.example 2002\n"),
+];
+
+/// What a command prints that goes well.
+fn said(args: &[&str]) -> String {
+    let Ran { code, out, problems } = ran(args);
+    assert_eq!((code, problems.as_slice()), (0, &[][..]), "{args:?}");
+    out
+}
+
+fn refused(args: &[&str]) -> String {
+    let Ran { code, out, problems } = ran(args);
+    assert_eq!((code, out.as_str(), problems.len()), (1, "", 1), "{args:?}: {problems:?}");
+    problems.into_iter().next().unwrap()
+}
+
+/// The lines of a section of README.md that stand between fences, each a text.
+pub fn examples(section: &str) -> Vec<String> {
+    let readme = fs::read_to_string(project("README.md")).unwrap();
+    let section = readme.split(&format!("# {section}\n")).nth(1).expect("README.md has the section");
+    let section = section.split("\n##").next().unwrap();
+    section.split("```").skip(1).step_by(2).map(|text| text.split_once('\n').unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn readme_shows_what_it_really_says_of_files() {
+    let shown = &examples("Ask why")[0];
+    let (command, told) = shown.split_once('\n').unwrap();
+    let command = command.strip_prefix("$ slowlane ").expect("a command comes first");
+    let args: Vec<&str> = command.split(' ').collect();
+    let Ran { code, out, .. } = crate::cli::ran_in(&project(""), &args);
+    assert_eq!((code, out.as_str()), (0, told), "{command}");
+}
+
+#[test]
+fn files_are_asked_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("policy");
+    fs::create_dir(&dir).unwrap();
+    for (name, text) in POLICY {
+        fs::write(dir.join(name), text).unwrap();
+    }
+    fs::write(folder.path().join("slowlane.toml"), "[policy]\ndir = \"policy\"\nipv6_prefix = 48\n").unwrap();
+    let (config, policy) = (folder.path().join("slowlane.toml"), dir.display().to_string());
+    let of_policy = said(&["why", "--policy", &policy, "website=slow.example"]);
+    let key = KeyHasher::new(2).part(b"slow.example").finish();
+    let told = format!(
+        "request   website=slow.example\n\
+         SLO 2001  burst=1 rate=1/m max_delay=1h\n  in      {policy}/slo.map:2\n  \
+         named   {policy}/website.map:1 (lookup website)\n  \
+         key     {key} of website slow.example (type 2)\n  \
+         entry   none: a fresh one\n  pace    used 0 + cost 1 <= burst 1\n  says    pass\n\
+         verdict   pass, if asked now; nothing was counted\n"
+    );
+    assert_eq!(of_policy, told);
+    assert_eq!(said(&["why", "--config", config.to_str().unwrap(), "website=slow.example"]), told);
+    let json = said(&["why", "--policy", &policy, "--json", "website=slow.example", "cost=7"]);
+    for part in
+        ["\"cost\": 7", "\"slo\": 2001", "\"entry\": null", "\"verdict\": \"delay\"", "\"delay\": 360000"]
+    {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+    // Without any policy it is the built-in one.
+    fs::write(&config, "").unwrap();
+    let builtin = said(&["why", "--config", config.to_str().unwrap(), "source=192.0.2.1"]);
+    assert!(builtin.contains("  in      built-in/slo.map:1\n"), "{builtin}");
+    // What is wrong with files is told as `check` does.
+    fs::write(dir.join("slo.map"), "0 burst=x rate=1/s\n").unwrap();
+    let [asked, checked] =
+        [&["why", "--policy", &policy, "a=b"][..], &["check", "--policy", &policy]].map(ran);
+    assert_eq!((asked.code, asked.problems), (1, checked.problems));
+}
+
+#[test]
+fn a_daemon_tells_what_the_next_request_then_gets() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let admin = slowlane.admin.to_string();
+    let why = |website: &str| said(&["why", "--admin", &admin, &format!("website={website}")]);
+    let ask = |website| slowlane.check("?hold=off", &[("X-Slowlane-Website", website)]);
+    for website in ["slow.example", "denied.example"] {
+        assert!(why(website).contains("\n  entry   none: a fresh one\n"));
+        assert_eq!(ask(website).header("x-slowlane-verdict"), Some("pass"));
+    }
+    let told = why("slow.example");
+    assert!(told.contains(" = 1 over; delay = 1 / 1/m = ") || told.contains(" over; delay = 0.9"), "{told}");
+    let told_ms: u64 =
+        told.split("says    delay ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let columns = |told: &str| told.split("gpt0=").nth(1).unwrap().lines().next().unwrap().to_owned();
+    assert_eq!(columns(&why("slow.example")), columns(&told), "to ask counts nothing");
+    let given_ms: u64 = ask("slow.example").header("x-slowlane-delay").unwrap().parse().unwrap();
+    assert!(given_ms <= told_ms && told_ms <= 60_000, "{given_ms} ms of {told_ms} ms");
+    assert!(why("denied.example").contains("\nverdict   deny, retry after "), "{}", why("denied.example"));
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 3.0, "questions are no requests");
+
+    // The same over HTTP: text for people, JSON for programs.
+    let text = client::get(slowlane.admin, "/api/why?website=denied.example", &[]);
+    assert_eq!(text.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(text.body.contains("\nSLO 2002  burst=1 rate=1/m max_delay=1s\n"), "{}", text.body);
+    let json = client::get(
+        slowlane.admin,
+        "/api/why?website=denied.example",
+        &[("Accept", "text/html, application/json;q=0.9")],
+    );
+    assert_eq!(json.header("content-type"), Some("application/json"));
+    assert!(
+        json.body.contains("\"verdict\": \"deny\"") && json.body.contains("\"retry_after\": "),
+        "{}",
+        json.body
+    );
+    assert!(
+        said(&["why", "--admin", &admin, "--json", "website=denied.example"]).contains("\"http_req_cnt\": 1")
+    );
+}
+
+#[test]
+fn what_a_client_calls_itself_does_nothing_to_a_terminal() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let query = "/api/why?website=%3Cscript%3E%1b%5B31m%0a%C2%9B%E2%80%AE%ff&x%1bname=1&=%00";
+    for accept in ["text/plain", "application/json"] {
+        let told = client::get(slowlane.admin, query, &[("Accept", accept)]).body;
+        assert!(told.contains("<script>"), "{told}");
+        assert!(
+            !told.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}'),
+            "{told:?}"
+        );
+    }
+    let typed = said(&["why", "--admin", &slowlane.admin.to_string(), "website=a b&c=d+e;\u{1b}é"]);
+    assert!(typed.starts_with("request   website=a b&c=d+e;\\u{1b}é\n"), "{typed}");
+    // More fields than a request carries, and a long one.
+    let many: String = (0..500).map(|number| format!("f{number}=1&")).collect();
+    assert_eq!(client::get(slowlane.admin, &format!("/api/why?{many}"), &[]).status, 200);
+    let long = format!("/api/why?website={}", "%ff".repeat(10_000));
+    assert_eq!(client::get(slowlane.admin, &long, &[]).status, 200);
+}
+
+#[test]
+fn who_cannot_be_asked_is_told_with_a_remedy() {
+    let nobody = own_address().to_string();
+    assert_eq!(
+        refused(&["why", "--admin", &nobody, "a=b"]),
+        format!(
+            "cannot ask slowlane at {nobody}: Connection refused (os error 111); \
+             is it running there? --admin names another"
+        )
+    );
+    let told = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);
+    assert!(told.starts_with("cannot ask slowlane at unix:/nowhere/admin.sock: No such file"), "{told}");
+    // Something else listens there.
+    let slowlane = Slowlane::with_policy(POLICY);
+    let told = refused(&["why", "--admin", &slowlane.http.to_string(), "a=b"]);
+    assert!(told.ends_with("does not know that: is it slowlane?"), "{told}");
+}
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[test]
+fn with_a_token_nothing_is_told_without_it() {
+    let slowlane = Slowlane::with_config(POLICY, &format!("[admin]\ntoken = \"{TOKEN}\"\n"));
+    let bearer = format!("Bearer {TOKEN}");
+    for path in ["/metrics", "/api/why?a=b", "/api/table/0000000000000001", "/nowhere", "/healthz/"] {
+        for wrong in [&[][..], &[("Authorization", "Bearer 0123456789abcdeF")], &[("Authorization", TOKEN)]] {
+            let answer = client::get(slowlane.admin, path, wrong);
+            assert_eq!(
+                (answer.status, answer.header("www-authenticate")),
+                (401, Some("Bearer")),
+                "{path} {wrong:?}"
+            );
+        }
+        assert_ne!(client::get(slowlane.admin, path, &[("Authorization", &bearer)]).status, 401, "{path}");
+    }
+    let show = |headers: &[_]| {
+        Client::connect(slowlane.admin).request("POST", "/api/runtime", headers, "show table").status
+    };
+    assert_eq!([show(&[]), show(&[("Authorization", &bearer)])], [401, 200]);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(client::get(slowlane.admin, path, &[]).status, 200, "{path}");
+    }
+    // The commands take it from the daemon's config, or from a file.
+    let (admin, config) = (slowlane.admin.to_string(), slowlane.folder().join("slowlane.toml"));
+    let told = refused(&["why", "--admin", &admin, "a=b"]);
+    assert_eq!(told, format!("slowlane at {admin} wants its token: give --token-file or --config"));
+    said(&["why", "--admin", &admin, "--config", config.to_str().unwrap(), "a=b"]);
+    let file = slowlane.folder().join("token");
+    fs::write(&file, format!("{TOKEN}\n")).unwrap();
+    said(&["table", "--admin", &admin, "--token-file", file.to_str().unwrap(), "show"]);
+    let log = slowlane.process.log().join("\n");
+    assert!(!log.contains(TOKEN), "{log}");
+}
+
+#[test]
+fn no_admin_listens_to_others_without_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slowlane.toml");
+    let config = path.to_str().unwrap();
+    let start = |admin: &str| {
+        fs::write(&path, admin).unwrap();
+        let [spop, http] = [own_address().to_string(), own_address().to_string()];
+        ran(&["run", "--config", config, "--spop", &spop, "--http", &http])
+    };
+    for open in [
+        "0.0.0.0:0",
+        "[::]:0",
+        "192.0.2.1:9002",
+        "[2001:db8::1]:9002",
+        "admin.example:9002",
+        "127.0.0.1.example:1",
+    ] {
+        let text = format!("[admin]\nlisten = [\"127.0.0.1:0\", \"{open}\"]\n");
+        let told = [format!(
+            "admin on {open} is open to others: set a token ([admin] token or token_file), \
+             or listen on 127.0.0.1 or unix:/path"
+        )];
+        assert_eq!((start(&text).code, start(&text).problems), (1, told.to_vec()), "{open}");
+        fs::write(&path, &text).unwrap();
+        assert_eq!(ran(&["check", "--config", config]).problems, told, "what is not served is not ok");
+    }
+    fs::write(&path, "").unwrap();
+    let typed = ran(&["run", "--config", config, "--admin", "0.0.0.0:0"]);
+    assert!(typed.problems[0].starts_with("admin on 0.0.0.0:0 is open to others"), "{:?}", typed.problems);
+
+    // With one it does. What is no token is not repeated.
+    for (text, told) in [
+        ("token = \"short\"", ":2: expected a token of 16 or more letters"),
+        ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more letters"),
+        (
+            "token = \"0123456789abcdef\"\ntoken_file = \"t\"",
+            "[admin] token and token_file: keep one of the two",
+        ),
+        ("token_file = \"nowhere\"", "nowhere: No such file"),
+        ("socket_mode = \"0999\"", ":2: \"0999\": expected a mode like \"0660\""),
+        ("socket_mode = \"4755\"", ":2: \"4755\": expected a mode like \"0660\""),
+        ("socket_mode = 660", ":2: invalid type: integer `660`, expected a string"),
+    ] {
+        let Ran { code, problems, .. } = start(&format!("[admin]\n{text}\n"));
+        assert_eq!((code, problems.len()), (1, 1), "{problems:?}");
+        assert!(problems[0].contains(told) && !problems[0].contains("abcdef"), "{problems:?}");
+    }
+    fs::write(folder.path().join("token"), format!(" {TOKEN}\n")).unwrap();
+    fs::write(&path, "[admin]\nlisten = [\"0.0.0.0:0\"]\ntoken_file = \"token\"\n").unwrap();
+    let [spop, http] = [own_address().to_string(), own_address().to_string()];
+    let mut process = Process::start(
+        Command::new(BINARY).args(["run", "--config", config, "--spop", &spop, "--http", &http]),
+    );
+    let port = process.logged("admin on 0.0.0.0:");
+    let admin = format!("127.0.0.1:{port}").parse().unwrap();
+    assert_eq!(client::get(admin, "/metrics", &[]).status, 401);
+    assert_eq!(client::get(admin, "/metrics", &[("Authorization", &format!("Bearer {TOKEN}"))]).status, 200);
+}
+
+#[test]
+fn a_unix_socket_is_for_the_group_unless_told_otherwise() {
+    for (key, mode) in [("", 0o660), ("socket_mode = \"0600\"\n", 0o600), ("socket_mode = \"777\"\n", 0o777)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = |name: &str| folder.path().join(name);
+        let config = format!(
+            "[admin]\nlisten = [\"unix:{}\"]\nsocket = \"runtime.sock\"\n{key}",
+            socket("admin.sock").display()
+        );
+        fs::write(socket("slowlane.toml"), config).unwrap();
+        let [spop, http] = [own_address().to_string(), own_address().to_string()];
+        let mut process = Process::start(
+            Command::new(BINARY)
+                .arg("run")
+                .arg("--config")
+                .arg(socket("slowlane.toml"))
+                .args(["--spop", &spop, "--http", &http]),
+        );
+        process.logged("admin on unix:");
+        for name in ["admin.sock", "runtime.sock"] {
+            assert_eq!(fs::metadata(socket(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+        }
+        // And it serves as any other.
+        let admin = format!("unix:{}", socket("admin.sock").display());
+        assert!(said(&["table", "show", "--admin", &admin]).starts_with("# table: slowlane, "));
+        process.signal("TERM");
+        assert!(process.wait().success());
+        assert!(!socket("admin.sock").exists() && !socket("runtime.sock").exists());
+    }
+}
+
+#[test]
+fn a_web_page_can_set_nothing() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let clear = |headers: &[_]| {
+        Client::connect(slowlane.admin)
+            .request("POST", "/api/runtime", headers, "clear table slowlane")
+            .status
+    };
+    assert_eq!(clear(&[("Origin", "http://evil.example")]), 403);
+    assert_eq!(clear(&[("Origin", "null")]), 403);
+    assert_eq!(clear(&[]), 200);
+    assert_eq!(client::get(slowlane.admin, "/api/runtime", &[]).status, 405);
+}
