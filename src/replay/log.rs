@@ -252,4 +252,15 @@ mod tests {
     fn a_few_lines_of_others_do_not_matter() {
         assert_eq!(name(&format!("garbage\n{HTTPLOG}\n\n{HTTPLOG}\n")).as_deref(), Some("haproxy httplog"));
     }
+
+    #[test]
+    fn a_format_with_a_control_character_is_told_without_it() {
+        let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
+        let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
+        let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, 0).unwrap();
+        assert!(!log.next(&mut Record::default()));
+        let LogOutcome { format, faults, .. } = log.outcome();
+        assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
+        assert!(!faults[0].0.contains('\u{7f}'), "{faults:?}");
+    }
 }
