@@ -17,6 +17,7 @@ use crate::policy::Policy;
 use crate::replay::{
     self, Choice, Dialect, Format, FormatError, Input, LogOutcome, Mapping, Outcome, Settings, Subject,
 };
+use crate::shown::shown;
 use crate::throttle::Throttle;
 use crate::units;
 
@@ -152,7 +153,7 @@ fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject
         None => "built in".to_owned(),
     };
     let throttle = Throttle::new(read, config.table, config.annex_bytes_max);
-    Ok(Subject { name: replay::shown(&name), throttle })
+    Ok(Subject { name: shown(&name), throttle })
 }
 
 const STDIN: &str = "-";
@@ -164,7 +165,7 @@ fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input> {
             bytes: Box::new(Counted(io::stdin(), read.clone())),
         });
     }
-    let name = replay::shown(&path.display().to_string());
+    let name = shown(path.display().to_string());
     let unreadable = |error| anyhow!("{name}: cannot be read: {error}");
     let file = File::open(path).map_err(unreadable)?;
     if file.metadata().map_err(unreadable)?.is_dir() {

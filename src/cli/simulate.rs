@@ -10,9 +10,8 @@ use anyhow::{anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use crate::chart::LINES_MAX;
 use crate::law::Law;
-use crate::simulate::{self, Load, Phases, Retry, SECONDS_MAX, Scenario};
+use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
 use crate::units::{self, Rate};
 
 pub(super) const EXAMPLES: &str = "\

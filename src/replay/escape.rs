@@ -1,4 +1,4 @@
-//! What logs write in place of bytes that would break a line, and what we write in place of bytes that would break a terminal.
+//! What logs write in place of bytes that would break a line.
 
 use memchr::memchr;
 
@@ -9,7 +9,7 @@ pub(super) enum Escape {
     Hash,
     /// nginx's default: `\x22`.
     Backslash,
-    /// nginx's `escape=json`: `\"`, `\n`, `\u001F`.
+    /// nginx's `escape=json`: `\"`, `\n`, `\u001F`; and HAProxy's `+E`: `\"`, `\]`.
     Json,
     /// As it came.
     None,
@@ -49,7 +49,7 @@ fn json(text: &[u8]) -> Option<(u8, usize)> {
         b'b' => (8, 2),
         b'f' => (12, 2),
         b'u' if text.get(2..4)? == b"00" => (hex(text.get(4..6)?)?, 6),
-        &byte @ (b'"' | b'\\' | b'/') => (byte, 2),
+        &byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 2),
         _ => return None,
     })
 }
@@ -57,40 +57,6 @@ fn json(text: &[u8]) -> Option<(u8, usize)> {
 fn hex(digits: &[u8]) -> Option<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8)
-}
-
-/// The most of a value that is shown.
-const SHOWN_BYTES_MAX: usize = 100;
-
-/// Appends a value that a client has chosen, as printable ASCII without spaces: neither a terminal nor a
-/// table takes any of it for its own. What stands for something else is written as `\x1B`.
-pub(super) fn show(value: &[u8], out: &mut String) {
-    for &byte in value.iter().take(SHOWN_BYTES_MAX) {
-        match byte {
-            b'\\' | b'"' => out.extend(['\\', 'x', digit(byte >> 4), digit(byte & 15)]),
-            b'!'..=b'~' => out.push(byte.into()),
-            _ => out.extend(['\\', 'x', digit(byte >> 4), digit(byte & 15)]),
-        }
-    }
-    if value.len() > SHOWN_BYTES_MAX {
-        out.push_str("...");
-    }
-}
-
-/// The same of a text in which spaces may stand.
-pub fn shown(text: &str) -> String {
-    let mut out = String::new();
-    for (number, word) in text.split(' ').enumerate() {
-        if number > 0 {
-            out.push(' ');
-        }
-        show(word.as_bytes(), &mut out);
-    }
-    out
-}
-
-fn digit(value: u8) -> char {
-    char::from_digit(value.into(), 16).expect("four bits").to_ascii_uppercase()
 }
 
 #[cfg(test)]
@@ -124,25 +90,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_a_terminal_would_obey_is_not_shown() {
-        let mut out = String::new();
-        show(b"\x1b[31mred\x07 \xe2\x80\xae\\\"<b>", &mut out);
-        assert_eq!(out, r"\x1B[31mred\x07\x20\xE2\x80\xAE\x5C\x22<b>");
-    }
-
     proptest! {
         #[test]
-        fn whatever_is_shown_is_printable(value in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut out = String::new();
-            show(&value, &mut out);
-            prop_assert!(out.bytes().all(|byte| byte.is_ascii_graphic()));
-        }
-
-        #[test]
         fn what_nginx_escapes_is_read_back(value in prop::collection::vec(any::<u8>(), 0..60)) {
-            let mut text = String::new();
-            show(&value, &mut text);
+            let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
+            let written = |&byte: &u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("\\x{byte:02X}") };
+            let text: String = value.iter().map(written).collect();
             prop_assert_eq!(decoded(Escape::Backslash, &text), value);
         }
     }

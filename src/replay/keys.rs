@@ -14,7 +14,7 @@ const KEYS_MAX: usize = 1 << 17;
 pub struct KeyRow {
     pub slo: SloId,
     pub key: Key,
-    /// Its fields and their values as printable ASCII, like `source=192.0.2.7 website=shop.example`.
+    /// Its fields and their values as they may be shown, like `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub requests: u64,
     pub delayed: u64,

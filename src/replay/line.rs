@@ -7,7 +7,7 @@
 //! ```
 //! A value ends where the literal behind it first stands, so nothing is copied and nothing tried twice.
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
 
 use crate::replay::format::{Format, Item, Piece};
 
@@ -44,8 +44,17 @@ impl Misfit {
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     steps: Vec<Step>,
+    moves: Vec<Move>,
     /// What stands behind the last item.
     tail: Vec<u8>,
+}
+
+/// What is done in one go.
+#[derive(Clone, Debug)]
+enum Move {
+    Step(usize),
+    /// Items from this step on that nobody wants, by the bytes that end them.
+    Skip(usize, Vec<u8>),
 }
 
 /// A literal and the item behind it.
@@ -95,13 +104,14 @@ impl Steps {
                 }),
             }
         }
-        Steps { steps, tail: literal }
+        Steps { moves: moves(&steps), steps, tail: literal }
     }
 
     /// Nothing behind the last item that is wanted is looked at.
     pub(super) fn only_wanted(mut self) -> Steps {
         let last = self.steps.iter().rposition(|step| step.slot.is_some());
         self.steps.truncate(last.map_or(0, |last| last + 1));
+        self.moves = moves(&self.steps);
         self.tail.clear();
         self
     }
@@ -135,7 +145,9 @@ impl Steps {
         let mut at = 0;
         let mut skips_space = false;
         let count = self.steps.len();
-        for (number, step) in self.steps.iter().enumerate() {
+        for next_move in &self.moves {
+            let (Move::Step(number) | Move::Skip(number, _)) = *next_move;
+            let step = &self.steps[number];
             let before = step.before(skips_space);
             // A text ends where it was found, so it is there.
             let is_found = number > 0 && self.steps[number - 1].shape == Shape::Text;
@@ -143,6 +155,11 @@ impl Steps {
                 return Err(Misfit::Before(number));
             }
             at += before.len();
+            if let Move::Skip(_, ends) = next_move {
+                at = skip(line, at, ends).map_err(|count| Misfit::Within(number + count))?;
+                skips_space = false;
+                continue;
+            }
             let is_last = number + 1 == count;
             let (value, next) = match step.value(line, at) {
                 Some(found) => found,
@@ -190,6 +207,29 @@ impl Steps {
     }
 }
 
+fn moves(steps: &[Step]) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        match (step.skipped_until(), moves.last_mut()) {
+            (Some(end), Some(Move::Skip(_, ends))) => ends.push(end),
+            (Some(end), _) => moves.push(Move::Skip(number, vec![end])),
+            (None, _) => moves.push(Move::Step(number)),
+        }
+    }
+    moves
+}
+
+/// Where the last of these ends, or how many there are.
+fn skip(line: &[u8], mut at: usize, ends: &[u8]) -> Result<usize, usize> {
+    for (count, &end) in ends.iter().enumerate() {
+        let is_first = count == 0;
+        // Behind the end of the one before.
+        at += usize::from(!is_first);
+        at += line[at..].iter().position(|&byte| byte == end).ok_or(count)?;
+    }
+    Ok(at)
+}
+
 fn shape(item: &Item) -> Shape {
     match item.noun.as_str() {
         "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => Shape::Address,
@@ -200,6 +240,12 @@ fn shape(item: &Item) -> Shape {
 }
 
 impl Step {
+    /// The byte that ends it, where nobody wants it and one byte does.
+    fn skipped_until(&self) -> Option<u8> {
+        let is_text = self.shape == Shape::Text && self.slot.is_none() && !self.may_be_cut;
+        self.end.first().copied().filter(|_| is_text && self.end.len() == 1)
+    }
+
     fn before(&self, skips_space: bool) -> &[u8] {
         match self.before.split_first() {
             Some((b' ', others)) if skips_space => others,
@@ -297,7 +343,7 @@ fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
         let mut words = memchr::memchr_iter(b' ', head);
         return Some(&line[words.nth(6)? + 1..]);
     }
-    let end = memmem::find(head, b": ")?;
+    let end = find(head, b": ")?;
     Some(&line[end + 2..])
 }
 

@@ -9,6 +9,7 @@ use crate::replay::line::{SLOTS_MAX, Steps};
 use crate::replay::lines::Lines;
 use crate::replay::plan::{Fault, Mapping, Plan, PlanError};
 use crate::replay::record::Record;
+use crate::shown::shown;
 
 /// How many lines are looked at to find out their format.
 const LOOKED_AT: usize = 200;
@@ -143,12 +144,14 @@ impl Log {
         let mut faults: Vec<(String, Faulty)> = self
             .faults
             .iter()
-            .map(|(fault, faulty)| (plan.map_or(String::new(), |plan| plan.tell(*fault)), faulty.clone()))
+            .map(|(fault, faulty)| {
+                (plan.map_or(String::new(), |plan| shown(plan.tell(*fault))), faulty.clone())
+            })
             .collect();
         faults.sort_by_key(|(_, faulty)| std::cmp::Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
-            format: plan.map(|plan| plan.format.name().to_owned()),
+            format: plan.map(|plan| shown(plan.format.name())),
             is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,
@@ -248,5 +251,16 @@ mod tests {
     #[test]
     fn a_few_lines_of_others_do_not_matter() {
         assert_eq!(name(&format!("garbage\n{HTTPLOG}\n\n{HTTPLOG}\n")).as_deref(), Some("haproxy httplog"));
+    }
+
+    #[test]
+    fn a_format_with_a_control_character_is_told_without_it() {
+        let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
+        let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
+        let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, 0).unwrap();
+        assert!(!log.next(&mut Record::default()));
+        let LogOutcome { format, faults, .. } = log.outcome();
+        assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
+        assert!(!faults[0].0.contains('\u{7f}'), "{faults:?}");
     }
 }

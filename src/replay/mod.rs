@@ -27,7 +27,6 @@ mod run;
 mod series;
 mod tally;
 
-pub use escape::shown;
 pub use export::{csv, json};
 pub use format::{Dialect, Format, FormatError, Item};
 pub use keys::KeyRow;

@@ -465,7 +465,8 @@ impl TimePlan {
     fn read(&self, slots: &Slots<'_>, calendar: &mut Calendar) -> Option<(u64, Option<u64>)> {
         let mut at_ns = calendar.read(self.form, slots[self.slot]?)?;
         if let Some(ms) = self.ms {
-            at_ns += decimal(slots[ms]?, 1_000_000).filter(|&ns| ns < 1_000_000_000)?;
+            let ms_ns = decimal(slots[ms]?, 1_000_000).filter(|&ns| ns < 1_000_000_000)?;
+            at_ns = at_ns.checked_add(ms_ns)?;
         }
         let took_ns = self.took.and_then(|(slot, took)| {
             let text = slots[slot]?;

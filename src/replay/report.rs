@@ -108,6 +108,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
     let is_compared = outcome.sides.len() > 1;
     let heading = match (side.keys.is_empty(), is_compared) {
         (true, true) => return String::new(),
+        (true, false) if side.throttled_keys > 0 => return String::new(),
         (true, false) => return "\nno key had a request delayed or denied\n".to_owned(),
         (false, true) => {
             format!("\nthe keys of {} with the most requests that are judged otherwise:\n", side.name)

@@ -11,7 +11,6 @@ use fastrand::Rng;
 
 use crate::draw::Draw;
 use crate::policy::Policy;
-use crate::replay::escape::show;
 use crate::replay::keys::{KeyRow, Keys};
 use crate::replay::log::{Choice, Log};
 use crate::replay::order::Order;
@@ -21,6 +20,7 @@ use crate::replay::record::Record;
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
 use crate::request::{Request, Value};
+use crate::shown::shown;
 use crate::slo_id::SloId;
 use crate::throttle::Throttle;
 use crate::ticket::Ticket;
@@ -413,6 +413,18 @@ impl Ends {
     }
 }
 
+/// The most of a value that is shown.
+const SHOWN_BYTES_MAX: usize = 100;
+
+/// What is shown of a value; without spaces, so that none is taken for several.
+fn word(value: &[u8]) -> String {
+    let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((begin, [_, ..])) => (begin, "..."),
+        _ => (value, ""),
+    };
+    shown(begin).replace(' ', "\\u{20}") + dots
+}
+
 /// The fields that a request was counted by.
 fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
@@ -425,10 +437,10 @@ fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
         if !name.is_empty() {
             name.push(' ');
         }
-        show(fact.name.as_bytes(), &mut name);
+        name += &word(fact.name.as_bytes());
         name.push('=');
         match fact.value {
-            Value::Text(text) => show(text, &mut name),
+            Value::Text(text) => name += &word(text),
             Value::Number(number) => name += &number.to_string(),
             Value::Address(address) => name += &network(address, fact.prefix),
         }

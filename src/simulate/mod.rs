@@ -27,6 +27,7 @@ pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;
 pub use report::report;
 
+pub use crate::chart::LINES_MAX;
 use crate::law::Law;
 use crate::policy::{DEFAULT_LINE, Fault, Layout, Policy};
 use crate::simulate::record::Record;

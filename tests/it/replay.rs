@@ -420,6 +420,26 @@ fn a_log_without_a_request_is_an_error() {
 }
 
 #[test]
+fn as_many_keys_are_shown_as_are_wanted() {
+    let desk = Desk::new();
+    desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
+    let out = |top: &str| desk.ran(&["--top", top, "access.log"]).out;
+    assert!(out("1").contains("\n1 key had requests delayed or denied:\n"));
+    assert!(!out("0").contains("key"), "{}", out("0"));
+    desk.write("access.log", NGINX_LINE.as_bytes());
+    assert!(out("0").ends_with("\nno key had a request delayed or denied\n"));
+}
+
+#[test]
+fn the_last_moment_that_can_be_written_is_one_too() {
+    let desk = Desk::new();
+    desk.write("access.log", b"::1 18446744073.709 GET\n::1 18446744074.709 GET\n");
+    let (rows, problems) = desk.csv(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
+    assert!(rows[0].starts_with("total,policy,,,,,,1,"), "{rows:?}");
+    assert!(problems[0].ends_with("%Ts is no time (line 2)"), "{problems:?}");
+}
+
+#[test]
 fn what_cannot_be_replayed_is_told_with_a_remedy() {
     let desk = Desk::new();
     desk.write("good", NGINX_LINE.as_bytes());
@@ -465,12 +485,16 @@ fn names_that_clients_choose_are_shown_safely() {
     desk.write("policy/website.map", b"\x1b]0;owned\x07<script>,\"evil\" 2001\n");
     let line = NGINX_LINE.replace("shop.example", "\x1b]0;owned\x07<script>,\\x22evil\\x22");
     desk.write("access.log", line.repeat(3).as_bytes());
-    let name = r#"website=\x1B]0;owned\x07<script>,\x22evil\x22"#;
+    let name = r#"website=\u{1b}]0;owned\u{7}<script>,"evil""#;
     for flags in [&[][..], &["--csv"], &["--json"], &["--plot", "x.svg"]] {
         let Ran { code, out, .. } = desk.ran(&[flags, &["access.log"]].concat());
         assert_eq!(code, 0);
         assert!(out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{flags:?}: {out:?}");
-        let want = if flags == ["--json"] { name.replace('\\', "\\\\") } else { name.to_owned() };
+        let want = match flags {
+            ["--json"] => name.replace('\\', "\\\\").replace('"', "\\\""),
+            ["--csv"] => name.replace('"', "\"\""),
+            _ => name.to_owned(),
+        };
         assert!(out.contains(&want), "{flags:?}: {out}");
     }
     let svg = fs::read_to_string(desk.0.path().join("x.svg")).unwrap();

@@ -26,7 +26,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("throttle", "annexes policy quota table law request slo_id ticket verdict key time draw"),
     ("chart", ""),
     ("simulate", "chart draw law policy request slo_id table throttle ticket time units verdict"),
-    ("replay", "chart draw key policy request slo_id throttle ticket time units verdict"),
+    ("replay", "chart draw key policy request shown slo_id throttle ticket time units verdict"),
     ("status", "draw key policy request shown slo_id table telemetry throttle time verdict"),
     ("runtime_api", "key policy shown status table throttle time"),
     ("telemetry", "request time slo_id verdict"),
@@ -39,7 +39,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("top", "server shown status"),
     (
         "cli",
-        "chart daemon demo config key law policy replay request server shipped simulate status table telemetry \
+        "daemon demo config key law policy replay request server shipped shown simulate status table telemetry \
          throttle time top units",
     ),
     ("main", "cli"),
