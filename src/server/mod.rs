@@ -137,9 +137,20 @@ struct Accept {
 }
 
 impl Accept {
+    async fn run<S, F>(self, mut shutdown: Shutdown, serve: S)
+    where
+        S: Fn(Stream, Arc<Agent>, Shutdown) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.accept(&mut shutdown, serve).await;
+        // Who waits for the end finds no socket file any more.
+        drop(self);
+        drop(shutdown);
+    }
+
     /// One connection too many is accepted and waits for a place, the next ones in the system's queue, where
     /// they cost nothing here. The proxy's own timeout lets their requests pass.
-    async fn run<S, F>(self, mut shutdown: Shutdown, serve: S)
+    async fn accept<S, F>(&self, shutdown: &mut Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F,
         F: Future<Output = ()> + Send + 'static,
