@@ -22,12 +22,13 @@
 //! in [`top`], [`runtime_api`] the words of HAProxy's that he may ask for it with. [`server`] has the sockets and all
 //! that waits, [`daemon`] builds everything once. [`simulate`] asks the same throttle on behalf of clients that it makes
 //! up, [`replay`] on behalf of those that an access log tells of; [`chart`] draws what came of either. [`demo`] puts the
-//! daemon between real clients and an application. [`shipped`] has the files for the proxies.
+//! daemon between real clients and an application. [`admin_client`] asks a daemon that runs. [`shipped`] has the files for the proxies.
 //!
 //! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
 //! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
 //! arithmetic. [`throttle::Throttle::decide`] cannot fail.
 
+pub mod admin_client;
 pub mod annexes;
 pub mod chart;
 pub mod cli;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use clap::{Args, Subcommand};
 
-use crate::cli::admin::{At, Daemon, Question};
+use crate::admin_client::Question;
+use crate::cli::admin::{self, At};
 use crate::key::Key;
 use crate::status::TABLE;
 
@@ -76,15 +77,10 @@ fn key(text: &str) -> Result<Key, &'static str> {
 
 pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { action, config, at } = typed;
-    let daemon = Daemon::new(at, config)?;
-    let told = daemon.tell(Question {
-        method: "POST",
-        path: "/api/runtime".into(),
-        accept: "text/plain",
-        body: command(&action),
-    })?;
+    let question = Question { method: "POST", body: command(&action), ..Question::get("/api/runtime") };
+    let told = admin::print(&at.daemon(config)?, question)?;
     match action {
-        Action::Get { key } => ensure!(told > 0, "the table has no entry of key {key}"),
+        Action::Get { key } => ensure!(told, "the table has no entry of key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
     }
     Ok(())

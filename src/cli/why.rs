@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::cli::admin::{At, Daemon, Question};
+use crate::admin_client::Question;
+use crate::cli::admin::{self, At};
 use crate::config::{Config, Flags};
 use crate::policy::Policy;
 use crate::request::{Request, Value};
@@ -41,7 +42,7 @@ pub(super) struct Arguments {
     /// Ask the files of this policy directory, and no daemon
     #[arg(long, value_name = "DIR", conflicts_with = "admin")]
     policy: Option<PathBuf>,
-    /// Ask the files that this config file names; with --admin, ask that daemon with its token
+    /// The config file of the daemon, for its address and its token; with --policy, for how it reads that directory
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -70,31 +71,24 @@ impl FromStr for Field {
 
 pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { fields, policy, config, at, json } = typed;
-    if at.admin.is_none() && (policy.is_some() || config.is_some()) {
+    if let Some(policy) = policy {
         return of_files(&fields, policy, config, json);
     }
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pairs = fields.iter().map(|Field { name, value }| format!("{}={}", encoded(name), encoded(value)));
-    let question = Question {
-        method: "GET",
-        path: format!("/api/why?{}", pairs.collect::<Vec<_>>().join("&")),
-        accept: if json { "application/json" } else { "text/plain" },
-        body: String::new(),
-    };
-    Daemon::new(at, config)?.tell(question)?;
+    let mut question = Question::get(format!("/api/why?{}", pairs.collect::<Vec<_>>().join("&")));
+    if json {
+        question.accept = "application/json";
+    }
+    admin::print(&at.daemon(config)?, question)?;
     Ok(())
 }
 
 /// Of no entry anything is known: each begins anew.
 const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
 
-fn of_files(
-    fields: &[Field],
-    policy: Option<PathBuf>,
-    config: Option<PathBuf>,
-    json: bool,
-) -> anyhow::Result<()> {
-    let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
+fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
+    let config = Config::load(config.as_deref(), Flags { policy: Some(policy), ..Flags::default() })?;
     let policy = match &config.policy {
         Some(source) => source.read()?,
         None => Policy::builtin(),

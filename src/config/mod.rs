@@ -87,7 +87,7 @@ pub enum ConfigError {
     Open(#[from] OpenAdmin),
     #[error("[admin] token and token_file: keep one of the two")]
     TwoTokens,
-    #[error("[admin] token_file {}: {reason}", .path.display())]
+    #[error("token file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
     #[error("{0}: expected paths that are text, to write them into a config file")]
     Unwritable(String),

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::admin_client::AdminClient;
 use crate::status::{KeyLine, Snapshot};
-pub use fetch::{Daemon, FetchError};
 use terminal::Screen;
 use view::{View, Wish};
 
@@ -35,7 +35,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
-pub fn once(daemon: &Daemon) -> anyhow::Result<()> {
+pub fn once(daemon: &AdminClient) -> anyhow::Result<()> {
     let snapshot = fetch::snapshot(daemon)?;
     let mut out = io::stdout().lock();
     match out.write_all(plain::text(&snapshot).as_bytes()).and_then(|()| out.flush()) {
@@ -51,7 +51,7 @@ pub fn has_screen() -> bool {
 }
 
 /// Shows what the daemon does until the user has seen enough. The first answer has to come: else there is nothing to show.
-pub fn watch(daemon: &Daemon) -> anyhow::Result<()> {
+pub fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
@@ -91,7 +91,7 @@ enum Answer {
 }
 
 /// Asks once a second, and why when it is told to, so that the screen never waits for the daemon.
-fn asker(daemon: Daemon) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
+fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
     thread::spawn(move || {

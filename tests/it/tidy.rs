@@ -36,10 +36,11 @@ const IMPORTS: &[(&str, &str)] = &[
     ("config", "policy reload server table telemetry units"),
     ("daemon", "config policy reload server status telemetry throttle time"),
     ("demo", "config daemon server shipped spop units"),
-    ("top", "server shown status"),
+    ("admin_client", "server shown"),
+    ("top", "admin_client shown status"),
     (
         "cli",
-        "daemon demo config key law policy replay request server shipped shown simulate status table telemetry \
+        "admin_client daemon demo config key law policy replay request server shipped shown simulate status table telemetry \
          throttle time top units",
     ),
     ("main", "cli"),

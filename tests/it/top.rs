@@ -145,9 +145,10 @@ fn who_is_no_daemon_is_told_from_one() {
     let nobody = own_address().to_string();
     let told = ran(&["top", "--admin", &nobody]);
     assert_eq!(told.code, 1);
-    let remedy = "is slowlane running? Name its admin address with --admin";
+    let remedy = "is it running there? --admin names another";
     assert!(
-        told.problems[0].starts_with(&nobody) && told.problems[0].ends_with(remedy),
+        told.problems[0].starts_with(&format!("cannot ask slowlane at {nobody}: "))
+            && told.problems[0].ends_with(remedy),
         "{:?}",
         told.problems
     );
@@ -157,22 +158,23 @@ fn who_is_no_daemon_is_told_from_one() {
     assert!(!status.success() && is_given_back && on_a_terminal.text().contains(remedy));
 
     let told = ran(&["top", "--admin", "unix:/nowhere/admin"]);
-    assert!(told.problems[0].starts_with("unix:/nowhere/admin: No such file"), "{:?}", told.problems);
+    assert!(
+        told.problems[0].starts_with("cannot ask slowlane at unix:/nowhere/admin: No such file"),
+        "{:?}",
+        told.problems
+    );
 
     // The system takes the connection; nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let told = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
-    assert!(told.problems[0].contains("timed out"), "{:?}", told.problems);
+    assert!(told.problems[0].contains("no answer within 5 s"), "{:?}", told.problems);
 
     for (answer, reason) in [
-        ("SSH-2.0-OpenSSH_9.2\r\n", "not an answer of slowlane's (no end of its head)"),
-        ("HTTP/1.1 200 OK\r\n\r\n{}", "not an answer of slowlane's (missing field `version`"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "not an answer of slowlane's (it is cut off)"),
-        ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"status 500: it\u{1b}[31m"),
-        (
-            "HTTP/1.1 401 Unauthorized\r\n\r\n",
-            "it wants its token: name the file that holds it with --token-file",
-        ),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "invalid HTTP version"),
+        ("HTTP/1.1 200 OK\r\n\r\n{}", "is not slowlane: missing field `version`"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "end of file before message length reached"),
+        ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"it\u{1b}[31m"),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "wants its token: give --token-file or --config"),
     ] {
         let admin = strange(answer);
         let told = ran(&["top", "--admin", &admin.to_string()]);
@@ -182,22 +184,20 @@ fn who_is_no_daemon_is_told_from_one() {
 
 #[test]
 fn a_token_is_sent_to_a_daemon_that_wants_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("token");
+    let slowlane = Slowlane::with_config(
+        &[("slo.map", "0 burst=1 rate=1/s\n")],
+        "[admin]\ntoken = \"0123456789abcdef\"\n",
+    );
+    let (admin, config) = (slowlane.admin.to_string(), slowlane.folder().join("slowlane.toml"));
+    let path = slowlane.folder().join("token");
     fs::write(&path, "0123456789abcdef\n").unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let admin = listener.local_addr().unwrap().to_string();
-    let heard = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut bytes = [0; 1024];
-        let count = stream.read(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
-    });
-    ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
-    assert!(heard.join().unwrap().contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n"));
+    for opened_by in [["--token-file", path.to_str().unwrap()], ["--config", config.to_str().unwrap()]] {
+        let told = ran(&[&["top", "--admin", &admin][..], &opened_by].concat());
+        assert!(told.code == 0 && told.out.contains("requests/s: pass"), "{:?}", told.problems);
+    }
     fs::write(&path, "two words").unwrap();
     let told = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
-    assert!(told.problems[0].contains("token: expected a token, letters and digits in one line"));
+    assert!(told.problems[0].contains("token: expected a token of 16 or more letters"));
 }
 
 /// A server that says the same to everybody.

@@ -1,6 +1,7 @@
 //! `slowlane why`, and who may ask it: of files, of a daemon, with and without a token.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -59,7 +60,11 @@ fn files_are_asked_without_a_daemon() {
     for (name, text) in POLICY {
         fs::write(dir.join(name), text).unwrap();
     }
-    fs::write(folder.path().join("slowlane.toml"), "[policy]\ndir = \"policy\"\nipv6_prefix = 48\n").unwrap();
+    fs::write(
+        folder.path().join("slowlane.toml"),
+        "[policy]\ndir = \"policy\"\nipv6_prefix = 48\n[admin]\nlisten = [\"127.0.0.1:1\"]\n",
+    )
+    .unwrap();
     let (config, policy) = (folder.path().join("slowlane.toml"), dir.display().to_string());
     let of_policy = said(&["why", "--policy", &policy, "website=slow.example"]);
     let key = KeyHasher::new(2).part(b"slow.example").finish();
@@ -72,17 +77,19 @@ fn files_are_asked_without_a_daemon() {
          verdict   pass, if asked now; nothing was counted\n"
     );
     assert_eq!(of_policy, told);
-    assert_eq!(said(&["why", "--config", config.to_str().unwrap(), "website=slow.example"]), told);
+    fs::write(dir.join("source.map"), "2001:db8::/32 3001\n").unwrap();
+    let mut slo_map = OpenOptions::new().append(true).open(dir.join("slo.map")).unwrap();
+    slo_map.write_all(b"3001 burst=1 rate=1/m\n").unwrap();
+    let [by_config, by_both] = [&["--config"][..], &["--policy", &policy, "--config"]]
+        .map(|flags| [&["why"], flags, &[config.to_str().unwrap(), "source=2001:db8::1"]].concat());
+    assert!(said(&by_both).contains(" of source 2001:db8::/48 "), "{}", said(&by_both));
+    assert!(refused(&by_config).starts_with("cannot ask slowlane at 127.0.0.1:"), "a daemon is asked");
     let json = said(&["why", "--policy", &policy, "--json", "website=slow.example", "cost=7"]);
     for part in
         ["\"cost\": 7", "\"slo\": 2001", "\"entry\": null", "\"verdict\": \"delay\"", "\"delay\": 360000"]
     {
         assert!(json.contains(part), "{part}: {json}");
     }
-    // Without any policy it is the built-in one.
-    fs::write(&config, "").unwrap();
-    let builtin = said(&["why", "--config", config.to_str().unwrap(), "source=192.0.2.1"]);
-    assert!(builtin.contains("  in      built-in/slo.map:1\n"), "{builtin}");
     // What is wrong with files is told as `check` does.
     fs::write(dir.join("slo.map"), "0 burst=x rate=1/s\n").unwrap();
     let [asked, checked] =
