@@ -52,7 +52,7 @@ pub enum AskError {
     #[error("{text}")]
     Refused { text: String },
     #[error("cannot write the answer: {0}")]
-    Unwritten(io::Error),
+    Unwritten(#[source] io::Error),
 }
 
 impl Question {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 
-use crate::admin_client::{AdminClient, AskError, Question};
+use crate::admin_client::{AdminClient, Question};
 use crate::config::{Config, Flags, read_token};
 use crate::server::socket::Address;
 
@@ -39,9 +39,5 @@ impl At {
 
 /// Prints the answer as it comes. Gives back whether there was anything to print.
 pub(super) fn print(daemon: &AdminClient, question: Question) -> anyhow::Result<bool> {
-    match daemon.ask(question, &mut io::stdout().lock()) {
-        // Whoever reads has seen enough.
-        Err(AskError::Unwritten(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        told => Ok(told? > 0),
-    }
+    Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
 }

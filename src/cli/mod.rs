@@ -13,6 +13,7 @@ mod table;
 mod top;
 mod why;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -162,6 +163,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_read_enough(&error) => ExitCode::SUCCESS,
         Err(error) => {
             for line in error.to_string().lines() {
                 eprintln!("slowlane: {line}");
@@ -169,6 +171,13 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Who reads what is printed has seen enough, as `| head` has.
+fn is_read_enough(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
 fn config(typed: RunArguments) -> anyhow::Result<Config> {

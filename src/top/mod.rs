@@ -38,11 +38,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn once(daemon: &AdminClient) -> anyhow::Result<()> {
     let snapshot = fetch::snapshot(daemon)?;
     let mut out = io::stdout().lock();
-    match out.write_all(plain::text(&snapshot).as_bytes()).and_then(|()| out.flush()) {
-        // Who reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    out.write_all(plain::text(&snapshot).as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// Whether there is a screen to draw on, and a keyboard.

@@ -15,7 +15,7 @@ use slowlane::spop::{Frame, Kind};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
 use crate::support::spop::{Line, goodbye, hello};
-use crate::support::{PATIENCE, client};
+use crate::support::{PATIENCE, client, project};
 
 /// A command that has ended.
 pub struct Ran {
@@ -58,6 +58,29 @@ fn typed(folder: &Path, args: &[&str]) -> (i32, String, String) {
 }
 
 const HERE: &str = ".";
+
+#[test]
+fn who_has_read_enough_is_told_of_no_problem() {
+    for arguments in [
+        &["man"][..],
+        &["completions", "bash"],
+        &["check"],
+        &["config", "show"],
+        &["config", "haproxy", "--version", "2.6"],
+        &["config", "nginx"],
+        &["simulate", "--clients", "1", "--seconds", "1"],
+        &["why", "--policy", "haproxy/maps", "source=192.0.2.1"],
+        &["replay", "doc/replay/access.log.gz"],
+    ] {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(project("")).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+    }
+}
 
 #[test]
 fn help_teaches_with_examples_that_can_be_typed() {
