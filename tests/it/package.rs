@@ -358,8 +358,10 @@ grep '^# mine$' /etc/slowlane/policy/slo.map
 id slowlane
 dpkg -i /mnt/1.deb
 grep '^# mine$' /etc/slowlane/policy/slo.map
+install -d -o slowlane -g slowlane /var/log/slowlane
 dpkg -P slowlane
 fails [ -e /etc/slowlane ]
+fails [ -e /var/log/slowlane ]
 fails [ -e /usr/share/slowlane ]
 fails id slowlane
 [ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
@@ -412,6 +414,12 @@ systemctl disable slowlane
 dpkg --force-confold --force-downgrade -i /mnt/1.deb
 fails systemctl is-enabled slowlane
 
+# A decision log where the shipped file shows one: the sandbox lets the agent write there, and nobody else read it.
+sed -i 's|^# path = "/var/log/|path = "/var/log/|' /etc/slowlane/slowlane.toml
+systemctl restart slowlane
+[ "$(stat -c '%U %a' /var/log/slowlane)" = 'slowlane 750' ]
+[ "$(stat -c '%U %a' /var/log/slowlane/decisions.json)" = 'slowlane 600' ]
+
 # A socket of its own for the members of its group; the sockets of systemd outlive it, and start it.
 sed -i 's#^listen = \["127.0.0.1:9001"\]#listen = ["unix:/run/slowlane/http.sock"]#' /etc/slowlane/slowlane.toml
 systemctl stop slowlane
@@ -429,7 +437,7 @@ dpkg -P slowlane
 fails systemctl is-active slowlane.service
 fails systemctl is-active slowlane.socket
 fails ask 9002 /readyz
-[ -z "$(find /etc /usr /var/lib/systemd /run -xdev -name '*slowlane*')" ]
+[ -z "$(find /etc /usr /var/lib/systemd /var/log /run -xdev -name '*slowlane*')" ]
 "#,
     );
 }
