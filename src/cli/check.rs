@@ -1,5 +1,7 @@
 //! `slowlane check`: every mistake, before it is served.
 
+use std::io::{self, Write};
+
 use crate::config::Config;
 use crate::policy::Policy;
 
@@ -8,6 +10,5 @@ pub(super) fn check(config: Config) -> anyhow::Result<()> {
         Some(source) => source.read()?,
         None => Policy::builtin(),
     };
-    println!("ok: {}", policy.summary());
-    Ok(())
+    Ok(writeln!(io::stdout(), "ok: {}", policy.summary())?)
 }

@@ -13,6 +13,7 @@ mod table;
 mod top;
 mod why;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -162,6 +163,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             for line in error.to_string().lines() {
                 eprintln!("slowlane: {line}");
@@ -169,6 +171,11 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whoever reads standard output has seen enough, as after `| head`.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn config(typed: RunArguments) -> anyhow::Result<Config> {

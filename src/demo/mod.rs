@@ -17,7 +17,7 @@ mod table;
 mod tally;
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,18 +107,13 @@ impl Demo {
             f64::from(self.clients) / rate,
         );
         let runtime = Runtime::new().context("cannot start the runtime")?;
-        let told = runtime.block_on(async {
+        runtime.block_on(async {
             let end = told_to_end()?;
             tokio::select! {
                 result = self.play(out, look) => result,
                 () = end => Ok(()),
             }
-        });
-        match told {
-            // Nobody listens any more, as after `| head`.
-            Err(error) if is_broken_pipe(&error) => Ok(()),
-            told => told,
-        }
+        })
     }
 
     async fn play(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
@@ -289,9 +284,4 @@ fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
             _ = hangup.recv() => {}
         }
     })
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    kind == Some(ErrorKind::BrokenPipe)
 }
