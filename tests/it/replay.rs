@@ -355,6 +355,18 @@ fn a_line_far_ahead_or_far_behind_spoils_nothing() {
     assert_eq!(desk.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
 }
 
+/// Ten seconds late are not a minute: what is wanting is room, and --reorder would not help.
+#[test]
+fn a_line_behind_more_than_can_be_kept_back_is_told_as_what_it_is() {
+    let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0 });
+    let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
+    let Outcome { notes, .. } = replayed(log);
+    let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let want = "1 requests stand behind so many later ones that these could not all be kept back (262144 at most), and were \
+                judged as if they had come then: give logs of several proxies as files of their own";
+    assert_eq!(told.last().map(String::as_str), Some(want), "{told:?}");
+}
+
 #[test]
 fn what_is_wrong_with_a_log_is_told_and_the_rest_is_replayed() {
     let desk = Desk::new();
