@@ -556,6 +556,17 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
 "
     );
     assert_eq!(out, want);
+
+    let (rows, _) = desk.csv(&["--against", "other", "access.log"]);
+    let want = [
+        "total,policy,,,,,,8,0,3,,,,,3,0,0".to_owned(),
+        "slo,policy,2001,token-bucket,1/h,,,8,0,3,,,,,,,".to_owned(),
+        format!("key,policy,2001,,,{key},website=shop.example,8,0,3,,,,,3,0,0"),
+        "total,other,,,,,,8,0,0,,,,,3,0,3".to_owned(),
+        "slo,other,0,pace,5000/s,,,8,0,0,,,,,,,".to_owned(),
+        "key,other,0,,,633457081244AFEC,(all),8,0,0,,,,,3,0,3".to_owned(),
+    ];
+    assert_eq!(rows, want);
 }
 
 #[test]
