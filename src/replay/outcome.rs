@@ -56,6 +56,10 @@ pub enum Note {
     Crowded {
         requests: u64,
     },
+    PutBack {
+        log: String,
+        line: u64,
+    },
     Stray {
         requests: u64,
     },
@@ -117,6 +121,11 @@ impl fmt::Display for Note {
                 f,
                 "{requests} requests stand behind so many later ones that these could not all be kept back ({RECORDS_MAX} at most), \
                  and were judged as if they had come then: give logs of several proxies as files of their own"
+            ),
+            Note::PutBack { log, line } => write!(
+                f,
+                "{log}: from line {line} on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
+                 came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
             ),
             Note::Stray { requests } => {
                 write!(f, "{requests} requests are left out: their times are far ahead of the lines behind them")

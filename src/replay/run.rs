@@ -283,6 +283,11 @@ impl<'t> Run<'t> {
             }
             (requests, true) => notes.push(Note::Crowded { requests }),
         }
+        for log in &self.logs {
+            if let Some(line) = log.put_back() {
+                notes.push(Note::PutBack { log: log.name.clone(), line });
+            }
+        }
         if self.stray > 0 {
             notes.push(Note::Stray { requests: self.stray });
         }

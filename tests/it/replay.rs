@@ -402,6 +402,35 @@ fn what_is_wrong_with_a_log_is_told_and_the_rest_is_replayed() {
     assert!(problems.last().unwrap().contains("its gzip data ends too early, after line "), "{problems:?}");
 }
 
+/// HAProxy's `%tr` and `%t` are local times: in one night of the year an hour comes twice.
+#[test]
+fn a_clock_that_is_put_back_is_told_with_the_line() {
+    let desk = Desk::new();
+    let at = |minute: u32| {
+        format!(
+            "192.0.2.7:1 [25/Oct/2026:{:02}:{:02}:00.000] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-\n",
+            minute / 60,
+            minute % 60
+        )
+    };
+    // Ten requests in each minute from 1:00 to 3:00, and once more from 2:00 to 4:00.
+    let log: String = (60..180).chain(120..240).map(|minute| at(minute).repeat(10)).collect();
+    desk.write("haproxy.log", log.as_bytes());
+    let told = |args: &[&str]| {
+        let (_, problems) = desk.csv(args);
+        problems.into_iter().find(|problem| problem.contains("summer time"))
+    };
+    assert_eq!(
+        told(&["--field", "website=x", "haproxy.log"]).unwrap(),
+        "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
+         came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
+    );
+    // Connections of an hour stand among others.
+    let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
+    desk.write("haproxy.log", log.as_bytes());
+    assert_eq!(told(&["haproxy.log"]), None);
+}
+
 #[test]
 fn a_log_without_a_request_is_an_error() {
     let desk = Desk::new();
