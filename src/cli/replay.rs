@@ -188,7 +188,7 @@ impl<R: Read> Read for Counted<R> {
 /// On standard error: what was not replayed, and what one should know.
 fn tell_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
-        if format.is_none() {
+        if format.is_none() && broken.is_none() {
             let what = if *is_empty { "nothing in it is" } else { "no line of it is" };
             eprintln!(
                 "slowlane: {name}: {what} of a format that is known: give its log-format or log_format with --format"
@@ -204,8 +204,10 @@ fn tell_problems(outcome: &Outcome) {
                 numbers.join(", ")
             );
         }
-        if let Some(why) = broken {
-            eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests");
+        match broken {
+            Some(why) if *lines == 0 => eprintln!("slowlane: {name}: {why}"),
+            Some(why) => eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests"),
+            None => {}
         }
     }
     for note in &outcome.notes {
