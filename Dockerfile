@@ -7,13 +7,15 @@
 
 FROM rust:1.88-slim-bookworm AS build
 WORKDIR /build
-COPY Cargo.toml Cargo.lock README.md ./
+COPY Cargo.toml Cargo.lock README.md slowlane.toml ./
 COPY src src
+# The program prints these: they are built into it.
+COPY haproxy haproxy
+COPY nginx nginx
 # The manifest names tests and benches whose files stay outside: cargo build --bin does not look at them.
 RUN cargo build --locked --release --bin slowlane
-COPY slowlane.toml ./
-COPY haproxy/maps policy
-RUN sed -i 's/^# dir = /dir = /' slowlane.toml && target/release/slowlane check --config slowlane.toml
+RUN sed -i 's/^# dir = /dir = /' slowlane.toml && cp -r haproxy/maps policy \
+    && target/release/slowlane check --config slowlane.toml
 
 # glibc and libgcc and nothing else: no shell, no package manager. Its user nonroot is 65532.
 FROM gcr.io/distroless/cc-debian12:nonroot

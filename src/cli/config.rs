@@ -29,7 +29,7 @@ Examples:
 pub(super) enum What {
     /// Print slowlane's own configuration as it is in force: a config file with every key.
     ///
-    /// What is printed may be used as a config file, and means the same.
+    /// What is printed may be used as a config file, and means the same; only a token is not printed.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with this slowlane's address in it.
     ///
@@ -143,7 +143,10 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
 /// The proxy needs one address; of several the first is as good as any.
 fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Address> {
     let expected = || anyhow!("[{section}] listen is empty: give an address with --{section}");
-    addresses.first().ok_or_else(expected)
+    let first = addresses.first().ok_or_else(expected)?;
+    let is_any_port = matches!(first, Address::Tcp(address) if address.ends_with(":0"));
+    ensure!(!is_any_port, "{first}: the port is another one at each start: name one with --{section}");
+    Ok(first)
 }
 
 /// One file on standard output, or all in a folder.

@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod demo;
 mod man;
+mod progress;
 mod replay;
 mod run;
 mod simulate;

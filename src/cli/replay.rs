@@ -1,16 +1,17 @@
 //! `slowlane replay`: what a policy would have done to yesterday's traffic.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
 
+use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use crate::policy::Policy;
@@ -121,8 +122,11 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
         seed: typed.seed,
         top: typed.top,
     };
-    let mut progress = Progress::begin(&typed.logs, read);
-    let outcome = replay::replay(inputs, &subjects, &settings, |lines| progress.tell(lines));
+    let (mut progress, bytes) = (Progress::begin(), size(&typed.logs));
+    let outcome = replay::replay(inputs, &subjects, &settings, |lines| {
+        let elapsed = progress.elapsed();
+        progress.tell(|| far(lines, elapsed, read.load(Relaxed), bytes));
+    });
     progress.end();
     let outcome = outcome?;
     tell_problems(&outcome);
@@ -188,7 +192,7 @@ impl<R: Read> Read for Counted<R> {
 /// On standard error: what was not replayed, and what one should know.
 fn tell_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
-        if format.is_none() {
+        if format.is_none() && broken.is_none() {
             let what = if *is_empty { "nothing in it is" } else { "no line of it is" };
             eprintln!(
                 "slowlane: {name}: {what} of a format that is known: give its log-format or log_format with --format"
@@ -204,8 +208,10 @@ fn tell_problems(outcome: &Outcome) {
                 numbers.join(", ")
             );
         }
-        if let Some(why) = broken {
-            eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests");
+        match broken {
+            Some(why) if *lines == 0 => eprintln!("slowlane: {name}: {why}"),
+            Some(why) => eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests"),
+            None => {}
         }
     }
     for note in &outcome.notes {
@@ -213,55 +219,19 @@ fn tell_problems(outcome: &Outcome) {
     }
 }
 
-/// How far it is, for who watches it.
-struct Progress {
-    begun: Instant,
-    told: Option<Instant>,
-    is_watched: bool,
-    read: Arc<AtomicU64>,
-    /// None: one of the logs has no size.
-    bytes: Option<u64>,
+/// How many bytes the logs have. None: one of them has no size.
+fn size(logs: &[PathBuf]) -> Option<u64> {
+    let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
+    logs.iter().map(size).sum()
 }
-
-const TELL_AFTER: Duration = Duration::from_secs(1);
-
-const TELL_EVERY: Duration = Duration::from_millis(200);
 
 const BAR_WIDTH: u64 = 30;
 
-impl Progress {
-    fn begin(logs: &[PathBuf], read: Arc<AtomicU64>) -> Progress {
-        let size =
-            |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
-        let is_watched = io::stderr().is_terminal();
-        Progress { begun: Instant::now(), told: None, is_watched, read, bytes: logs.iter().map(size).sum() }
-    }
-
-    fn tell(&mut self, lines: u64) {
-        if !self.is_watched {
-            return;
-        }
-        let elapsed = self.begun.elapsed();
-        if self.told.map_or(elapsed < TELL_AFTER, |told| told.elapsed() < TELL_EVERY) {
-            return;
-        }
-        let per_s = lines as f64 / elapsed.as_secs_f64();
-        let bar = self.bytes.filter(|&bytes| bytes > 0).map_or(String::new(), |bytes| {
-            let done = self.read.load(Relaxed).min(bytes);
-            let full = (done * BAR_WIDTH / bytes) as usize;
-            format!("[{:<30}] {:>3} %  ", "#".repeat(full), done * 100 / bytes)
-        });
-        eprint!("\r{bar}{lines} lines, {:.1} million/s{ERASE_REST}", per_s / 1e6);
-        self.told = Some(Instant::now());
-        let _ = io::stderr().flush();
-    }
-
-    fn end(&self) {
-        if self.told.is_some() {
-            eprint!("\r{ERASE_REST}");
-        }
-    }
+fn far(lines: u64, elapsed: Duration, read: u64, bytes: Option<u64>) -> String {
+    let bar = bytes.filter(|&bytes| bytes > 0).map_or(String::new(), |bytes| {
+        let done = read.min(bytes);
+        let full = (done * BAR_WIDTH / bytes) as usize;
+        format!("[{:<30}] {:>3} %  ", "#".repeat(full), done * 100 / bytes)
+    });
+    format!("{bar}{lines} lines, {:.1} million/s", lines as f64 / elapsed.as_secs_f64() / 1e6)
 }
-
-/// ECMA-48 EL.
-const ERASE_REST: &str = "\x1b[K";

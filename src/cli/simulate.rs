@@ -1,15 +1,16 @@
 //! `slowlane simulate`: a law under a load, before anybody is served by it.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
+use crate::cli::progress::Progress;
 use crate::law::Law;
 use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
 use crate::units::{self, Rate};
@@ -130,7 +131,7 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
         check_plot(path, scenarios.len())?;
     }
     let mut progress = Progress::begin();
-    let run = |scenario: &Scenario| scenario.run(|passed| progress.tell(scenario, passed));
+    let run = |scenario: &Scenario| scenario.run(|passed| progress.tell(|| far(scenario, passed)));
     let outcomes = scenarios.iter().map(run).collect::<Result<Vec<_>, _>>();
     progress.end();
     let outcomes = outcomes?;
@@ -138,6 +139,11 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
         fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
     }
     Ok(io::stdout().write_all(simulate::report(&outcomes).as_bytes())?)
+}
+
+fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {
+    let (clients, passed_s) = (&load.clients, passed.as_secs());
+    format!("{law}, {clients} clients: {passed_s} of {seconds} s ")
 }
 
 /// One for each law and number of clients, all of them right.
@@ -213,41 +219,3 @@ pub(super) fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
         path.display()
     )
 }
-
-/// How far a long run is, for who watches it.
-struct Progress {
-    begun: Instant,
-    told: Option<Instant>,
-    is_watched: bool,
-}
-
-const TELL_AFTER: Duration = Duration::from_secs(1);
-
-const TELL_EVERY: Duration = Duration::from_millis(200);
-
-impl Progress {
-    fn begin() -> Progress {
-        Progress { begun: Instant::now(), told: None, is_watched: io::stderr().is_terminal() }
-    }
-
-    fn tell(&mut self, scenario: &Scenario, passed: Duration) {
-        let is_due =
-            self.told.map_or(self.begun.elapsed() >= TELL_AFTER, |told| told.elapsed() >= TELL_EVERY);
-        if self.is_watched && is_due {
-            let Scenario { law, load, seconds, .. } = scenario;
-            let (clients, passed_s) = (&load.clients, passed.as_secs());
-            eprint!("\r{law}, {clients} clients: {passed_s} of {seconds} s {ERASE_REST}");
-            self.told = Some(Instant::now());
-            let _ = io::stderr().flush();
-        }
-    }
-
-    fn end(&self) {
-        if self.told.is_some() {
-            eprint!("\r{ERASE_REST}");
-        }
-    }
-}
-
-/// ECMA-48 EL.
-const ERASE_REST: &str = "\x1b[K";

@@ -271,17 +271,19 @@ async fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
-/// Ctrl-C, a kind kill, or the end of the terminal.
+/// Ctrl-C or Ctrl-\, a kind kill, or the end of the terminal.
 fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let hear = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
     let mut interrupt = hear(SignalKind::interrupt())?;
     let mut terminate = hear(SignalKind::terminate())?;
     let mut hangup = hear(SignalKind::hangup())?;
+    let mut quit = hear(SignalKind::quit())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
             _ = hangup.recv() => {}
+            _ = quit.recv() => {}
         }
     })
 }

@@ -103,22 +103,38 @@ fn mean_ms(row: &KeyRow) -> Option<f64> {
 /// The columns of every line: what a line has nothing for is empty.
 const COLUMNS: &str = "what,policy,slo,law,rate,key,who,requests,delayed,denied,mean_ms,p50_ms,p99_ms,max_ms";
 
+/// Those that follow where two policies were held against each other: requests that the other judged otherwise, and how
+/// many it delayed and denied.
+const COMPARED: &str = ",otherwise,delayed_there,denied_there";
+
 /// A line for each policy (`total`), each SLO (`slo`) and each key (`key`).
 pub fn csv(outcome: &Outcome) -> String {
-    let mut text = format!("{COLUMNS}\n");
-    for side in &outcome.sides {
+    let others = outcome.sides.iter().rev();
+    let changed = outcome.changes.map(|changes| {
+        let same: u64 = (0..changes.len()).map(|verdict| changes[verdict][verdict]).sum();
+        changes.as_flattened().iter().sum::<u64>() - same
+    });
+    let mut text = format!("{COLUMNS}{}\n", if changed.is_some() { COMPARED } else { "" });
+    for (side, other) in outcome.sides.iter().zip(others) {
         let policy = quoted(&side.name);
-        let _ = writeln!(text, "total,{policy},,,,,,{}", columns(&side.total));
+        let compared = changed.map_or(String::new(), |changed| {
+            format!(",{changed},{},{}", other.total.delayed, other.total.denied)
+        });
+        let _ = writeln!(text, "total,{policy},,,,,,{}{compared}", columns(&side.total));
         for (slo, figures) in &side.slos {
             let (law, rate) = (slo.law.name(), slo.objective.rate);
-            let _ = writeln!(text, "slo,{policy},{},{law},{rate},,,{}", slo.id, columns(figures));
+            let compared = if changed.is_some() { ",,," } else { "" };
+            let _ = writeln!(text, "slo,{policy},{},{law},{rate},,,{}{compared}", slo.id, columns(figures));
         }
         for row in &side.keys {
             let mean = mean_ms(row).map_or(String::new(), |ms| format!("{ms:.1}"));
             let max = if row.delayed > 0 { row.longest_ms.to_string() } else { String::new() };
+            let compared = changed.map_or(String::new(), |_| {
+                format!(",{},{},{}", row.changed, row.other_delayed, row.other_denied)
+            });
             let _ = writeln!(
                 text,
-                "key,{policy},{},,,{},{},{},{},{},{mean},,,{max}",
+                "key,{policy},{},,,{},{},{},{},{},{mean},,,{max}{compared}",
                 row.slo,
                 row.key,
                 quoted(&row.name),

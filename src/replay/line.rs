@@ -341,10 +341,34 @@ fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
     let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
     if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
         let mut words = memchr::memchr_iter(b' ', head);
-        return Some(&line[words.nth(6)? + 1..]);
+        let data = &line[words.nth(5)? + 1..];
+        let text = data[structured_data(data)?..].strip_prefix(b" ")?;
+        return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
     }
     let end = find(head, b": ")?;
     Some(&line[end + 2..])
+}
+
+/// RFC 5424, section 6.4: it says that a message is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
+fn structured_data(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'-' => return Some(1),
+        b'[' => {}
+        _ => return None,
+    }
+    let (mut at, mut is_quoted) = (0, false);
+    loop {
+        match *text.get(at)? {
+            b'\\' if is_quoted => at += 1,
+            b'"' => is_quoted = !is_quoted,
+            b']' if !is_quoted && text.get(at + 1) != Some(&b'[') => return Some(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
 }
 
 #[cfg(test)]
@@ -382,6 +406,12 @@ mod tests {
             ("unix:1 [x] 0/0 {a|b} {c} \"GET / HTTP/1.1\"", "unix", Some("a|b")),
             ("Feb  6 12:14:14 host haproxy[1]: ::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
             ("<134>1 2009-02-06T12:14:14Z host haproxy 1 - - ::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
+            (
+                "<134>1 - h haproxy 1 - [a@1 b=\"c ]\\\" d\"][e@1] ::1:80 [x] 0/0 \"GET / HTTP/1.1\"",
+                "::1",
+                None,
+            ),
+            ("<134>1 - h haproxy 1 - - \u{feff}::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
         ] {
             assert_eq!(value(SHORT, line, "%ci").as_deref(), Some(address));
             assert_eq!(value(SHORT, line, "%hr").as_deref(), captures);

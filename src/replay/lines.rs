@@ -11,7 +11,14 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// RFC 1952, section 2.3.1.
-const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
+const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
+
+/// How files begin that are compressed in other ways, and by which program.
+const OTHER_MAGICS: [(&[u8], &str); 3] =
+    [(b"\xFD7zXZ\0", "xz"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"BZh91A", "bzip2")];
+
+/// The longest of these.
+const MAGIC_BYTES: u64 = 6;
 
 /// The lines of a log, with their numbers from 1.
 ///
@@ -138,8 +145,13 @@ impl<R: Read> Input<R> {
             let Input::Unknown(mut raw) = std::mem::replace(self, Input::Nothing) else { return Ok(0) };
             let mut head = Vec::new();
             // A read may give one byte only.
-            raw.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut head)?;
-            let is_gzip = head == GZIP_MAGIC;
+            raw.by_ref().take(MAGIC_BYTES).read_to_end(&mut head)?;
+            if let Some((_, program)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic)) {
+                return Err(io::Error::other(format!(
+                    "compressed with {program}: replay what `{program} -dc` makes of it, from standard input"
+                )));
+            }
+            let is_gzip = head.starts_with(GZIP_MAGIC);
             let whole = Cursor::new(head).chain(raw);
             *self = match is_gzip {
                 true => Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole)))),
@@ -228,6 +240,17 @@ mod tests {
             (vec![Some(1), None, Some(1), Some(LINE_BYTES_MAX), None, Some(1)], None)
         );
         assert_eq!(all(&long, 10_000).0, [None]);
+    }
+
+    #[test]
+    fn what_is_compressed_in_another_way_is_told() {
+        for (bytes, program) in
+            [(&b"\xFD7zXZ\0\0\x04"[..], "xz"), (b"\x28\xB5\x2F\xFD\x24", "zstd"), (b"BZh91AY&SY", "bzip2")]
+        {
+            let (lines, broken) = all(bytes, 1);
+            assert!(lines.is_empty() && broken.unwrap().starts_with(&format!("compressed with {program}: ")));
+        }
+        assert_eq!(all(b"BZh", 1), (vec![Some(b"BZh".to_vec())], None));
     }
 
     proptest! {

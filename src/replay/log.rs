@@ -1,6 +1,7 @@
 //! One log: its format, its requests, and what of it was none.
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::replay::date::Calendar;
@@ -44,6 +45,37 @@ pub(super) struct Log {
     is_empty: bool,
     last_ns: u64,
     come_to_ns: u64,
+    put_back: PutBack,
+}
+
+/// Finds the line from which on a clock is an hour behind.
+#[derive(Debug, Default)]
+struct PutBack {
+    /// How many lines one after the other were, and the first of them.
+    lines: u64,
+    first: u64,
+    found: Option<u64>,
+}
+
+/// How many lines must be behind: a connection that has lasted for an hour is one, and is not alone.
+const PUT_BACK_LINES: u64 = 20;
+
+const AN_HOUR_NS: Range<u64> = 50 * 60_000_000_000..61 * 60_000_000_000;
+
+impl PutBack {
+    fn see(&mut self, number: u64, behind_ns: u64) {
+        if !AN_HOUR_NS.contains(&behind_ns) {
+            self.lines = 0;
+            return;
+        }
+        if self.lines == 0 {
+            self.first = number;
+        }
+        self.lines += 1;
+        if self.lines == PUT_BACK_LINES {
+            self.found.get_or_insert(self.first);
+        }
+    }
 }
 
 /// How many lines had a fault, and the numbers of the first.
@@ -98,6 +130,7 @@ impl Log {
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
+            put_back: PutBack::default(),
         })
     }
 
@@ -117,6 +150,7 @@ impl Log {
                     // One line alone that is far ahead of the one before it says nothing.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;
+                    self.put_back.see(number, self.come_to_ns.saturating_sub(record.at_ns));
                     return true;
                 }
                 Err(fault) => note(&mut self.faults, fault, number),
@@ -133,6 +167,12 @@ impl Log {
     /// When its last request came, or one that came later and was not alone.
     pub(super) fn ends_ns(&self) -> u64 {
         self.come_to_ns.max(self.last_ns)
+    }
+
+    /// The line from which on its clock is an hour behind, if nothing in it says of which zone it is.
+    pub(super) fn put_back(&self) -> Option<u64> {
+        let tells_zone = self.plan.as_deref().is_none_or(Plan::has_zone);
+        self.put_back.found.filter(|_| !tells_zone)
     }
 
     pub(super) fn lines(&self) -> u64 {

@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 use crate::replay::record::Record;
 
 /// The most requests that are kept back.
-const RECORDS_MAX: usize = 1 << 18;
+pub(super) const RECORDS_MAX: usize = 1 << 18;
 
-/// The most bytes of their fields.
+/// The most memory for their fields.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Keeps requests back until one that came earlier is no longer to be expected.
@@ -33,6 +33,7 @@ pub(super) struct Order {
     free: Vec<u32>,
     bytes: usize,
     count: u64,
+    was_full: bool,
 }
 
 /// Time, number in the order of the lines, and place.
@@ -54,6 +55,7 @@ impl Order {
             free: Vec::new(),
             bytes: 0,
             count: 0,
+            was_full: false,
         }
     }
 
@@ -65,7 +67,8 @@ impl Order {
         });
         let kept = (record.at_ns, self.count, place);
         self.count += 1;
-        self.bytes += record.bytes.len();
+        record.tighten();
+        self.bytes += record.bytes.capacity();
         std::mem::swap(record, &mut self.records[place as usize]);
         if kept.0.saturating_add(self.patience_ns / 2) < self.come_to_ns {
             self.overdue.push(Reverse(kept));
@@ -80,8 +83,14 @@ impl Order {
         self.come_to_ns = come_to_ns;
         let first = self.first();
         let is_full = self.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
-        let is_due = is_full || first.0.saturating_add(self.patience_ns) <= come_to_ns;
-        is_due && self.next(record)
+        let is_due = first.0.saturating_add(self.patience_ns) <= come_to_ns;
+        self.was_full |= is_full && !is_due;
+        (is_full || is_due) && self.next(record)
+    }
+
+    /// Whether any was given before its time, for want of room.
+    pub(super) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// The next in order; False: there is none.
@@ -98,8 +107,9 @@ impl Order {
             _ => drop(self.sorted.pop_front()),
         }
         let (_, _, place) = first;
+        record.clear();
         std::mem::swap(record, &mut self.records[place as usize]);
-        self.bytes -= record.bytes.len();
+        self.bytes -= record.bytes.capacity();
         self.free.push(place);
         true
     }
@@ -127,6 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::replay::record::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
 
     /// The times in which they are given again, line by line.
     fn ordered(times: &[u64], patience_ns: u64) -> Vec<u64> {
@@ -160,6 +171,28 @@ mod tests {
         assert!(!order.due(12, &mut record));
         assert!(order.due(13, &mut record) && record.at_ns == 3);
         assert!(!order.due(14, &mut record) && order.due(15, &mut record));
+    }
+
+    /// Whatever the fields have been before: memory is counted, not letters.
+    #[test]
+    fn long_fields_take_no_more_room_than_there_is() {
+        let mut order = Order::new(1);
+        let mut record = Record::default();
+        let mut kept = 0;
+        for at_ns in 0..100_000 {
+            record.clear();
+            record.at_ns = at_ns;
+            record.bytes.reserve(8 * VALUE_BYTES_MAX);
+            record.bytes.extend([b'a'; VALUE_BYTES_MAX]);
+            order.keep(&mut record);
+            while order.due(0, &mut record) {}
+            kept = kept.max(order.len());
+        }
+        assert!(kept > 60_000 && order.was_full(), "{kept}");
+        let bytes = |order: &Order| order.records.iter().map(|record| record.bytes.capacity()).sum::<usize>();
+        assert!(bytes(&order) <= BYTES_MAX + order.records.len() * KEPT_BYTES_MAX, "{}", bytes(&order));
+        while order.next(&mut record) {}
+        assert!(bytes(&order) <= order.records.len() * KEPT_BYTES_MAX, "{}", bytes(&order));
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::policy::Slo;
 use crate::replay::keys::KeyRow;
 use crate::replay::log::LogOutcome;
+use crate::replay::order::RECORDS_MAX;
 use crate::replay::series::Series;
 use crate::replay::tally::Figures;
 use crate::units;
@@ -41,15 +42,44 @@ pub struct Side {
 /// What one should know before one believes the figures. Sides are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    NoField { field: String, everywhere: bool },
+    NoField {
+        field: String,
+        everywhere: bool,
+    },
     WebsiteByChance,
     Zones,
-    Late { requests: u64, reorder: Duration },
-    Stray { requests: u64 },
-    Ends { requests: u64, log_tells: bool },
-    Evictions { side: usize, entries: u64 },
-    Fallbacks { side: usize, requests: u64 },
-    Forgotten { side: usize, keys: u64, requests_max: u64 },
+    Late {
+        requests: u64,
+        reorder: Duration,
+    },
+    /// As late, but there was no room to wait for them.
+    Crowded {
+        requests: u64,
+    },
+    PutBack {
+        log: String,
+        line: u64,
+    },
+    Stray {
+        requests: u64,
+    },
+    Ends {
+        requests: u64,
+        log_tells: bool,
+    },
+    Evictions {
+        side: usize,
+        entries: u64,
+    },
+    Fallbacks {
+        side: usize,
+        requests: u64,
+    },
+    Forgotten {
+        side: usize,
+        keys: u64,
+        requests_max: u64,
+    },
 }
 
 impl Outcome {
@@ -86,6 +116,16 @@ impl fmt::Display for Note {
                 "{requests} requests stand more than {} behind later ones and were judged as if they had come then: \
                  raise --reorder, or give logs of several proxies as files of their own",
                 units::written(*reorder)
+            ),
+            Note::Crowded { requests } => write!(
+                f,
+                "{requests} requests stand behind so many later ones that these could not all be kept back ({RECORDS_MAX} at most), \
+                 and were judged as if they had come then: give logs of several proxies as files of their own"
+            ),
+            Note::PutBack { log, line } => write!(
+                f,
+                "{log}: from line {line} on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
+                 came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
             ),
             Note::Stray { requests } => {
                 write!(f, "{requests} requests are left out: their times are far ahead of the lines behind them")

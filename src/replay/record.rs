@@ -10,8 +10,8 @@ pub(super) const FIELDS_MAX: usize = 16;
 /// The most of one value: no field that makes up a key is longer by right.
 pub(super) const VALUE_BYTES_MAX: usize = 1_024;
 
-/// A buffer that one long line has made larger is not kept.
-const KEPT_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
+/// A buffer that a long line has made larger is not kept: there may be some 262144 of them.
+pub(super) const KEPT_BYTES_MAX: usize = 256;
 
 /// When a request came, and what it was. Its memory is used again for the next one.
 #[derive(Clone, Debug)]
@@ -52,6 +52,13 @@ impl Record {
         }
         self.bytes.clear();
         (self.source, self.took_ns, self.ends) = (None, None, [NO_VALUE; FIELDS_MAX]);
+    }
+
+    /// Gives back what its fields have grown into while they were read.
+    pub(super) fn tighten(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes.shrink_to_fit();
+        }
     }
 
     /// Its fields by these names.

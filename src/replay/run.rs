@@ -276,8 +276,17 @@ impl<'t> Run<'t> {
         if plans.iter().any(|plan| plan.has_zone()) && plans.iter().any(|plan| !plan.has_zone()) {
             notes.push(Note::Zones);
         }
-        if self.late > 0 {
-            notes.push(Note::Late { requests: self.late, reorder: Duration::from_nanos(self.reorder_ns) });
+        match (self.late, self.order.was_full()) {
+            (0, _) => {}
+            (requests, false) => {
+                notes.push(Note::Late { requests, reorder: Duration::from_nanos(self.reorder_ns) });
+            }
+            (requests, true) => notes.push(Note::Crowded { requests }),
+        }
+        for log in &self.logs {
+            if let Some(line) = log.put_back() {
+                notes.push(Note::PutBack { log: log.name.clone(), line });
+            }
         }
         if self.stray > 0 {
             notes.push(Note::Stray { requests: self.stray });

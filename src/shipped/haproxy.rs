@@ -132,11 +132,12 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let tells = places.ratelimit;
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
-    let bind = format!("bind {}", word(places.bind)?);
+    let bind = format!("bind {}", in_its_words(places.bind)?);
+    let app = in_its_words(places.app)?;
     let places = [
         ("127.0.0.1:9000", agent.as_str()),
         ("bind :8080", &bind),
-        (APP, word(places.app)?),
+        (APP, app.as_str()),
         ("/etc/haproxy/", &folder),
     ];
     let mut places = places.to_vec();
@@ -155,6 +156,16 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     };
     let filled = |&(name, text): &Text| File { name, text: fill(text, &places) };
     Ok(files.iter().map(filled).collect())
+}
+
+/// An address as HAProxy writes it: `unix:/path`, as slowlane and nginx have it, is `unix@/path` there.
+fn in_its_words(address: &str) -> Result<String, WordError> {
+    let written = match address.strip_prefix("unix:") {
+        Some(path) => format!("unix@{path}"),
+        None => address.to_owned(),
+    };
+    word(&written)?;
+    Ok(written)
 }
 
 /// The example maps, under `maps/`.

@@ -60,29 +60,6 @@ fn typed(folder: &Path, args: &[&str]) -> (i32, String, String) {
 const HERE: &str = ".";
 
 #[test]
-fn who_has_read_enough_is_told_of_no_problem() {
-    for arguments in [
-        &["man"][..],
-        &["completions", "bash"],
-        &["check"],
-        &["config", "show"],
-        &["config", "haproxy", "--version", "2.6"],
-        &["config", "nginx"],
-        &["simulate", "--clients", "1", "--seconds", "1"],
-        &["why", "--policy", "haproxy/maps", "source=192.0.2.1"],
-        &["replay", "doc/replay/access.log.gz"],
-    ] {
-        let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(project("")).stdin(Stdio::null());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
-    }
-}
-
-#[test]
 fn help_teaches_with_examples_that_can_be_typed() {
     for (args, words) in [
         (
@@ -186,6 +163,40 @@ fn version_is_the_one_of_the_package() {
     let version = concat!("slowlane ", env!("CARGO_PKG_VERSION"), "\n");
     for flag in ["--version", "-V"] {
         assert_eq!(typed(Path::new(HERE), &[flag]), (0, version.to_owned(), String::new()));
+    }
+}
+
+/// Who reads a little of what is printed and leaves, as `head` does, has not made a mistake; a full disk is one.
+#[test]
+fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
+    let (log, policy) = (tempfile::NamedTempFile::new().unwrap(), project("haproxy/maps"));
+    fs::write(log.path(), "::1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n")
+        .unwrap();
+    for args in [
+        &["check"][..],
+        &["config", "show"],
+        &["config", "nginx"],
+        &["config", "haproxy", "--version", "2.6"],
+        &["simulate", "--seconds", "1"],
+        &["replay", log.path().to_str().unwrap()],
+        &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let said = |stdout: Stdio| {
+            let mut command = Command::new(BINARY);
+            let output = command.args(args).stdout(stdout).output().unwrap();
+            let text = String::from_utf8(output.stderr).unwrap();
+            (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
+        };
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, problem) = said(writer.into());
+        assert_eq!((code, problem.as_str()), (Some(0), ""), "{args:?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let (code, problem) = said(full.into());
+        let want = "slowlane: No space left on device (os error 28)";
+        assert_eq!((code, problem.as_str()), (Some(1), want), "{args:?}");
     }
 }
 

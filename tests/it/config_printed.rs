@@ -84,6 +84,12 @@ fn what_cannot_be_printed_is_told() {
     );
     let injected = problems(&["nginx", "--http", "unix:/run/a; include /etc/passwd"]);
     assert!(injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected letters"), "{injected}");
+    let any_port = "127.0.0.1:0: the port is another one at each start: name one with --";
+    assert_eq!(
+        problems(&["haproxy", "--version", "2.6", "--spop", "127.0.0.1:0"]),
+        format!("{any_port}spop")
+    );
+    assert_eq!(problems(&["nginx", "--http", "127.0.0.1:0"]), format!("{any_port}http"));
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("none.toml"), "spop.listen = []\nhttp.listen = []\n").unwrap();
     let none = folder.path().join("none.toml");
@@ -112,13 +118,17 @@ fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
             skipped(&format!("HAProxy {number} cannot be had on this machine ({delivery})"));
             continue;
         };
-        for agent in
-            ["127.0.0.1:9000", "[::1]:9000", "0.0.0.0:9000", "localhost:9000", "unix:/run/slowlane/spop.sock"]
-        {
+        for (agent, bind, app) in [
+            ("127.0.0.1:9000", ":8080", "127.0.0.1:8000"),
+            ("[::1]:9000", "[::]:8080", "[::1]:8000"),
+            ("0.0.0.0:9000", "*:8080", "localhost:8000"),
+            ("localhost:9000", "127.0.0.1:8080", "192.0.2.1"),
+            ("unix:/run/slowlane/spop.sock", "unix:/run/web.sock", "unix:/run/app.sock"),
+        ] {
             let folder = tempfile::tempdir().unwrap();
             let dir = folder.path().to_str().unwrap();
             let args = ["config", "haproxy", "--version", number, "--delivery", delivery, "--spop", agent];
-            let names = printed(&[&args[..], &["--dir", dir]].concat());
+            let names = printed(&[&args[..], &["--bind", bind, "--app", app, "--dir", dir]].concat());
             assert_eq!(names.lines().next(), Some(format!("{dir}/{main}").as_str()));
             for name in names.lines() {
                 assert!(Path::new(name).is_file(), "{name}");

@@ -113,7 +113,7 @@ fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
 
 #[test]
 fn it_can_be_ended_at_any_moment() {
-    for signal in ["INT", "TERM", "HUP"] {
+    for signal in ["INT", "TERM", "HUP", "QUIT"] {
         let mut demo = Demo::start(&[]);
         let addresses = demo.addresses();
         let children = demo.children();

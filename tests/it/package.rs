@@ -344,8 +344,10 @@ grep '^# mine$' /etc/slowlane/policy/slo.map
 id slowlane
 dpkg -i /mnt/1.deb
 grep '^# mine$' /etc/slowlane/policy/slo.map
+install -d -o slowlane -g slowlane /var/log/slowlane
 dpkg -P slowlane
 fails [ -e /etc/slowlane ]
+fails [ -e /var/log/slowlane ]
 fails [ -e /usr/share/slowlane ]
 fails id slowlane
 [ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
@@ -398,6 +400,12 @@ systemctl disable slowlane
 dpkg --force-confold --force-downgrade -i /mnt/1.deb
 fails systemctl is-enabled slowlane
 
+# A decision log where the shipped file shows one: the sandbox lets the agent write there, and nobody else read it.
+sed -i 's|^# path = "/var/log/|path = "/var/log/|' /etc/slowlane/slowlane.toml
+systemctl restart slowlane
+[ "$(stat -c '%U %a' /var/log/slowlane)" = 'slowlane 750' ]
+[ "$(stat -c '%U %a' /var/log/slowlane/decisions.json)" = 'slowlane 600' ]
+
 # A socket of its own for the members of its group; the sockets of systemd outlive it, and start it.
 sed -i 's#^listen = \["127.0.0.1:9001"\]#listen = ["unix:/run/slowlane/http.sock"]#' /etc/slowlane/slowlane.toml
 systemctl stop slowlane
@@ -415,7 +423,7 @@ dpkg -P slowlane
 fails systemctl is-active slowlane.service
 fails systemctl is-active slowlane.socket
 fails ask 9002 /readyz
-[ -z "$(find /etc /usr /var/lib/systemd /run -xdev -name '*slowlane*')" ]
+[ -z "$(find /etc /usr /var/lib/systemd /var/log /run -xdev -name '*slowlane*')" ]
 "#,
     );
 }
@@ -436,19 +444,67 @@ fn cargo_packages_the_sources_without_the_tests() {
     assert!(!files.iter().any(|file| file.starts_with("tests/") || file.starts_with(".ci/")), "{listed}");
 }
 
+fn dockerfile() -> String {
+    fs::read_to_string(project("Dockerfile")).unwrap()
+}
+
+/// What a part of the Dockerfile copies from the sources.
+fn copied(dockerfile: &str) -> BTreeSet<String> {
+    let lines = dockerfile.lines().filter_map(|line| line.strip_prefix("COPY "));
+    let sources = |line: &str| {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        words[..words.len() - 1].to_vec()
+    };
+    lines.filter(|line| !line.contains("--from=")).flat_map(sources).collect()
+}
+
 /// The image is built of what Cargo.toml asks for. Nothing here builds it.
 #[test]
 fn the_dockerfile_names_the_compiler_that_cargo_asks_for() {
     let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
     let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
     let version = line.unwrap().trim_matches('"');
-    let dockerfile = fs::read_to_string(project("Dockerfile")).unwrap();
-    assert!(dockerfile.contains(&format!("FROM rust:{version}-")), "Dockerfile: not rust {version}");
-    for line in dockerfile.lines().filter(|line| line.starts_with("COPY ") && !line.contains("--from=")) {
-        let words: Vec<&str> = line.split(' ').skip(1).filter(|word| !word.starts_with('-')).collect();
-        let (_, sources) = words.split_last().unwrap();
-        for source in sources {
-            assert!(project(source).exists(), "{line}: {source} is not in the sources");
+    assert!(dockerfile().contains(&format!("FROM rust:{version}-")), "Dockerfile: not rust {version}");
+}
+
+/// The files that `include_str!` puts into the program, from the top of the sources.
+fn included() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![project("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for named in text.split("include_str!(\"").skip(1) {
+                    let file = folder.join(named.split('"').next().unwrap()).canonicalize().unwrap();
+                    let file = file.strip_prefix(project("").canonicalize().unwrap()).unwrap();
+                    found.insert(file.to_str().unwrap().to_owned());
+                }
+            }
         }
+    }
+    found
+}
+
+/// What `.dockerignore` keeps out, the Dockerfile cannot copy; and what it does not copy before it builds, cargo cannot read.
+#[test]
+fn the_image_is_built_of_all_that_the_program_includes() {
+    let dockerfile = dockerfile();
+    let let_in = fs::read_to_string(project(".dockerignore")).unwrap();
+    let let_in: BTreeSet<&str> = let_in.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    for source in copied(&dockerfile) {
+        assert!(project(&source).exists(), "COPY {source}: is not in the sources");
+        assert!(let_in.contains(source.as_str()), "COPY {source}: is kept out by .dockerignore");
+    }
+    let (before, _) = dockerfile.split_once("RUN cargo build").unwrap();
+    let copied = copied(before);
+    let included = included();
+    assert!(included.len() > 10, "{included:?}");
+    for file in included.iter().map(String::as_str).chain(["Cargo.toml", "Cargo.lock", "src/main.rs"]) {
+        let is_copied = copied.iter().any(|source| Path::new(file).starts_with(source));
+        assert!(is_copied, "{file} is not there when the image is built");
     }
 }

@@ -14,6 +14,7 @@ use flate2::write::GzEncoder;
 use proptest::prelude::*;
 use slowlane::draw::Draw;
 use slowlane::key::Key;
+use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
 use slowlane::replay::{Choice, Input, Outcome, Settings, Subject, replay};
 use slowlane::request::{Request, Value};
@@ -32,7 +33,7 @@ use crate::support::nginx::Nginx;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, project};
 
-/// A website for each law, two SLOs at once for one of them, and one by source and website.
+/// A website for each law, two SLOs at once for one of them, and one that never says no.
 const SLO_MAP: &str = "0 burst=50 rate=20/s
 2001 burst=5 rate=10/s
 2002 burst=5 rate=10/s law=adaptive
@@ -40,11 +41,20 @@ const SLO_MAP: &str = "0 burst=50 rate=20/s
 2004 burst=5 rate=10/s law=sliding-log
 2005 burst=5 rate=10/s law=sliding-window also=owner
 2006 burst=5 rate=10/s law=concurrency max=3
-2007 burst=5 rate=10/s law=warm-up dry_run=yes
+2007 burst=5 rate=10/s law=warm-up
+2008 burst=5 rate=10/s law=token-bucket
+2009 burst=5 rate=10/s law=leaky-bucket
+2010 burst=5 rate=10/s law=fixed-window
+2011 burst=5 rate=10/s law=sliding-buckets
+2012 burst=5 rate=10/s law=token-bucket dry_run=yes also=owner
 1001 burst=9 rate=2/s
 5001 burst=1 rate=1/s
 ";
-const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 5001\n";
+const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 2008\nw9 2009\nw10 2010\n\
+                           w11 2011\nw12 2012\nw13 5001\n";
+
+/// One more has no SLO of its own.
+const WEBSITES: u8 = 14;
 
 fn policy() -> Policy {
     let read = |path: &Path| match path.to_str() {
@@ -83,31 +93,32 @@ fn input(bytes: Vec<u8>) -> Input {
 
 /// What slowlane's own format of nginx says of a request that took no time.
 fn line(asked: &Asked) -> String {
-    let Asked { ms, source, website, .. } = asked;
+    let Asked { ms, source, website, cost } = asked;
     format!(
-        "{} {}.{:03} 0.000 w{website} acme \"GET / HTTP/1.1\"\n",
+        "{} {}.{:03} 0.000 w{website} acme {cost} \"GET / HTTP/1.1\"\n",
         Ipv4Addr::from(*source),
         ms / 1_000,
         ms % 1_000
     )
 }
 
-const FORMAT: &str = "$remote_addr $msec $request_time $host $slowlane_owner \"$request\"";
+const FORMAT: &str = "$remote_addr $msec $request_time $host $slowlane_owner $cost \"$request\"";
 
 #[derive(Clone, Debug)]
 struct Asked {
     ms: u64,
     source: [u8; 4],
     website: u8,
+    cost: i64,
 }
 
 fn asked() -> impl Strategy<Value = Vec<Asked>> {
-    let one = (0u64..120, 0u8..4, 0u8..9);
+    let one = (0u64..120, 0u8..4, 0..WEBSITES, 1i64..4);
     prop::collection::vec(one, 1..600).prop_map(|all| {
         let mut ms = 1_700_000_000_000;
-        let ask = |(gap, source, website)| {
+        let ask = |(gap, source, website, cost)| {
             ms += gap;
-            Asked { ms, source: [192, 0, 2, source], website }
+            Asked { ms, source: [192, 0, 2, source], website, cost }
         };
         all.into_iter().map(ask).collect()
     })
@@ -133,12 +144,13 @@ fn count(row: &mut Row, decision: &Decision) {
 fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
     let (throttle, mut dice) = (throttle(), fastrand::Rng::with_seed(SEED));
     let mut rows: BTreeMap<_, Row> = BTreeMap::new();
-    for Asked { ms, source, website } in asked {
+    for Asked { ms, source, website, cost } in asked {
         let website = format!("w{website}");
         let mut request = Request::new();
         request.push(b"source", Value::Address(IpAddr::from(*source)));
         request.push(b"website", Value::Text(website.as_bytes()));
         request.push(b"owner", Value::Text(b"acme"));
+        request.push(b"cost", Value::Number(*cost));
         let now = Timestamp::from_millis(*ms);
         let decision = throttle.decide(&request, now, Draw::from_bits(dice.u64(..)));
         // The log says that it took no time, so it ends when its delay is over; this law delays nothing.
@@ -207,9 +219,18 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn each_law_has_a_website() {
+    for law in Law::NAMES {
+        assert!(*law == Law::DEFAULT_NAME || SLO_MAP.contains(&format!(" law={law}")), "{law}");
+    }
+}
+
+#[test]
 fn adaptive_is_seeded() {
     let log: String = (0..400)
-        .map(|number| line(&Asked { ms: 1_700_000_000_000 + number * 37, source: [1; 4], website: 2 }))
+        .map(|number| {
+            line(&Asked { ms: 1_700_000_000_000 + number * 37, source: [1; 4], website: 2, cost: 1 })
+        })
         .collect();
     let of = |seed| {
         let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
@@ -226,7 +247,8 @@ fn a_line_takes_no_memory() {
         let asked = |number| Asked {
             ms: 1_700_000_000_000 + number * 3,
             source: [192, 0, 2, number as u8],
-            website: number as u8 % 9,
+            website: number as u8 % WEBSITES,
+            cost: 1,
         };
         (0..lines).map(|number| line(&asked(number))).collect::<String>().into_bytes()
     };
@@ -353,6 +375,47 @@ fn a_line_far_ahead_or_far_behind_spoils_nothing() {
         ]
     );
     assert_eq!(desk.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
+}
+
+/// Ten seconds late are not a minute: what is wanting is room, and --reorder would not help.
+#[test]
+fn a_line_behind_more_than_can_be_kept_back_is_told_as_what_it_is() {
+    let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0, cost: 1 });
+    let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
+    let Outcome { notes, .. } = replayed(log);
+    let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let want = "1 requests stand behind so many later ones that these could not all be kept back (262144 at most), and were \
+                judged as if they had come then: give logs of several proxies as files of their own";
+    assert_eq!(told.last().map(String::as_str), Some(want), "{told:?}");
+}
+
+/// HAProxy's `%tr` and `%t` are local times: in one night of the year an hour comes twice.
+#[test]
+fn a_clock_that_is_put_back_is_told_with_the_line() {
+    let desk = Desk::new();
+    let at = |minute: u32| {
+        format!(
+            "192.0.2.7:1 [25/Oct/2026:{:02}:{:02}:00.000] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-\n",
+            minute / 60,
+            minute % 60
+        )
+    };
+    // Ten requests in each minute from 1:00 to 3:00, and once more from 2:00 to 4:00.
+    let log: String = (60..180).chain(120..240).map(|minute| at(minute).repeat(10)).collect();
+    desk.write("haproxy.log", log.as_bytes());
+    let told = |args: &[&str]| {
+        let (_, problems) = desk.csv(args);
+        problems.into_iter().find(|problem| problem.contains("summer time"))
+    };
+    assert_eq!(
+        told(&["--field", "website=x", "haproxy.log"]).unwrap(),
+        "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
+         came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
+    );
+    // Connections of an hour stand among others.
+    let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
+    desk.write("haproxy.log", log.as_bytes());
+    assert_eq!(told(&["haproxy.log"]), None);
 }
 
 #[test]
@@ -544,6 +607,17 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
 "
     );
     assert_eq!(out, want);
+
+    let (rows, _) = desk.csv(&["--against", "other", "access.log"]);
+    let want = [
+        "total,policy,,,,,,8,0,3,,,,,3,0,0".to_owned(),
+        "slo,policy,2001,token-bucket,1/h,,,8,0,3,,,,,,,".to_owned(),
+        format!("key,policy,2001,,,{key},website=shop.example,8,0,3,,,,,3,0,0"),
+        "total,other,,,,,,8,0,0,,,,,3,0,3".to_owned(),
+        "slo,other,0,pace,5000/s,,,8,0,0,,,,,,,".to_owned(),
+        "key,other,0,,,633457081244AFEC,(all),8,0,0,,,,,3,0,3".to_owned(),
+    ];
+    assert_eq!(rows, want);
 }
 
 #[test]

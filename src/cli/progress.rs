@@ -1,0 +1,48 @@
+//! How far a long command is, in one line on the terminal of who watches it.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// What is done sooner needs no telling.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// ECMA-48 EL.
+const ERASE_REST: &str = "\x1b[K";
+
+pub(super) struct Progress {
+    begun: Instant,
+    told: Option<Instant>,
+    is_watched: bool,
+}
+
+impl Progress {
+    pub(super) fn begin() -> Progress {
+        Progress { begun: Instant::now(), told: None, is_watched: io::stderr().is_terminal() }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Writes over what it has told before, if somebody watches and it is time to.
+    pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
+        let is_due = || match self.told {
+            Some(told) => told.elapsed() >= TELL_EVERY,
+            None => self.begun.elapsed() >= TELL_AFTER,
+        };
+        if self.is_watched && is_due() {
+            eprint!("\r{}{ERASE_REST}", line());
+            self.told = Some(Instant::now());
+            let _ = io::stderr().flush();
+        }
+    }
+
+    /// Leaves nothing of it behind.
+    pub(super) fn end(&self) {
+        if self.told.is_some() {
+            eprint!("\r{ERASE_REST}");
+        }
+    }
+}
