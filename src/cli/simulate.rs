@@ -207,10 +207,12 @@ fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     check_writable(path)
 }
 
-/// Nothing is written yet, and nothing lost of what stands there.
+/// Nothing is written yet, nothing lost of what stands there, and nothing left of the attempt.
 pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let is_new = path.symlink_metadata().is_err();
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.map(drop).map_err(|error| unwritable(path, &error))
+    let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
+    tried.map_err(|error| unwritable(path, &error))
 }
 
 pub(super) fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {

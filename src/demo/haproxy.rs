@@ -47,8 +47,11 @@ pub(super) async fn start(
         Proxy::Found => PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?))),
     };
     let Some((binary, version)) = found else {
-        let why = if *proxy == Proxy::None { "without" } else { "there is no" };
-        let told = format!("{why} HAProxy: slowlane plays its part, and asks itself over SPOP");
+        let why = match proxy {
+            Proxy::None => "without HAProxy".to_owned(),
+            _ => format!("there is no HAProxy from {} on", Version::OLDEST),
+        };
+        let told = format!("{why}: slowlane plays its part, and asks itself over SPOP");
         return Ok((None, told));
     };
     let delivery = Delivery::of(version);

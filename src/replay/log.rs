@@ -8,7 +8,8 @@ use crate::replay::date::Calendar;
 use crate::replay::format::{Dialect, Format};
 use crate::replay::line::{SLOTS_MAX, Steps};
 use crate::replay::lines::Lines;
-use crate::replay::plan::{Fault, Mapping, Plan, PlanError};
+use crate::replay::mapping::Mapping;
+use crate::replay::plan::{Fault, Plan, PlanError};
 use crate::replay::record::Record;
 use crate::shown::shown;
 
@@ -171,7 +172,7 @@ impl Log {
 
     /// The line from which on its clock is an hour behind, if nothing in it says of which zone it is.
     pub(super) fn put_back(&self) -> Option<u64> {
-        let tells_zone = self.plan.as_deref().is_none_or(Plan::has_zone);
+        let tells_zone = self.plan.as_deref().is_none_or(|plan| plan.time.has_zone());
         self.put_back.found.filter(|_| !tells_zone)
     }
 

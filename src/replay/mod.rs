@@ -10,6 +10,7 @@
 //! digit. What it cannot know is what clients would have done otherwise had they been delayed.
 
 mod date;
+mod ends;
 mod escape;
 mod export;
 mod format;
@@ -17,7 +18,10 @@ mod keys;
 mod line;
 mod lines;
 mod log;
+mod mapping;
+mod name;
 mod order;
+mod origin;
 mod outcome;
 mod plan;
 mod plot;
@@ -26,14 +30,16 @@ mod report;
 mod run;
 mod series;
 mod tally;
+mod time_plan;
 
 pub use export::{csv, json};
 pub use format::{Dialect, Format, FormatError, Item};
 pub use keys::KeyRow;
 pub use lines::{LINE_BYTES_MAX, Lines};
 pub use log::{Choice, Faulty, LogOutcome, NUMBERS_MAX};
+pub use mapping::{Mapping, MappingError};
 pub use outcome::{Note, Outcome, Side};
-pub use plan::{Mapping, MappingError, PlanError};
+pub use plan::PlanError;
 pub use plot::plot;
 pub use report::report;
 pub use run::{Input, Settings, Subject, replay};

@@ -1,63 +1,18 @@
 //! Which values of a log's lines are which fields of a request.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::str::FromStr;
 
 use memchr::memchr;
 use thiserror::Error;
 
-use crate::replay::date::{Calendar, TimeForm, decimal};
+use crate::replay::date::Calendar;
 use crate::replay::escape::Escape;
 use crate::replay::format::{Dialect, Format, FormatError, Item};
-use crate::replay::line::{Misfit, SLOTS_MAX, Slots, Steps};
+use crate::replay::line::{Misfit, SLOTS_MAX, SlotList, Slots, Steps};
+use crate::replay::mapping::{Given, Mapping};
+use crate::replay::origin::{Cut, Origin, Part};
 use crate::replay::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
-
-/// `owner=%[var(txn.tenant)]`: a field, and the item of the format that has it, or a value that every request has.
-///
-/// ```
-/// use slowlane::replay::Mapping;
-/// assert!("owner=$http_x_owner".parse::<Mapping>().is_ok());
-/// assert!("website=shop.example".parse::<Mapping>().is_ok());
-/// assert!("owner".parse::<Mapping>().is_err());
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    pub field: String,
-    from: Given,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Given {
-    Item(Item),
-    Constant(String),
-}
-
-/// A mapping that says nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum MappingError {
-    #[error(
-        "expected a field and an item of the format, like owner=%[var(txn.owner)] or owner=$http_x_owner, or a value"
-    )]
-    Expected,
-    #[error(transparent)]
-    Item(#[from] FormatError),
-}
-
-impl FromStr for Mapping {
-    type Err = MappingError;
-
-    fn from_str(text: &str) -> Result<Mapping, MappingError> {
-        let (field, from) = text.split_once('=').ok_or(MappingError::Expected)?;
-        if field.is_empty() || from.is_empty() {
-            return Err(MappingError::Expected);
-        }
-        let from = match from.starts_with(['%', '$']) {
-            true => Given::Item(Format::item(from)?),
-            false => Given::Constant(from.to_owned()),
-        };
-        Ok(Mapping { field: field.to_owned(), from })
-    }
-}
+use crate::replay::time_plan::TimePlan;
 
 /// A format from which no requests can be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -89,30 +44,12 @@ pub(super) enum Fault {
 pub(super) struct Plan {
     pub(super) format: Format,
     steps: Steps,
-    time: TimePlan,
+    pub(super) time: TimePlan,
     source: Option<usize>,
     method: Option<(usize, OfRequest)>,
     /// The names of the fields, without the source's; and where each is looked for, in this order.
     pub(super) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct TimePlan {
-    slot: usize,
-    form: TimeForm,
-    /// HAProxy's `%ms`, beside a time in whole seconds.
-    ms: Option<usize>,
-    /// The time is the one of the answer.
-    is_of_end: bool,
-    took: Option<(usize, Took)>,
-}
-
-/// How long a request took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Took {
-    Milliseconds,
-    Seconds,
 }
 
 /// Whether a slot has the whole request line or only the method.
@@ -122,82 +59,7 @@ enum OfRequest {
     Method,
 }
 
-/// Where a field is looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Origin {
-    Constant(String),
-    Text {
-        slot: usize,
-        escape: Escape,
-        cut: Cut,
-    },
-    /// One of `{a|b}`.
-    Capture {
-        slot: usize,
-        number: usize,
-        cut: Cut,
-    },
-    /// A part of the request line, or of the URI where a slot has no more than that.
-    Part {
-        slot: usize,
-        part: Part,
-        escape: Escape,
-        cut: Cut,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Method,
-    Uri,
-    Path,
-    /// Of an absolute URI, as HTTP/2 and proxies have it.
-    Host,
-    Version,
-}
-
-/// What a proxy makes of a Host header before it asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
-    No,
-    /// `field(1,:),lower`, as the shipped configuration of HAProxy says.
-    Haproxy,
-    /// As nginx makes its `$host`.
-    Nginx,
-}
-
-/// The items that tell a time, the better ones first: when the request came, when its connection did, when it was answered.
-const TIMES: &[(&str, TimeForm, bool)] = &[
-    ("%tr", TimeForm::Clf, false),
-    ("%trg", TimeForm::Clf, false),
-    ("%trl", TimeForm::Clf, false),
-    ("%[request_date(0,us)]", TimeForm::Microseconds, false),
-    ("%[request_date(0,ms)]", TimeForm::Milliseconds, false),
-    ("%[request_date]", TimeForm::Seconds, false),
-    ("%t", TimeForm::Clf, false),
-    ("%[accept_date(0,us)]", TimeForm::Microseconds, false),
-    ("%[accept_date(0,ms)]", TimeForm::Milliseconds, false),
-    ("%[accept_date]", TimeForm::Seconds, false),
-    ("%Ts", TimeForm::Seconds, false),
-    ("%T", TimeForm::Clf, false),
-    ("%Tl", TimeForm::Clf, false),
-    ("%[date(0,us)]", TimeForm::Microseconds, true),
-    ("%[date(0,ms)]", TimeForm::Milliseconds, true),
-    ("%[date]", TimeForm::Seconds, true),
-    ("$msec", TimeForm::Seconds, true),
-    ("$time_iso8601", TimeForm::Iso8601, true),
-    ("$time_local", TimeForm::Clf, true),
-];
-
-/// How long a request took, without the wait of its connection for it where there is a choice.
-const TOOK: &[(&str, Took)] = &[
-    ("%Ta", Took::Milliseconds),
-    ("%Tu", Took::Milliseconds),
-    ("%Tt", Took::Milliseconds),
-    ("$request_time", Took::Seconds),
-];
-
-/// nginx's variables that have the source as text.
+/// The items that have the source.
 const SOURCES: &[&str] = &["%ci", "%[src]", "$remote_addr"];
 
 impl Plan {
@@ -210,7 +72,7 @@ impl Plan {
         let mut slots = SlotList::default();
         let find =
             |nouns: &[&str]| nouns.iter().find_map(|noun| format.items().find(|item| item.noun == *noun));
-        let time = time(&format, &mut slots).ok_or(FormatError::NoTime(match format.dialect() {
+        let time = TimePlan::of(&format, &mut slots).ok_or(FormatError::NoTime(match format.dialect() {
             Dialect::Haproxy => "%tr, %t, %Ts or one of their kind",
             Dialect::Nginx => "$msec, $time_iso8601 or $time_local",
         }))?;
@@ -240,7 +102,7 @@ impl Plan {
             plan.add(field, from);
         }
         plan.find_fields(&mut slots, wanted);
-        if plan.names.len() > FIELDS_MAX || slots.nouns.len() > SLOTS_MAX {
+        if plan.names.len() > FIELDS_MAX || slots.len() > SLOTS_MAX {
             return Err(PlanError::TooManyFields);
         }
         plan.steps = Steps::new(&plan.format, |item| slots.given(item)).only_wanted();
@@ -346,15 +208,6 @@ impl Plan {
         place.is_some_and(|place| self.origins[place].iter().all(|from| matches!(from, Origin::Part { .. })))
     }
 
-    pub(super) fn tells_how_long(&self) -> bool {
-        self.time.took.is_some()
-    }
-
-    /// HAProxy's usual times say nothing of where they are.
-    pub(super) fn has_zone(&self) -> bool {
-        !matches!(self.time_noun(), "%tr" | "%t")
-    }
-
     /// Reads a line into a record.
     pub(super) fn read(
         &self,
@@ -389,29 +242,13 @@ impl Plan {
     pub(super) fn tell(&self, fault: Fault) -> String {
         match fault {
             Fault::Misfit(misfit) => self.steps.tell(misfit),
-            Fault::NoTime => format!("{} is no time", self.time_noun()),
+            Fault::NoTime => format!("{} is no time", self.time.noun),
             Fault::NoAddress => "the source is no address".to_owned(),
             Fault::NoRequest => "no request, so no proxy would have asked".to_owned(),
             Fault::TooLong => "longer than a line can be".to_owned(),
             Fault::Binary => "binary data".to_owned(),
         }
     }
-
-    fn time_noun(&self) -> &str {
-        let items = || self.format.items();
-        let found = TIMES.iter().find_map(|(noun, ..)| items().find(|item| item.noun == *noun));
-        found.map_or("", |item| &item.noun)
-    }
-}
-
-fn time(format: &Format, slots: &mut SlotList) -> Option<TimePlan> {
-    let find = |noun: &str| format.items().find(|item| item.noun == noun);
-    let (item, form, is_of_end) =
-        TIMES.iter().find_map(|&(noun, form, is_of_end)| Some((find(noun)?, form, is_of_end)))?;
-    let is_whole = matches!(item.noun.as_str(), "%Ts" | "%T" | "%Tl");
-    let ms = find("%ms").filter(|_| is_whole);
-    let took = TOOK.iter().find_map(|&(noun, took)| Some((slots.of(find(noun)?), took)));
-    Some(TimePlan { slot: slots.of(item), form, ms: ms.map(|item| slots.of(item)), is_of_end, took })
 }
 
 /// The field that an item has by its own name.
@@ -439,46 +276,6 @@ fn field(item: &Item) -> Option<(String, Cut)> {
     };
     let cut = if named == "website" && noun.starts_with('%') { Cut::Haproxy } else { Cut::No };
     Some((named.to_owned(), cut))
-}
-
-/// The items that are wanted.
-#[derive(Default)]
-struct SlotList {
-    nouns: Vec<String>,
-}
-
-impl SlotList {
-    fn of(&mut self, item: &Item) -> usize {
-        self.given(item).unwrap_or_else(|| {
-            self.nouns.push(item.noun.clone());
-            self.nouns.len() - 1
-        })
-    }
-
-    fn given(&self, item: &Item) -> Option<usize> {
-        self.nouns.iter().position(|noun| *noun == item.noun)
-    }
-}
-
-impl TimePlan {
-    /// When the request came, and how long it took.
-    fn read(&self, slots: &Slots<'_>, calendar: &mut Calendar) -> Option<(u64, Option<u64>)> {
-        let mut at_ns = calendar.read(self.form, slots[self.slot]?)?;
-        if let Some(ms) = self.ms {
-            let ms_ns = decimal(slots[ms]?, 1_000_000).filter(|&ns| ns < 1_000_000_000)?;
-            at_ns = at_ns.checked_add(ms_ns)?;
-        }
-        let took_ns = self.took.and_then(|(slot, took)| {
-            let text = slots[slot]?;
-            // With `option logasap` it had taken so long when it was logged.
-            let text = text.strip_prefix(b"+").unwrap_or(text);
-            decimal(text, if took == Took::Seconds { 1_000_000_000 } else { 1_000_000 })
-        });
-        if self.is_of_end {
-            at_ns = at_ns.saturating_sub(took_ns.unwrap_or(0));
-        }
-        Some((at_ns, took_ns))
-    }
 }
 
 /// `<BADREQ>`, or what nginx writes of a TLS handshake on a port without it.
@@ -530,74 +327,6 @@ fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
         at += digits;
     }
     (at == text.len()).then(|| octets.into())
-}
-
-impl Origin {
-    /// Appends the value, if there is one.
-    fn append(&self, slots: &Slots<'_>, out: &mut Vec<u8>) -> bool {
-        let (value, escape, cut) = match self {
-            Origin::Constant(text) => {
-                out.extend_from_slice(text.as_bytes());
-                return true;
-            }
-            &Origin::Text { slot, escape, cut } => (slots[slot], escape, cut),
-            &Origin::Capture { slot, number, cut } => {
-                let capture = slots[slot].and_then(|all| all.split(|&byte| byte == b'|').nth(number));
-                (capture, Escape::Hash, cut)
-            }
-            &Origin::Part { slot, part, escape, cut } => {
-                (slots[slot].and_then(|line| part.of(line)), escape, cut)
-            }
-        };
-        // What is empty or a hyphen is nothing.
-        let Some(value) = value.filter(|&value| !value.is_empty() && value != b"-") else { return false };
-        let begins = out.len();
-        escape.decode(&value[..value.len().min(4 * VALUE_BYTES_MAX)], out);
-        cut.apply(begins, out);
-        out.len() > begins
-    }
-}
-
-impl Part {
-    fn of(self, line: &[u8]) -> Option<&[u8]> {
-        let (method, rest) = line.split_at_checked(memchr(b' ', line)?)?;
-        let rest = &rest[1..];
-        let end = memchr(b' ', rest);
-        let uri = &rest[..end.unwrap_or(rest.len())];
-        match self {
-            Part::Method => Some(method),
-            Part::Uri => Some(uri),
-            Part::Path => Some(&uri[..memchr(b'?', uri).unwrap_or(uri.len())]),
-            Part::Version => Some(&rest[end? + 1..]),
-            Part::Host => {
-                let scheme = memchr::memmem::find(&uri[..uri.len().min(16)], b"://")?;
-                let authority = &uri[scheme + 3..];
-                let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-                // Of a line that was cut off it may be a part only.
-                let authority =
-                    &authority[..end.or_else(|| Some(authority.len()).filter(|_| rest.len() > uri.len()))?];
-                let user = authority.iter().rposition(|&byte| byte == b'@');
-                Some(&authority[user.map_or(0, |user| user + 1)..])
-            }
-        }
-    }
-}
-
-impl Cut {
-    fn apply(self, begins: usize, out: &mut Vec<u8>) {
-        let host = &mut out[begins..];
-        let port = match self {
-            Cut::No => return,
-            Cut::Nginx if host.starts_with(b"[") => memchr(b']', host).map(|bracket| bracket + 1),
-            Cut::Haproxy | Cut::Nginx => memchr(b':', host),
-        };
-        host.make_ascii_lowercase();
-        let mut length = port.unwrap_or(host.len());
-        if self == Cut::Nginx && length > 0 && host[length - 1] == b'.' {
-            length -= 1;
-        }
-        out.truncate(begins + length);
-    }
 }
 
 #[cfg(test)]

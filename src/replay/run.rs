@@ -1,9 +1,8 @@
 //! The run: the requests of all logs, one after the other, through the throttle of each policy.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,27 +10,25 @@ use fastrand::Rng;
 
 use crate::draw::Draw;
 use crate::policy::Policy;
+use crate::replay::ends::Ends;
 use crate::replay::keys::{KeyRow, Keys};
 use crate::replay::log::{Choice, Log};
+use crate::replay::mapping::Mapping;
+use crate::replay::name::name;
 use crate::replay::order::Order;
 use crate::replay::outcome::{Note, Outcome, Side};
-use crate::replay::plan::{Mapping, Plan, PlanError};
+use crate::replay::plan::{Plan, PlanError};
 use crate::replay::record::Record;
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
-use crate::request::{Request, Value};
-use crate::shown::shown;
+use crate::request::Request;
 use crate::slo_id::SloId;
 use crate::throttle::Throttle;
-use crate::ticket::Ticket;
 use crate::time::Timestamp;
 use crate::verdict::{Decision, Verdict};
 
 /// The progress is told each time that so many lines have been read.
 const TOLD_EVERY: u64 = 1 << 15;
-
-/// The most requests whose ends are waited for.
-const ENDS_MAX: usize = 1 << 20;
 
 /// How logs are read and run.
 #[derive(Clone, Debug)]
@@ -112,48 +109,6 @@ struct Running<'t> {
     keys: Keys,
     series: Series,
     ends: Ends,
-}
-
-/// The requests under way that a law counts until their ends.
-#[derive(Default)]
-struct Ends {
-    due: BinaryHeap<Reverse<End>>,
-    count: u64,
-    /// Those whose end is not told.
-    unknown: u64,
-}
-
-/// In the order of their times, and of equals in the order in which they came.
-struct End {
-    at_ns: u64,
-    number: u64,
-    ticket: Ticket,
-}
-
-impl End {
-    fn place(&self) -> (u64, u64) {
-        (self.at_ns, self.number)
-    }
-}
-
-impl PartialEq for End {
-    fn eq(&self, other: &End) -> bool {
-        self.place() == other.place()
-    }
-}
-
-impl Eq for End {}
-
-impl PartialOrd for End {
-    fn partial_cmp(&self, other: &End) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for End {
-    fn cmp(&self, other: &End) -> Ordering {
-        self.place().cmp(&other.place())
-    }
 }
 
 impl<'t> Run<'t> {
@@ -273,7 +228,7 @@ impl<'t> Run<'t> {
         if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
             notes.push(Note::WebsiteByChance);
         }
-        if plans.iter().any(|plan| plan.has_zone()) && plans.iter().any(|plan| !plan.has_zone()) {
+        if plans.iter().any(|plan| plan.time.has_zone()) && plans.iter().any(|plan| !plan.time.has_zone()) {
             notes.push(Note::Zones);
         }
         match (self.late, self.order.was_full()) {
@@ -293,7 +248,7 @@ impl<'t> Run<'t> {
         }
         let unknown: u64 = self.sides.iter().map(|side| side.ends.unknown).max().unwrap_or(0);
         if unknown > 0 {
-            let tells = plans.iter().all(|plan| plan.tells_how_long());
+            let tells = plans.iter().all(|plan| plan.time.tells_how_long());
             notes.push(Note::Ends { requests: unknown, log_tells: tells });
         }
         for (number, side) in self.sides.iter().enumerate() {
@@ -401,79 +356,4 @@ impl<'t> Running<'t> {
             series: self.series,
         }
     }
-}
-
-impl Ends {
-    /// None: nobody knows when it ends.
-    fn expect(&mut self, at_ns: Option<u64>, ticket: Ticket) {
-        match at_ns.filter(|_| self.due.len() < ENDS_MAX) {
-            Some(at_ns) => self.due.push(Reverse(End { at_ns, number: self.count, ticket })),
-            None => self.unknown += 1,
-        }
-        self.count += 1;
-    }
-
-    fn until(&mut self, now_ns: u64, mut end: impl FnMut(&Ticket, u64)) {
-        while self.due.peek().is_some_and(|Reverse(next)| next.at_ns <= now_ns) {
-            if let Some(Reverse(ended)) = self.due.pop() {
-                end(&ended.ticket, ended.at_ns);
-            }
-        }
-    }
-}
-
-/// The most of a value that is shown.
-const SHOWN_BYTES_MAX: usize = 100;
-
-/// What is shown of a value; without spaces, so that none is taken for several.
-fn word(value: &[u8]) -> String {
-    let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
-        Some((begin, [_, ..])) => (begin, "..."),
-        _ => (value, ""),
-    };
-    shown(begin).replace(' ', "\\u{20}") + dots
-}
-
-/// The fields that a request was counted by.
-fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
-    let mut name = String::new();
-    let mut given = 0;
-    policy.facts(request, slo, |fact| {
-        if !fact.in_key {
-            return;
-        }
-        given += 1;
-        if !name.is_empty() {
-            name.push(' ');
-        }
-        name += &word(fact.name.as_bytes());
-        name.push('=');
-        match fact.value {
-            Value::Text(text) => name += &word(text),
-            Value::Number(number) => name += &number.to_string(),
-            Value::Address(address) => name += &network(address, fact.prefix),
-        }
-    });
-    if given < policy.key_fields(slo).count() {
-        name += if given > 0 { " (the rest absent)" } else { "(absent)" };
-    } else if given == 0 {
-        name += "(all)";
-    }
-    name.into()
-}
-
-/// An address, or the network that it is counted with.
-fn network(address: IpAddr, prefix: Option<u8>) -> String {
-    let Some(prefix) = prefix else { return address.to_string() };
-    let network = match address {
-        IpAddr::V4(v4) => {
-            let mask = !u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-        }
-        IpAddr::V6(v6) => {
-            let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-        }
-    };
-    format!("{network}/{prefix}")
 }

@@ -536,6 +536,8 @@ fn what_cannot_be_replayed_is_told_with_a_remedy() {
         assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
         assert_eq!(problems[0], problem, "{args:?}");
     }
+    assert_eq!(desk.ran(&["--plot", "x.svg", "nowhere.log"]).code, 1);
+    assert!(!desk.0.path().join("x.svg").exists(), "a picture of nothing");
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! What a key is called: the fields that a request was counted by, as they may be shown.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::policy::Policy;
+use crate::request::{Request, Value};
+use crate::shown::shown;
+use crate::slo_id::SloId;
+
+/// The most of a value that is shown.
+const SHOWN_BYTES_MAX: usize = 100;
+
+/// What is shown of a value; without spaces, so that none is taken for several.
+fn word(value: &[u8]) -> String {
+    let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((begin, [_, ..])) => (begin, "..."),
+        _ => (value, ""),
+    };
+    shown(begin).replace(' ', "\\u{20}") + dots
+}
+
+/// The fields that a request was counted by.
+pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
+    let mut name = String::new();
+    let mut given = 0;
+    policy.facts(request, slo, |fact| {
+        if !fact.in_key {
+            return;
+        }
+        given += 1;
+        if !name.is_empty() {
+            name.push(' ');
+        }
+        name += &word(fact.name.as_bytes());
+        name.push('=');
+        match fact.value {
+            Value::Text(text) => name += &word(text),
+            Value::Number(number) => name += &number.to_string(),
+            Value::Address(address) => name += &network(address, fact.prefix),
+        }
+    });
+    if given < policy.key_fields(slo).count() {
+        name += if given > 0 { " (the rest absent)" } else { "(absent)" };
+    } else if given == 0 {
+        name += "(all)";
+    }
+    name.into()
+}
+
+/// An address, or the network that it is counted with.
+fn network(address: IpAddr, prefix: Option<u8>) -> String {
+    let Some(prefix) = prefix else { return address.to_string() };
+    let network = match address {
+        IpAddr::V4(v4) => {
+            let mask = !u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
+        }
+        IpAddr::V6(v6) => {
+            let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
+        }
+    };
+    format!("{network}/{prefix}")
+}
