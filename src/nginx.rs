@@ -1,11 +1,14 @@
 //! The HTTP check in nginx's words: headers to a request, a decision to a status and headers.
 
+use std::time::Duration;
+
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use crate::quota::Quota;
 use crate::request::{Request, Value};
 use crate::ticket::Ticket;
+use crate::units;
 use crate::verdict::{Decision, Verdict};
 
 /// What follows this in a header's name is the name of a field.
@@ -33,6 +36,8 @@ pub struct Manner {
     pub deny: StatusCode,
     /// The answer is held for the delay, or with `hold=off` only tells it.
     pub hold: bool,
+    /// With `max_delay=6s` what would wait longer is refused: a proxy that gives up before would let it pass.
+    pub max_delay: Duration,
     /// With `ratelimit=on` the answer has what the client may be told, as headers that are ready for it.
     pub ratelimit: bool,
 }
@@ -40,16 +45,28 @@ pub struct Manner {
 impl Manner {
     /// Anything that is not understood in the query is ignored.
     pub fn of(query: Option<&str>) -> Manner {
-        let mut manner = Manner { deny: StatusCode::FORBIDDEN, hold: true, ratelimit: false };
+        let mut manner =
+            Manner { deny: StatusCode::FORBIDDEN, hold: true, max_delay: Duration::MAX, ratelimit: false };
         for pair in query.unwrap_or_default().split('&') {
             match pair {
                 "deny=429" => manner.deny = StatusCode::TOO_MANY_REQUESTS,
                 "hold=off" => manner.hold = false,
                 "ratelimit=on" => manner.ratelimit = true,
-                _ => {}
+                pair => {
+                    if let Some(Ok(max)) = pair.strip_prefix("max_delay=").map(units::duration) {
+                        manner.max_delay = max;
+                    }
+                }
             }
         }
         manner
+    }
+
+    /// The refusal that a proxy is told in place of a verdict for which it would not wait.
+    pub fn refusal(&self, verdict: Verdict) -> Option<Verdict> {
+        let over = verdict.wait().checked_sub(self.max_delay).filter(|over| !over.is_zero())?;
+        let retry_after_s = u32::try_from(over.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+        Some(Verdict::Deny { retry_after_s })
     }
 }
 
@@ -168,7 +185,6 @@ mod tests {
     use crate::slo_id::SloId;
     use crate::time::Timestamp;
     use crate::verdict::Judged;
-    use std::time::Duration;
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let line = |&(name, value): &(&'static str, &'static str)| {
@@ -235,6 +251,21 @@ mod tests {
         let policy = "\"3001\";q=20;qu=\"concurrent-requests\"";
         assert_eq!(told(Verdict::Pass), ["\"3001\";r=4", policy]);
         assert_eq!(told(Verdict::Deny { retry_after_s: 3 }), ["\"3001\";r=4;t=3", policy]);
+    }
+
+    #[test]
+    fn who_does_not_wait_that_long_is_told_when_he_would() {
+        let refusal = |query, ms| Manner::of(query).refusal(Verdict::after(Duration::from_millis(ms)));
+        let deny = |retry_after_s| Some(Verdict::Deny { retry_after_s });
+        assert_eq!(
+            [0, 6_000, 6_001, 7_001].map(|ms| refusal(Some("max_delay=6s"), ms)),
+            [None, None, deny(1), deny(2)]
+        );
+        assert_eq!([1, 86_400_000].map(|ms| refusal(Some("max_delay=0s"), ms)), [deny(1), deny(86_400)]);
+        for query in [None, Some("max_delay=6"), Some("max_delay=x&hold=off")] {
+            assert_eq!(refusal(query, 86_400_000), None);
+        }
+        assert_eq!(Manner::of(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
     }
 
     #[test]

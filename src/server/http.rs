@@ -66,7 +66,11 @@ impl Check {
         }
         let host = nginx::forwarded_host(headers, manner);
         let request = nginx::request(headers, manner, host.as_deref());
-        let decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
+        let mut decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
+        if let Some(refusal) = manner.refusal(decision.verdict) {
+            agent.throttle.take_back(&decision, now);
+            decision.verdict = refusal;
+        }
         agent.metrics.verdicts.count(&decision);
         if !matches!(decision.verdict, Verdict::Pass) {
             agent.status.throttled.note(&decision, fastrand::u32(..), |label| {

@@ -47,7 +47,7 @@ const TELLING: [(&str, &str); 4] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),
     ("# add_header RateLimit", "add_header RateLimit"),
-    ("/check;", "/check?ratelimit=on;"),
+    ("/check?max_delay=6s;", "/check?max_delay=6s&ratelimit=on;"),
 ];
 
 #[cfg(test)]

@@ -43,6 +43,16 @@ impl Scene {
         Scene { app, slowlane, nginx }
     }
 
+    /// With an nginx that says of no delay that it is too long.
+    fn patient() -> Scene {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
+            "slowlane.conf" => replace(&text, "/check?max_delay=6s;", "/check;"),
+            _ => text,
+        });
+        Scene { app, slowlane, nginx }
+    }
+
     fn get(&self, host: &str, path: &str) -> Response {
         self.nginx.client().request("GET", path, &[("Host", host)], "")
     }
@@ -158,7 +168,7 @@ fn a_dead_agent_lets_everything_pass_and_a_restarted_one_decides_again() {
 
 #[test]
 fn a_terminated_agent_answers_everything_first() {
-    let mut scene = Scene::shipped();
+    let mut scene = Scene::patient();
     let load = Load::start(4, scene.nginx.address, &["free.example"]);
     scene.queue("queue.example", 600);
     let crowd = scene.crowd(50, "queue.example");
@@ -177,7 +187,7 @@ fn a_terminated_agent_answers_everything_first() {
 
 #[test]
 fn a_client_that_leaves_while_held_gives_its_slot_back() {
-    let scene = Scene::shipped();
+    let scene = Scene::patient();
     assert_eq!(scene.get("rare.example", "/").status, 200);
     let mut leaving = scene.crowd(1, "rare.example");
     scene.wait_for("slowlane_holds", 1.0);
@@ -189,6 +199,21 @@ fn a_client_that_leaves_while_held_gives_its_slot_back() {
     assert!(delay <= Duration::from_secs(10), "{delay:?}");
     assert!(scene.next_delay("rare.example") > Duration::from_secs(10));
     assert_eq!(scene.app.count(), 1, "who has left is not served");
+}
+
+/// nginx gives up after seven seconds and lets pass; nothing is counted then.
+#[test]
+fn what_nginx_would_not_wait_for_is_refused_and_takes_no_slot() {
+    let scene = Scene::shipped();
+    assert_eq!(scene.get("rare.example", "/").status, 200);
+    for _ in 0..3 {
+        let refused = scene.get("rare.example", "/");
+        let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+        // The slot is ten seconds after the first request, and in four at the latest it is near enough.
+        assert!(refused.status == 429 && (1..=4).contains(&retry_after), "{retry_after}");
+    }
+    assert!(scene.next_delay("rare.example") <= Duration::from_secs(10), "the slot is still free");
+    assert_eq!((scene.app.count(), scene.verdicts("verdict=\"deny\"")), (1, 3.0));
 }
 
 /// Locations that send a request on to another one, where nginx asks again.

@@ -22,7 +22,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("annexes", "key law time"),
     ("policy", "law key quota request slo_id units verdict"),
     ("haproxy", "quota spop request ticket verdict"),
-    ("nginx", "quota request ticket verdict"),
+    ("nginx", "quota request ticket units verdict"),
     ("throttle", "annexes policy quota table law request slo_id ticket verdict key time draw"),
     ("chart", ""),
     ("simulate", "chart draw law policy request slo_id table throttle ticket time units verdict"),
