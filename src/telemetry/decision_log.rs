@@ -310,6 +310,8 @@ struct Writer {
     metrics: DecisionLogMetrics,
     failed_line: OncePerSecond,
     started: Instant,
+    /// The last write may have ended within a line.
+    is_torn: bool,
 }
 
 /// Which file it is that is written to.
@@ -328,7 +330,8 @@ impl Writer {
                 (Box::new(file), Some(opened))
             }
         };
-        Ok(Writer { out, file, metrics, failed_line: OncePerSecond::default(), started: Instant::now() })
+        let (failed_line, started) = (OncePerSecond::default(), Instant::now());
+        Ok(Writer { out, file, metrics, failed_line, started, is_torn: false })
     }
 
     /// Until the last who could queue something is gone.
@@ -357,12 +360,17 @@ impl Writer {
     }
 
     fn write(&mut self, lines: &str, count: u64) {
-        let written = self.follow().and_then(|()| self.out.write_all(lines.as_bytes()));
+        // A full disk may have taken half a line: the next is not to be a part of it.
+        let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
+        let written = self.follow().and_then(|()| self.out.write_all(end));
+        let written = written.and_then(|()| self.out.write_all(lines.as_bytes()));
         match written.and_then(|()| self.out.flush()) {
             Ok(()) => {
+                self.is_torn = false;
                 self.metrics.lines.inc_by(count);
             }
             Err(error) => {
+                self.is_torn = true;
                 self.metrics.dropped_write.inc_by(count);
                 let now = Timestamp::from_millis(1) + self.started.elapsed();
                 if let Some(unsaid) = self.failed_line.allow(now) {
@@ -525,6 +533,41 @@ mod tests {
         writer.write("three\n", 1);
         assert_eq!(fs::read_to_string(moved).unwrap(), "one\ntwo\n");
         assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
+    }
+
+    /// Takes so many bytes, and then no more until there is room again.
+    struct Disk {
+        room: usize,
+        taken: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 && !bytes.is_empty() {
+                self.room = usize::MAX;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= count;
+            self.taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_has_cut_off_spoils_no_other_line() {
+        let taken = std::sync::Arc::<std::sync::Mutex<Vec<u8>>>::default();
+        let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log).unwrap();
+        writer.out = Box::new(Disk { room: 6, taken: taken.clone() });
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            writer.write(line, 1);
+        }
+        assert_eq!(String::from_utf8_lossy(&taken.lock().unwrap()), "one\ntw\nthree\nfour\n");
+        assert_eq!((writer.metrics.lines.get(), writer.metrics.dropped_write.get()), (3, 1));
     }
 
     proptest! {
