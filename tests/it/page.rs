@@ -136,7 +136,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.value("document.querySelector('#keys tbody button').focus()");
     page.press("Enter");
     page.shows("#why-text", "\nSLO 2002  burst=3 rate=1/d\n");
-    assert!(page.text("#why-text").contains(&format!("website={SCRIPT}\n")));
+    assert!(page.text("#why-text").contains(&format!("request   website={SCRIPT} source=")));
     page.press("Tab");
     page.press("Escape");
     assert_eq!(page.value("document.querySelector('#why').hidden"), true);
