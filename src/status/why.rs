@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::draw::Draw;
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::request::{Field, Request, Value, is_same_name};
-use crate::shown::Shown;
+use crate::shown::{Shown, shown};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
 use crate::time::Timestamp;
@@ -182,10 +182,6 @@ impl Columns {
             gpc1_rate: entry.gpc1_rate.read(now_ms),
         }
     }
-}
-
-fn shown(bytes: &[u8]) -> String {
-    Shown(bytes).to_string()
 }
 
 fn place(path: &Path, line: usize) -> String {
