@@ -96,22 +96,27 @@ impl Annexes {
         }
     }
 
-    /// A copy of the annex that [`with`](Annexes::with) would give for `key`; none where it would have no room. What has
-    /// expired and was not swept away yet counts as room that is taken.
+    /// A copy of the annex that [`with`](Annexes::with) would give for `key`; none where it would have no room.
     ///
     /// It is half a mebibyte at the very most, under a `sliding-log` of that size, and mostly some kilobytes.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
-        let known = {
+        let room = |annex: &Annex| KEPT_BYTES + law.annex_bytes_after(annex, cost).max(annex.bytes());
+        let (kept_bytes, needed, annex) = {
             let shard = self.shard(key);
             let kept = shard.find(key.bits(), |kept| kept.key == key.bits());
-            let is_ours = |kept: &&Kept| kept.expires > now && law.owns(&kept.annex);
-            (kept.is_some(), kept.filter(is_ours).map(|kept| kept.annex.clone()))
+            let kept_bytes = kept.map_or(0, |kept| kept.bytes);
+            match kept.filter(|kept| kept.expires > now && law.owns(&kept.annex)) {
+                // A copy may be tighter than what it is of, so the room is told of that.
+                Some(kept) => (kept_bytes, room(&kept.annex), kept.annex.clone()),
+                None => {
+                    let fresh = law.annex()?;
+                    (kept_bytes, room(&fresh), fresh)
+                }
+            }
         };
-        let (is_kept, annex) = known;
-        let annex = annex.or_else(|| law.annex())?;
-        let more = law.annex_bytes_after(&annex, cost).saturating_sub(annex.bytes());
-        let more = if is_kept { more } else { more + KEPT_BYTES };
-        (self.bytes.load(Relaxed).saturating_add(more) <= self.bytes_max).then_some(annex)
+        let swept = if self.is_sweep_due(now) { self.expired_bytes(key, now) } else { 0 };
+        let of_others = self.bytes.load(Relaxed).saturating_sub(kept_bytes + swept);
+        (of_others + needed <= self.bytes_max).then_some(annex)
     }
 
     /// Forgets the annex of `key`.
@@ -176,16 +181,29 @@ impl Annexes {
 
     /// Once in a while, and only when half of the room is taken, everything that has expired goes.
     fn sweep(&self, now: Timestamp) {
-        let swept_at_ns = self.swept_at_ns.load(Relaxed);
-        let is_due = now.since(Timestamp::from_nanos(swept_at_ns)) >= SWEEP_EVERY;
-        if self.bytes.load(Relaxed) <= self.bytes_max / 2 || !is_due {
+        if !self.is_sweep_due(now) {
             return;
         }
+        let swept_at_ns = self.swept_at_ns.load(Relaxed);
         let is_ours =
             self.swept_at_ns.compare_exchange(swept_at_ns, now.as_nanos(), Relaxed, Relaxed).is_ok();
         if is_ours {
             self.shards.iter().for_each(|shard| self.sweep_shard(&mut lock(shard), now));
         }
+    }
+
+    fn is_sweep_due(&self, now: Timestamp) -> bool {
+        let swept_at = Timestamp::from_nanos(self.swept_at_ns.load(Relaxed));
+        self.bytes.load(Relaxed) > self.bytes_max / 2 && now.since(swept_at) >= SWEEP_EVERY
+    }
+
+    /// What others than `key` have that a sweep would find.
+    fn expired_bytes(&self, key: Key, now: Timestamp) -> usize {
+        let is_swept = |kept: &&Kept| kept.expires <= now && kept.key != key.bits();
+        let of_shard = |shard: &Mutex<HashTable<Kept>>| -> usize {
+            lock(shard).iter().filter(is_swept).map(|kept| kept.bytes).sum()
+        };
+        self.shards.iter().map(of_shard).sum()
     }
 
     fn sweep_shard(&self, shard: &mut HashTable<Kept>, now: Timestamp) {

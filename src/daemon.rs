@@ -99,10 +99,11 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
             page.clone().serve(stream, agent, shutdown)
         });
         socket.open(&agent, &shutdown, runtime_api::serve);
+        // It waits for whoever reads what it keeps.
+        keep_status(agent.clone(), &shutdown);
+        watch_table(agent.clone(), &shutdown);
     });
     watchdog(&shutdown);
-    watch_table(agent.clone(), &shutdown);
-    keep_status(agent.clone(), &shutdown);
     Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
 }
 

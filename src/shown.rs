@@ -27,10 +27,14 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
+/// Letters and marks to Unicode, of which nothing is seen: the fillers of Hangul, and Braille without a dot.
+const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
+
 /// The standard library knows what can be seen; it escapes quotes as well, which is of no use here.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),
+        blank if BLANK.contains(&blank) => write!(f, "{}", blank.escape_unicode()),
         letter => write!(f, "{}", letter.escape_debug()),
     }
 }
@@ -53,9 +57,44 @@ mod tests {
             prop_assert!(!shown.chars().any(char::is_control), "{:?}", shown);
         }
 
+        /// Whoever reads two names that look the same reads the same name, as far as blanks and directions go.
+        #[test]
+        fn nothing_is_there_that_is_not_seen(letter in any::<char>()) {
+            let told = Shown(letter.to_string().as_bytes()).to_string();
+            let is_plain = letter == ' ' || !letter.is_whitespace();
+            prop_assert!(told != letter.to_string() || is_plain, "{:?}", letter);
+        }
+
         #[test]
         fn what_can_be_seen_stays_as_it_is(text in "[ -~é日]{0,40}") {
             prop_assert_eq!(Shown(text.as_bytes()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn names_that_look_alike_are_told_apart() {
+        for letter in [
+            '\u{ad}',
+            '\u{a0}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{fe0f}',
+            '\u{e0041}',
+            '\u{3164}',
+            '\u{115f}',
+            '\u{2800}',
+            '\u{61c}',
+        ] {
+            let name = format!("shop{letter}.example");
+            assert_eq!(shown(&name), format!("shop{}.example", letter.escape_unicode()));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Answer {
         match command {
             Command::Nothing | Command::Prompt(_) | Command::Quit => Answer::of(String::new()),
             Command::Help(words) => {
-                Answer::of(format!("The following commands are valid at this level:\n{}\n", help(&words)))
+                Answer::of(format!("The following commands are valid at this level:\n{}", help(&words)))
             }
             Command::ShowTables => Answer::of(header(table)),
             Command::ShowTable(Which::Of(key)) => Answer::of(row(throttle, key, now)),
@@ -270,5 +270,95 @@ impl Info {
             self.requests_total,
             u8::from(self.is_ending),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::runtime_api::commands;
+    use crate::table::Sizing;
+
+    const NOW: Timestamp = Timestamp::from_millis(60_000);
+
+    const INFO: Info = Info {
+        pid: 1,
+        threads: 1,
+        uptime: Duration::ZERO,
+        connections: 0,
+        connections_total: 0,
+        requests_total: 0,
+        is_ending: false,
+    };
+
+    /// With as many rows as it holds.
+    fn full(rows: u32) -> Throttle {
+        let sizing = Sizing { entries_max: rows, expire: Duration::from_secs(30) };
+        let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+        for bits in 1..=u64::from(rows) {
+            throttle
+                .table()
+                .with(Key::from_bits(bits), NOW, Duration::ZERO, |entry| entry.gpt0 = bits as u32);
+        }
+        throttle
+    }
+
+    /// All answers to a line, each as it is told before the empty line that ends it.
+    fn told(throttle: &Throttle, line: &[u8]) -> Vec<String> {
+        let answer = |words: &_| {
+            let mut answer = match Command::parse(words) {
+                Ok(command) => Answer::to(command, throttle, &INFO, NOW),
+                Err(told) => Answer::refusal(told),
+            };
+            let mut told = String::new();
+            for _ in 0..100 {
+                if !answer.more(throttle, NOW, &mut told) {
+                    return told;
+                }
+            }
+            panic!("an answer without end: {told:.200}");
+        };
+        commands(line).iter().map(answer).collect()
+    }
+
+    const WORDS: &str = "(show|set|clear|get|help|prompt|quit|table|map|info|version|slowlane|key|data\\.gpt0|data\\.gpc0_rate|\
+        gt|le|ne|#0|#1|slo\\.map|0|7|-1|4294967295|0000000000000007|;|\\\\|[ -~é\u{0}-\u{1f}\u{9b}\u{202e}]{0,9})";
+
+    proptest! {
+        /// Whoever reads on until an empty line has read one answer, whatever was asked.
+        #[test]
+        fn any_line_has_answers_that_each_have_an_end(
+            bytes in prop::collection::vec(any::<u8>(), 0..200), words in prop::collection::vec(WORDS, 0..12),
+        ) {
+            let throttle = full(100);
+            for line in [&bytes[..], words.join(" ").as_bytes()] {
+                for told in told(&throttle, line) {
+                    prop_assert!(told.is_empty() || told.ends_with('\n'), "{:?}", told);
+                    prop_assert!(!told.starts_with('\n') && !told.contains("\n\n"), "{:?}", told);
+                    prop_assert!(!told.chars().any(|letter| letter.is_control() && letter != '\n'), "{:?}", told);
+                }
+                prop_assert!(throttle.usage().entries <= 100);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_filter_finds_is_shown_and_cleared_and_no_more() {
+        let throttle = full(1_000);
+        let rows = |line: &str| {
+            told(&throttle, line.as_bytes())[0].lines().filter(|row| row.contains("key=")).count()
+        };
+        let live = throttle.usage().entries as usize;
+        assert_eq!(rows("show table slowlane"), live);
+        let found = rows("show table slowlane data.gpt0 gt 300 data.gpt0 le 500");
+        assert!((1..=200).contains(&found));
+        assert_eq!(told(&throttle, b"clear table slowlane data.gpt0 gt 300 data.gpt0 le 500"), [""]);
+        assert_eq!(rows("show table slowlane"), live - found);
+        assert_eq!(
+            told(&throttle, b"clear table slowlane;show table"),
+            ["", "# table: slowlane, type: binary, size:1000, used:0\n",]
+        );
     }
 }

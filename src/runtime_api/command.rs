@@ -1,8 +1,11 @@
 //! The commands, as words say them.
 
+use std::str::FromStr;
+
 use crate::key::Key;
 use crate::runtime_api::Words;
 use crate::runtime_api::help::help;
+use crate::runtime_api::words::WORDS_MAX;
 use crate::shown::Shown;
 use crate::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
 
@@ -72,6 +75,9 @@ impl Command {
     /// What is wrong, in HAProxy's words where it has some, with a line break at its end.
     pub fn parse(words: &Words) -> Result<Command, String> {
         match (words.get(0), words.get(1)) {
+            _ if words.are_cut() => {
+                Err(format!("Too many arguments. Commands must have at most {WORDS_MAX} arguments.\n"))
+            }
             ("", _) => Ok(Command::Nothing),
             ("help", _) => Ok(Command::Help(words.from(1).to_vec())),
             ("quit", _) => Ok(Command::Quit),
@@ -149,8 +155,13 @@ fn condition(words: &[String]) -> Result<Condition, String> {
     let column = Column::named(name).map_err(|error| error.to_string())?;
     let operator = Operator::named(word(1));
     let operator = operator.ok_or(r#"Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#)?;
-    let value = word(2).parse().map_err(|_| "Require a valid integer value to compare against")?;
+    let value = number(word(2)).ok_or("Require a valid integer value to compare against")?;
     Ok(Condition { column, operator, value })
+}
+
+/// HAProxy takes no plus sign.
+fn number<N: FromStr>(word: &str) -> Option<N> {
+    word.parse().ok().filter(|_| !word.starts_with('+'))
 }
 
 fn set(words: &Words) -> Result<Command, String> {
@@ -165,7 +176,7 @@ fn set(words: &Words) -> Result<Command, String> {
     let pairs = words.from(5).chunks(2).map(|pair| {
         let name = pair[0].strip_prefix(DATA).ok_or("\"data.<type>\" followed by a value expected\n")?;
         let column = Column::named(name).map_err(|error| format!("{error}\n"))?;
-        let value = pair.get(1).and_then(|value| value.parse().ok()).ok_or(EXPECTED_VALUE)?;
+        let value = pair.get(1).and_then(|value| number(value)).ok_or(EXPECTED_VALUE)?;
         Ok((column, value))
     });
     Ok(Command::SetTable(key, pairs.collect::<Result<_, String>>()?))
@@ -206,6 +217,10 @@ mod tests {
                 "show table slowlane data.http_req_rate gt 3",
                 "Filter entry #1: Data type not stored in this table",
             ),
+            (
+                "show table slowlane data.gpt0 gt +3",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
             ("show table slowlane key", "Key value expected"),
             ("show table slowlane key 1", "Require a key of sixteen hex digits"),
             ("show table slowlane foo", EXPECTED_SHOW.trim_end()),
@@ -227,6 +242,10 @@ mod tests {
                 "set table slowlane key 0000000000000001 data.gpt0 4294967296",
                 "Require a valid integer value to store",
             ),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 +1",
+                "Require a valid integer value to store",
+            ),
             ("get map", "Missing map identifier and/or key."),
             ("get map x", "Missing map identifier and/or key."),
         ] {
@@ -238,6 +257,10 @@ mod tests {
         assert!(
             parse("show table slowlane data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0").is_ok()
         );
+        let set = "set table slowlane key 0000000000000001".to_owned();
+        assert!(parse(&(set.clone() + &" data.gpt0 1".repeat(29))).is_ok(), "63 words");
+        let told = "Too many arguments. Commands must have at most 64 arguments.\n";
+        assert_eq!(parse(&(set + &" data.gpt0 1".repeat(30))), Err(told.into()));
         let five = "show table slowlane".to_owned() + &" data.gpt0 gt 0".repeat(5);
         assert!(parse(&five).unwrap_err().starts_with("Detected extra data in filter"));
     }

@@ -1,25 +1,33 @@
 //! A line of the Runtime API, cut into commands and these into words.
 
 /// HAProxy takes no more words of a command than this.
-const WORDS_MAX: usize = 64;
+pub(super) const WORDS_MAX: usize = 64;
 
 /// The words of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words(Vec<String>);
+pub struct Words {
+    words: Vec<String>,
+    is_cut: bool,
+}
 
 impl Words {
     /// The word at a place, or an empty one.
     pub fn get(&self, place: usize) -> &str {
-        self.0.get(place).map_or("", String::as_str)
+        self.words.get(place).map_or("", String::as_str)
     }
 
     /// All words from a place on.
     pub fn from(&self, place: usize) -> &[String] {
-        self.0.get(place..).unwrap_or_default()
+        self.words.get(place..).unwrap_or_default()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.words.is_empty()
+    }
+
+    /// There were more than a command may have.
+    pub fn are_cut(&self) -> bool {
+        self.is_cut
     }
 }
 
@@ -58,8 +66,11 @@ pub fn commands(line: &[u8]) -> Vec<Words> {
 impl Words {
     /// Those past the most are left out.
     fn add(&mut self, word: Option<String>) {
-        if let Some(word) = word.filter(|_| self.0.len() < WORDS_MAX) {
-            self.0.push(word);
+        let Some(word) = word else { return };
+        if self.words.len() < WORDS_MAX {
+            self.words.push(word);
+        } else {
+            self.is_cut = true;
         }
     }
 }
@@ -89,7 +100,7 @@ mod tests {
                 })
             };
             let line = words.iter().map(escape).collect::<Vec<_>>().join(" ");
-            prop_assert_eq!(commands(line.as_bytes()), [Words(words)]);
+            prop_assert_eq!(commands(line.as_bytes()), [Words { words, is_cut: false }]);
         }
     }
 }

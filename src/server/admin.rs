@@ -9,7 +9,10 @@ use std::time::Duration;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, ORIGIN,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
@@ -29,6 +32,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -49,7 +53,10 @@ impl Admin {
 
     pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
         let stream = Patience::with(stream, runtime_api::IDLE_TIMEOUT);
-        let answer = |request| self.answer(request, &agent, &shutdown);
+        let answer = |request| {
+            let answer = self.answer(request, &agent, &shutdown);
+            async move { guarded(answer.await) }
+        };
         http1::serve(stream, IDLE_TIMEOUT, shutdown.clone(), answer).await;
     }
 
@@ -73,8 +80,8 @@ impl Admin {
             "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
             "/readyz" => plain(StatusCode::OK, "ready\n"),
             "/metrics" => metrics(agent),
-            "/" => page::page().map(BodyExt::boxed_unsync),
-            "/api/status" => page::status(agent).map(BodyExt::boxed_unsync),
+            "/" => page(),
+            "/api/status" => with_type(JSON, page::status(agent)),
             "/api/why" => why(&request, agent),
             path => match path.strip_prefix("/api/table/") {
                 Some(key) => row(key, agent),
@@ -90,6 +97,13 @@ impl Admin {
 }
 
 const NOT_FOUND: &str = "there are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
+
+fn page() -> Answer {
+    let (html, policy) = page::page();
+    let mut answer = with_type(HTML, html);
+    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    answer
+}
 
 /// What a request would be told, and why.
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
@@ -176,6 +190,23 @@ fn metrics(agent: &Agent) -> Answer {
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
     with_type(OPENMETRICS, agent.metrics.text())
+}
+
+/// What is shown has names in it that clients chose. No browser is to take it for anything but what it is, to keep it, or to
+/// show it in another page.
+fn guarded(mut answer: Answer) -> Answer {
+    let headers = [
+        (CONTENT_SECURITY_POLICY, "default-src 'none'"),
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+    ];
+    for (name, value) in headers {
+        // The page has a policy of its own.
+        answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    answer
 }
 
 fn unauthorized() -> Answer {

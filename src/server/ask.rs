@@ -9,20 +9,16 @@ pub(super) struct Asked(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Asked {
     pub(super) fn of(query: &str) -> Asked {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).take(FIELDS_MAX);
+        // An empty value is a field that the proxy knew nothing of, as an empty header is.
+        let pairs =
+            query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(_, value)| !value.is_empty());
         let decoded = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
-        Asked(
-            pairs
-                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                .map(|(name, value)| (decoded(name), decoded(value)))
-                .collect(),
-        )
+        Asked(pairs.take(FIELDS_MAX).map(|(name, value)| (decoded(name), decoded(value))).collect())
     }
 
-    /// An empty value is a field that the proxy knew nothing of, as an empty header is.
     pub(super) fn request(&self) -> Request<'_> {
         let mut request = Request::new();
-        for (name, value) in self.0.iter().filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in &self.0 {
             request.push(name, Value::Text(value));
         }
         request
@@ -45,6 +41,9 @@ mod tests {
         assert_eq!(request.get(b"a"), Some(Value::Text(b"b=c")));
         assert_eq!(request.get(b"\0"), Some(Value::Text(b"\x1b%zz")));
         assert_eq!(request.fields().count(), 4);
+        // What has no value takes the place of nothing that has one.
+        let after = "empty=&".repeat(FIELDS_MAX) + "website=x";
+        assert_eq!(Asked::of(&after).request().get(b"website"), Some(Value::Text(b"x")));
     }
 
     proptest! {

@@ -2,13 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use http_body_util::Full;
-use hyper::Response;
 use hyper::body::Bytes;
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
-};
+use hyper::header::HeaderValue;
 
 use crate::server::Agent;
 use crate::status::Sources;
@@ -19,18 +14,17 @@ const PAGE: &str = include_str!("page.html");
 /// What stands in the page for a word that nobody can know before it is served.
 const NONCE: &str = "NONCE";
 
-pub(super) fn page() -> Response<Full<Bytes>> {
+/// The page, and the content security policy that it is to be sent with.
+pub(super) fn page() -> (String, HeaderValue) {
     let nonce = nonce();
-    let mut answer = answer("text/html; charset=utf-8", PAGE.replace(NONCE, &nonce).into());
     // It may ask its own server for numbers, and nobody else for anything. Its one script and its one style stand in
     // it; what else came into it would be neither. No other page may frame it.
-    let csp = format!(
+    let policy = format!(
         "default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-{nonce}'; \
          script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    let csp = HeaderValue::try_from(csp).expect("these are plain letters");
-    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, csp);
-    answer
+    let policy = HeaderValue::try_from(policy).expect("these are plain letters");
+    (PAGE.replace(NONCE, &nonce), policy)
 }
 
 /// The standard library draws its keys from the system.
@@ -40,7 +34,7 @@ fn nonce() -> String {
 }
 
 /// A snapshot as JSON.
-pub(super) fn status(agent: &Agent) -> Response<Full<Bytes>> {
+pub(super) fn status(agent: &Agent) -> Bytes {
     let sources = Sources {
         throttle: &agent.throttle,
         metrics: &agent.metrics,
@@ -48,21 +42,5 @@ pub(super) fn status(agent: &Agent) -> Response<Full<Bytes>> {
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
     };
-    answer("application/json", agent.status.json(&sources))
-}
-
-fn answer(kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::new(body));
-    let headers = [
-        (CONTENT_TYPE, kind),
-        (CONTENT_SECURITY_POLICY, "default-src 'none'"),
-        (CACHE_CONTROL, "no-store"),
-        (REFERRER_POLICY, "no-referrer"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (X_FRAME_OPTIONS, "DENY"),
-    ];
-    for (name, value) in headers {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    answer
+    agent.status.json(&sources)
 }

@@ -49,3 +49,139 @@ impl AsyncWrite for Patience {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::key::Key;
+    use crate::policy::Policy;
+    use crate::server::admin::Admin;
+    use crate::server::holds::{HoldLimits, WhenFull};
+    use crate::server::{Agent, runtime_api, shutdown};
+    use crate::status::Status;
+    use crate::table::Sizing;
+    use crate::telemetry::metrics::Metrics;
+    use crate::throttle::Throttle;
+
+    /// Its table has more rows than any socket holds.
+    fn agent() -> Arc<Agent> {
+        let sizing = Sizing { entries_max: 50_000, expire: Duration::from_secs(3_600) };
+        let throttle = Arc::new(Throttle::new(Policy::builtin(), sizing, 0));
+        let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(1), when_full: WhenFull::Pass };
+        let agent = Agent::new(throttle, hold, Arc::new(Metrics::new()), Arc::new(Status::default()));
+        for bits in 0..40_000u64 {
+            let key = Key::from_bits(bits.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            agent.throttle.table().with(key, agent.clock.now(), Duration::ZERO, |entry| entry.gpt0 = 1_000);
+        }
+        Arc::new(agent)
+    }
+
+    /// A way in, and what asks there for the whole table.
+    #[derive(Clone, Copy, Debug)]
+    enum Way {
+        Socket,
+        Http,
+    }
+
+    const WAYS: [Way; 2] = [Way::Socket, Way::Http];
+
+    impl Way {
+        fn question(self) -> &'static [u8] {
+            match self {
+                Way::Socket => b"show table slowlane\n",
+                Way::Http => {
+                    b"POST /api/runtime HTTP/1.1\r\nHost: s\r\nConnection: close\r\nContent-Length: 19\r\n\r\nshow table slowlane"
+                }
+            }
+        }
+
+        /// Serves one connection; gives how long that took.
+        async fn serve(self, agent: Arc<Agent>, stream: UnixStream) -> Duration {
+            let (_trigger, shutdown) = shutdown::channel();
+            let (started, stream) = (Instant::now(), Stream::Unix(stream));
+            match self {
+                Way::Socket => runtime_api::serve(stream, agent, shutdown).await,
+                Way::Http => Admin::new(None).serve(stream, agent, shutdown).await,
+            }
+            started.elapsed()
+        }
+    }
+
+    fn is_about(told: Duration, seconds: u64) -> bool {
+        told.as_secs_f64().round() as u64 == seconds
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_what_he_asked_for_is_given_up_after_a_minute() {
+        let agent = agent();
+        for way in WAYS {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            client.write_all(way.question()).await.unwrap();
+            let served = way.serve(agent.clone(), server).await;
+            assert!(is_about(served, 60), "{way:?}: {served:?}");
+            let mut heard = Vec::new();
+            client.read_to_end(&mut heard).await.unwrap();
+            assert!(!heard.is_empty() && !heard.ends_with(b"\n\n"), "{way:?}: the rest is not kept for him");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_slowly_gets_all_of_it() {
+        let agent = agent();
+        for way in WAYS {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            client.write_all(way.question()).await.unwrap();
+            let served = tokio::spawn(way.serve(agent.clone(), server));
+            let (mut heard, mut piece) = (Vec::new(), vec![0; 256 * 1024]);
+            loop {
+                sleep(Duration::from_secs(50)).await;
+                match client.read(&mut piece).await.unwrap() {
+                    0 => break,
+                    count => heard.extend_from_slice(&piece[..count]),
+                }
+            }
+            assert!(served.await.unwrap() > Duration::from_secs(300), "{way:?}");
+            let rows = String::from_utf8(heard).unwrap().matches(" key=").count();
+            assert_eq!(rows as u64, agent.throttle.usage().entries, "{way:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_a_letter_now_and_then_has_no_more_time_than_who_is_silent() {
+        let agent = agent();
+        for (way, seconds) in [(Way::Socket, 60), (Way::Http, 75)] {
+            for letters in [&b""[..], b"GET /api/status"] {
+                let (mut client, server) = UnixStream::pair().unwrap();
+                let served = tokio::spawn(way.serve(agent.clone(), server));
+                for letter in letters {
+                    sleep(Duration::from_secs(9)).await;
+                    match client.write_all(&[*letter]).await {
+                        Ok(()) => {}
+                        Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                let served = served.await.unwrap();
+                assert!(is_about(served, seconds), "{way:?}: {served:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_waited_for_ten_seconds() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let served = tokio::spawn(Way::Http.serve(agent(), server));
+        client.write_all(&Way::Http.question()[..90]).await.unwrap();
+        let mut heard = String::new();
+        timeout(Duration::from_secs(11), client.read_to_string(&mut heard)).await.unwrap().unwrap();
+        assert!(heard.starts_with("HTTP/1.1 400 "), "{heard}");
+        assert!(is_about(served.await.unwrap(), 10));
+    }
+}

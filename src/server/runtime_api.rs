@@ -17,7 +17,7 @@ use crate::server::socket::Stream;
 /// As HAProxy's `tune.bufsize`, which bounds a line there.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// Of one who says nothing, or does not read what he asked for.
+/// For a line, from the answer before it to its end; and of one who does not read what he asked for.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves until the other end leaves, has had its answer, or the end begins.
@@ -50,7 +50,8 @@ struct Conversation {
 
 impl Conversation {
     async fn run(&mut self) -> io::Result<()> {
-        while let Some(line) = self.line().await? {
+        // Who says a letter now and then has no more time than who says nothing.
+        while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
             let commands = commands(&line);
             for (place, words) in commands.iter().enumerate() {
                 let command = Command::parse(words);
@@ -83,11 +84,11 @@ impl Conversation {
                 return Ok(None);
             }
             let mut piece = [0; 1024];
-            match timeout(IDLE_TIMEOUT, self.stream.read(&mut piece)).await {
+            match self.stream.read(&mut piece).await? {
                 // Who closes his side without a line break means what he said.
-                Ok(Ok(0)) if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
-                Ok(Ok(0)) | Err(_) => return Ok(None),
-                Ok(read) => self.read.extend_from_slice(&piece[..read?]),
+                0 if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
+                0 => return Ok(None),
+                read => self.read.extend_from_slice(&piece[..read]),
             }
         }
     }

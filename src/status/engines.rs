@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Of more engines than this those that come last are counted together.
 const ENGINES_MAX: usize = 64;
 
+/// HAProxy's are of 36 characters; of a longer one no more is told.
+const ID_CHARS_MAX: usize = 64;
+
 /// An engine that gives no id, as old versions may.
 const NAMELESS: &str = "-";
 
@@ -28,7 +31,7 @@ impl Engines {
     /// Counts a connection for as long as what it gives is kept.
     pub fn connected(self: &Arc<Engines>, id: Option<&str>, from: &str) -> Connected {
         let mut engines = self.lock();
-        let (id, from) = (id.unwrap_or(NAMELESS), from);
+        let (id, from) = (begin(id.unwrap_or(NAMELESS)), from);
         let has_room = engines.len() < ENGINES_MAX;
         let is_known = |engine: &Engine| (&*engine.id, &*engine.from) == (id, from);
         let (id, from) = match has_room || engines.iter().any(is_known) {
@@ -51,6 +54,10 @@ impl Engines {
     fn lock(&self) -> MutexGuard<'_, Vec<Engine>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn begin(id: &str) -> &str {
+    id.char_indices().nth(ID_CHARS_MAX).map_or(id, |(end, _)| &id[..end])
 }
 
 /// A connection of an engine, until it is dropped.
@@ -101,6 +108,10 @@ mod tests {
         assert_eq!(list.len(), ENGINES_MAX + 1);
         assert_eq!((&*list[ENGINES_MAX].id, list[ENGINES_MAX].connections), ("others", 936));
         drop(all);
+        assert_eq!(engines.list(), []);
+        let long = engines.connected(Some(&"é".repeat(10_000)), "");
+        assert_eq!(*engines.list()[0].id, *"é".repeat(ID_CHARS_MAX));
+        drop(long);
         assert_eq!(engines.list(), []);
     }
 }

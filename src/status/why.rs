@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::draw::Draw;
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
-use crate::request::{Field, Request, Value};
-use crate::shown::Shown;
+use crate::request::{Field, Request, Value, is_same_name};
+use crate::shown::{Shown, shown};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
 use crate::time::Timestamp;
@@ -20,6 +20,8 @@ use crate::verdict::{Decision, Verdict};
 #[derive(Clone, Debug, Serialize)]
 pub struct Why {
     pub fields: Vec<Named>,
+    /// The names of those that no map, no key and no share of the policy has a use for: perhaps they are misspelt.
+    pub unused: Vec<String>,
     /// How many requests it would count for.
     pub cost: u32,
     /// What the proxy would be told.
@@ -97,12 +99,20 @@ impl Why {
         let slos = explanation.of.iter().zip(&foreseen.views);
         Why {
             fields: request.fields().map(Named::given).collect(),
+            unused: unused(&policy, request),
             cost: explanation.cases.cost,
             told: Told::of(decision.verdict, decision.remaining),
             slo: decision.slo.number(),
             slos: slos.map(|(explained, view)| Objection::of(&policy, explained, view, &decision)).collect(),
         }
     }
+}
+
+/// The cost is no field that anything is looked up or counted by, and it is told apart.
+fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
+    let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
+    let names = request.fields().map(|field| field.name);
+    names.filter(|name| !is_same_name(b"cost", name) && !is_used(name)).map(shown).collect()
 }
 
 impl Why {
@@ -174,10 +184,6 @@ impl Columns {
     }
 }
 
-fn shown(bytes: &[u8]) -> String {
-    Shown(bytes).to_string()
-}
-
 fn place(path: &Path, line: usize) -> String {
     format!("{}:{line}", Shown(path.as_os_str().as_encoded_bytes()))
 }
@@ -209,6 +215,13 @@ impl fmt::Display for Why {
             if self.fields.is_empty() { "without a field".into() } else { joined(&self.fields, "=", " ") };
         let cost = if self.cost == 1 { String::new() } else { format!(", counts for {}", self.cost) };
         writeln!(f, "request   {fields}{cost}")?;
+        if !self.unused.is_empty() {
+            writeln!(
+                f,
+                "not used  {}: no map, key or share of this policy names it",
+                self.unused.join(", ")
+            )?;
+        }
         self.slos.iter().try_for_each(|slo| slo.fmt(f))?;
         let of = if self.slos.len() > 1 { format!(" (SLO {})", self.slo) } else { String::new() };
         writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.told)
@@ -272,7 +285,8 @@ impl fmt::Display for Told {
             (verdict, None) => f.write_str(verdict)?,
         }
         match self.remaining {
-            0 => Ok(()),
+            // The greatest stands for what is not counted, of which any number would pass.
+            0 | u32::MAX => Ok(()),
             remaining => write!(f, ", {remaining} more would pass at once"),
         }
     }

@@ -1,7 +1,7 @@
 //! The log: lines on standard error, which journald, Docker and terminals all keep.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -87,33 +87,17 @@ pub fn start(settings: Settings) {
     }
 }
 
-/// How much is logged now. None: nothing is, the log has not been started.
-pub fn level() -> Option<Level> {
-    STARTED.get().map(|started| *started.now())
-}
-
-/// Logs so much from now on, and says so.
-pub fn set_level(level: Level) {
-    if let Some(started) = STARTED.get() {
-        started.change(|_| level);
-    }
-}
-
-/// From the level of the config to `debug`, and back.
+/// From the level of the config to `debug`, and back; says so.
 pub fn toggle_debug() {
     if let Some(started) = STARTED.get() {
-        started.change(|now| if now == Level::Debug { started.configured } else { Level::Debug });
+        started.toggle_debug();
     }
 }
 
 impl Started {
-    fn now(&self) -> MutexGuard<'_, Level> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, to: impl Fn(Level) -> Level) {
-        let mut now = self.now();
-        let level = to(*now);
+    fn toggle_debug(&self) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = if *now == Level::Debug { self.configured } else { Level::Debug };
         let set = |level| self.filter.reload(LevelFilter::from(level));
         // The line that says so is there to be seen, even where nothing but errors is from then on.
         let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {

@@ -16,10 +16,11 @@ mod view;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -71,10 +72,13 @@ pub fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
                 Wish::Explain(key) => drop(asks.send(key)),
             }
         }
-        for answer in answers.try_iter() {
-            match answer {
-                Answer::Status(status) => view.heard(status.map(|snapshot| *snapshot)),
-                Answer::Why(text) => view.explain(text),
+        loop {
+            match answers.try_recv() {
+                Ok(Answer::Status(status)) => view.heard(status.map(|snapshot| *snapshot)),
+                Ok(Answer::Why(text)) => view.explain(text),
+                Err(TryRecvError::Empty) => break,
+                // It has said why: old numbers are not to be shown as if they were new.
+                Err(TryRecvError::Disconnected) => bail!("slowlane top has ended: it cannot ask any more"),
             }
         }
     }

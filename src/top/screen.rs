@@ -4,13 +4,13 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState, Wrap};
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
 
 use crate::shown::shown;
 use crate::status::{Minutes, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
 use crate::top::plain;
-use crate::top::view::{Sort, Tab, View};
+use crate::top::view::{Popup, Sort, Tab, View};
 
 const PASS: Color = Color::Blue;
 const DELAY: Color = Color::Yellow;
@@ -19,7 +19,7 @@ const DENY: Color = Color::Red;
 const HELP: &str = "q quit  Tab next table  < > sort  r reverse  / filter  Enter explain";
 
 /// Draws it all, in whatever room there is.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
     let [head, numbers, minutes, tabs, table, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -42,8 +42,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View) {
         }
     }
     frame.render_widget(self::foot(view), foot);
-    if let Some(text) = &view.popup {
-        popup(frame, text);
+    if let Some(popup) = &mut view.popup {
+        self::popup(frame, popup);
     }
 }
 
@@ -151,14 +151,52 @@ fn foot(view: &View) -> Line<'static> {
     }
 }
 
-fn popup(frame: &mut Frame<'_>, text: &str) {
+fn popup(frame: &mut Frame<'_>, popup: &mut Popup) {
     let area = frame.area();
     let (x, y) = (area.width / 12, area.height / 6);
     let area = Rect { x, y, width: area.width - 2 * x, height: area.height - 2 * y };
-    let lines: Vec<Line<'_>> = text.lines().map(|line| Line::from(shown(line))).collect();
-    let block = Block::bordered().title(" why ").title_bottom(" Esc closes ");
+    let inside = Block::bordered().inner(area);
+    let lines: Vec<String> =
+        popup.text.lines().flat_map(|line| wrapped(&shown(line), inside.width.into())).collect();
+    popup.first = popup.first.min(lines.len().saturating_sub(inside.height.into()));
+    let seen = lines.iter().skip(popup.first).take(inside.height.into());
+    let foot = if lines.len() > inside.height.into() {
+        let last = popup.first + seen.len();
+        format!(" Esc closes, arrows scroll: {}-{last} of {} ", popup.first + 1, lines.len())
+    } else {
+        " Esc closes ".to_owned()
+    };
+    let text: Vec<Line<'_>> = seen.map(|line| Line::from(line.as_str())).collect();
+    let block = Block::bordered().title(" why ").title_bottom(foot);
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), area);
+    frame.render_widget(Paragraph::new(text).block(block), area);
+}
+
+/// A line as lines of so many columns, parted between words where that can be.
+fn wrapped(line: &str, columns: usize) -> Vec<String> {
+    let width = |text: &str| Span::raw(text).width();
+    let (mut lines, mut last, mut used) = (Vec::new(), String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        if used > 0 && used + width(word.trim_end()) > columns {
+            lines.push(std::mem::take(&mut last));
+            used = 0;
+        }
+        for letter in word.chars() {
+            let letter_width = width(letter.encode_utf8(&mut [0; 4]));
+            if used > 0 && used + letter_width > columns {
+                // A blank at the end of a line is none that is missed.
+                if letter == ' ' {
+                    continue;
+                }
+                lines.push(std::mem::take(&mut last));
+                used = 0;
+            }
+            last.push(letter);
+            used += letter_width;
+        }
+    }
+    lines.push(last);
+    lines
 }
 
 #[cfg(test)]
@@ -169,7 +207,7 @@ mod tests {
     use super::*;
     use crate::status::{FieldLine, KeyLine};
 
-    fn drawn(view: &View, width: u16, height: u16) -> String {
+    fn drawn(view: &mut View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, view)).unwrap();
         terminal.backend().to_string()
@@ -187,12 +225,13 @@ mod tests {
     #[test]
     fn any_size_is_drawn() {
         let mut view = view("shop.example");
-        for popup in [None, Some("because\nof this".to_owned())] {
+        let long = "because of this and of that\n".repeat(70);
+        for popup in [None, Some(Popup::default()), Some(Popup { text: long, first: usize::MAX })] {
             view.popup = popup;
             for tab in Tab::ALL {
                 view.tab = tab;
                 for (width, height) in [(1, 1), (3, 2), (20, 5), (80, 24), (300, 100), (500, 1), (1, 500)] {
-                    drawn(&view, width, height);
+                    drawn(&mut view, width, height);
                 }
             }
         }
@@ -201,17 +240,63 @@ mod tests {
     #[test]
     fn it_says_who_is_throttled_and_what_is_wrong() {
         let mut view = view("shop.example");
-        let text = drawn(&view, 100, 24);
+        let text = drawn(&mut view, 100, 24);
         for part in ["slowlane 1.2.3 at here", "throttled/s▼", "7.25", "2001", "website=shop.example"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         view.heard(Err("connection refused".into()));
-        assert!(drawn(&view, 100, 24).contains("NO ANSWER: connection refused"));
+        assert!(drawn(&mut view, 100, 24).contains("NO ANSWER: connection refused"));
     }
 
     #[test]
     fn a_name_with_escape_codes_is_text() {
-        let text = drawn(&view("\x1b[31mred\u{202e}"), 100, 24);
+        let text = drawn(&mut view("\x1b[31mred\u{202e}"), 100, 24);
         assert!(text.contains(r"website=\u{1b}[31mred\u{202e}") && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
+    fn an_explanation_that_is_longer_than_the_screen_is_read_line_by_line() {
+        use crossterm::event::{KeyCode, KeyEvent};
+        let mut view = view("shop.example");
+        let lines: Vec<String> =
+            (1..=40).map(|line| format!("line {line}, {}", "word ".repeat(20))).collect();
+        view.press(KeyCode::Enter.into());
+        view.explain(lines.join("\n"));
+        // Of 24 rows it has 14 inside, of 100 columns 82: each line is two.
+        for (keys, first, last, foot) in [
+            (&[][..], "line 1,", "line 7,", "1-14 of 80"),
+            (&[KeyCode::Down], "word word", "line 8,", "2-15 of 80"),
+            (&[KeyCode::PageDown], "word word", "line 13,", "12-25 of 80"),
+            (&[KeyCode::End], "line 34,", "line 40,", "67-80 of 80"),
+            (&[KeyCode::PageDown, KeyCode::PageDown, KeyCode::Up], "word word", "line 40,", "66-79 of 80"),
+            (&[KeyCode::PageUp], "word word", "line 35,", "56-69 of 80"),
+            (&[KeyCode::Home, KeyCode::Up], "line 1,", "line 7,", "1-14 of 80"),
+        ] {
+            for key in keys {
+                view.press(KeyEvent::from(*key));
+                drawn(&mut view, 100, 24);
+            }
+            let text = drawn(&mut view, 100, 24);
+            assert!(text.contains(foot), "{foot} in\n{text}");
+            let inside = text.lines().filter_map(|line| line.split('│').nth(1)).collect::<Vec<_>>();
+            assert_eq!(inside.len(), 14, "{text}");
+            assert!(inside[0].starts_with(first), "{first} is first in\n{text}");
+            let lines: Vec<_> = inside.iter().filter(|line| line.starts_with("line ")).collect();
+            assert!(lines.last().unwrap().starts_with(last), "{last} is last in\n{text}");
+        }
+        // What is short is seen whole, wherever the one before was left.
+        view.press(KeyCode::End.into());
+        view.explain("because".into());
+        let text = drawn(&mut view, 100, 24);
+        assert!(text.contains("│because") && text.contains(" Esc closes ─"), "{text}");
+    }
+
+    #[test]
+    fn lines_are_parted_between_words_where_that_can_be() {
+        assert_eq!(wrapped("one two three", 8), ["one two ", "three"]);
+        assert_eq!(wrapped("  a longest", 5), ["  a ", "longe", "st"]);
+        assert_eq!(wrapped("日本語", 4), ["日本", "語"]);
+        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(wrapped("ab", 0), ["a", "b"]);
     }
 }

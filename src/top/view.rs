@@ -8,6 +8,9 @@ use crate::top::columns::{self, Column};
 /// The most characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
 
+/// The lines that a page of an explanation is.
+const POPUP_PAGE: usize = 10;
+
 /// A table of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Tab {
@@ -65,7 +68,29 @@ pub(super) struct View {
     pub(super) is_typing: bool,
     pub(super) selected: usize,
     /// The explanation that stands above all else.
-    pub(super) popup: Option<String>,
+    pub(super) popup: Option<Popup>,
+}
+
+/// A text of any length, and the first of its lines that is seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Popup {
+    pub(super) text: String,
+    /// Whoever draws it knows how far it can go, and sets it right.
+    pub(super) first: usize,
+}
+
+impl Popup {
+    fn scroll(&mut self, code: KeyCode) {
+        self.first = match code {
+            KeyCode::Up | KeyCode::Char('k') => self.first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.first.saturating_add(1),
+            KeyCode::PageUp => self.first.saturating_sub(POPUP_PAGE),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.first.saturating_add(POPUP_PAGE),
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX,
+            _ => self.first,
+        };
+    }
 }
 
 impl View {
@@ -86,7 +111,7 @@ impl View {
 
     pub(super) fn explain(&mut self, text: String) {
         if let Some(popup) = &mut self.popup {
-            *popup = text;
+            popup.text = text;
         }
     }
 
@@ -101,9 +126,10 @@ impl View {
             self.edit(key.code);
             return Wish::Nothing;
         }
-        if self.popup.is_some() {
-            if matches!(key.code, KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q')) {
-                self.popup = None;
+        if let Some(popup) = &mut self.popup {
+            match key.code {
+                KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.popup = None,
+                code => popup.scroll(code),
             }
             return Wish::Nothing;
         }
@@ -158,7 +184,7 @@ impl View {
         };
         match key {
             Some(key) => {
-                self.popup = Some("asking …".to_owned());
+                self.popup = Some(Popup { text: "asking …".to_owned(), first: 0 });
                 Wish::Explain(Box::new(key))
             }
             None => Wish::Nothing,
@@ -282,7 +308,7 @@ mod tests {
         let Wish::Explain(key) = press(&mut view, "j\n") else { panic!() };
         assert_eq!(key.fields[0].value, "c.test");
         view.explain("because".into());
-        assert_eq!(view.popup.as_deref(), Some("because"));
+        assert_eq!(view.popup.as_ref().unwrap().text, "because");
         assert_eq!(press(&mut view, "q"), Wish::Nothing);
         assert_eq!(view.popup, None);
         view.explain("too late".into());

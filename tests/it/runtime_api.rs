@@ -88,6 +88,7 @@ fn it_answers_as_haproxy_does() {
             "show table; show table slowlane ;get map\n",
             "quit\n",
             "quit; show table\n",
+            "show table slowlane key; clear table slowlane key\n",
             "show table; quit; show table\n",
             "prompt\nshow table\nshow table nope\nquit\n",
         ] {
@@ -101,6 +102,7 @@ fn it_answers_as_haproxy_does() {
         assert_eq!(one, lines(theirs.ask(&format!("show map {map}\n"))));
         assert_eq!(one, ["shop.example 2001", "fair.example 2002", ""]);
     }
+    let too_many = "clear table slowlane".to_owned() + &" slowlane".repeat(62) + "\n";
     let haproxy_3_2 = [
         ("\n", "\n"),
         (";\n", "\n\n"),
@@ -108,11 +110,27 @@ fn it_answers_as_haproxy_does() {
         ("prompt n\nquit\n", "\n"),
         ("prompt; show table nope\nquit\n", "\nNo such table\n\n> "),
         ("prompt;quit\n", "\n"),
+        (
+            "show table slowlane data.gpt0 gt +3\n",
+            "Filter entry #1: Require a valid integer value to compare against\n\n",
+        ),
+        (&too_many, "Too many arguments. Commands must have at most 64 arguments.\n\n"),
     ];
     for (said, heard) in haproxy_3_2 {
         assert_eq!(told(&slowlane, said), heard, "{said:?}");
         if let Some(theirs) = StickTable::start(V3_2) {
             assert_eq!(theirs.ask(said), heard, "{said:?}");
+        }
+    }
+    // An empty line ends an answer, and there is none before: scripts read until they see one.
+    let [help, unknown] = ["help\n", "bogus\n"].map(|said| told(&slowlane, said));
+    for ours in [&help, &unknown] {
+        assert!(ours.ends_with(": disconnect\n\n") && ours.find("\n\n") == Some(ours.len() - 2), "{ours}");
+    }
+    if let Some(theirs) = StickTable::start(V3_2) {
+        for said in ["help\n", "bogus\n"] {
+            let theirs = theirs.ask(said);
+            assert!(theirs.ends_with(": disconnect\n\n") && theirs.find("\n\n") == Some(theirs.len() - 2));
         }
     }
 }
@@ -161,7 +179,7 @@ fn maps_and_the_process_are_shown() {
     {
         assert!(help.contains(&format!("\n  {word}")), "{word}: {help}");
     }
-    assert_eq!(told(&slowlane, "help show table\n").lines().count(), 7);
+    assert_eq!(told(&slowlane, "help show table\n").lines().count(), 6);
     assert!(told(&slowlane, "bogus\n").starts_with("Unknown command: 'bogus'. Please enter one of"));
 }
 

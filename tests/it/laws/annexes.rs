@@ -11,6 +11,7 @@ use slowlane::draw::Draw;
 use slowlane::key::Key;
 use slowlane::law::Arrival;
 use slowlane::request::{Request, Value};
+use slowlane::status::Why;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
 use slowlane::time::Timestamp;
@@ -51,6 +52,34 @@ proptest! {
             }
             prop_assert_eq!(alone.annex_usage().fallbacks, steps.len() as u64);
             prop_assert_eq!(simple.annex_usage().fallbacks, 0);
+        }
+    }
+
+    /// Whatever there is room for, and whatever has expired and was not swept away yet: what is foreseen is what is
+    /// decided, and by the same law.
+    #[test]
+    fn it_is_foreseen_whether_there_is_room(
+        steps in prop::collection::vec((0usize..6, 1u32..4, prop_oneof![0u64..300, 500u64..4_000]), 1..60),
+        bytes_max in 200usize..4_000,
+    ) {
+        for (law, _) in LAWS {
+            let throttle = throttle(&format!("burst=4 rate=9/s law={law}"), bytes_max);
+            let mut now_ms = 60_000;
+            for &(website, cost, pause_ms) in &steps {
+                now_ms += pause_ms;
+                let (name, source) = (format!("w{website}"), "192.0.2.0".parse().unwrap());
+                let mut request = Request::new();
+                request.push(b"website", Value::Text(name.as_bytes()));
+                request.push(b"source", Value::address(source));
+                request.push(b"cost", Value::Number(cost.into()));
+                let (now, fallbacks) = (at_ms(now_ms), throttle.annex_usage().fallbacks);
+                let why = Why::of(&throttle, &request, now);
+                let decision = throttle.decide(&request, now, Draw::MIDDLE);
+                let falls_back = throttle.annex_usage().fallbacks > fallbacks;
+                prop_assert_eq!(why.slos[0].formula.starts_with("no room"), falls_back, "{}: {}", law, why);
+                prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
+                prop_assert_eq!((why.told.verdict, why.told.remaining), (decision.verdict.name(), decision.remaining));
+            }
         }
     }
 

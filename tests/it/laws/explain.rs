@@ -224,7 +224,8 @@ proptest! {
     /// what was foreseen is what is decided.
     #[test]
     fn to_ask_why_changes_nothing(
-        requests in prop::collection::vec((any::<[u8; 4]>(), 0u64..700), 1..40), room in prop::sample::select(vec![0, 1 << 20]),
+        requests in prop::collection::vec((any::<[u8; 4]>(), prop_oneof![0u64..700, 2_000u64..9_000]), 1..40),
+        room in prop_oneof![Just(0), 300usize..6_000, Just(1 << 20)],
     ) {
         let sizing = slowlane::table::Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
         let new = || Throttle::new(super::several::policy(SLO_MAP, MAPS), sizing, room);
@@ -271,6 +272,7 @@ fn every_slo_of_a_request_is_told_with_the_line_that_named_it() {
     // An address that a line takes out, and whose website answers then.
     let why = Why::of(&throttle, &request((3, 1, 2, 1)), at_ms(0));
     assert_eq!((why.slo, why.slos[0].asked.as_slice()), (2002, &["source (line 3: -1)".to_owned()][..]));
+    assert_eq!(why.unused, [""; 0]);
     let why = Why::of(&throttle, &Request::new(), at_ms(0));
     assert!(why.to_string().starts_with("request   without a field\nSLO 0     burst=3 rate=5/s\n"), "{why}");
     assert!(
@@ -284,4 +286,29 @@ fn every_slo_of_a_request_is_told_with_the_line_that_named_it() {
     hostile.push(b"website", Value::Text(b"<script>\x1b]0;owned\x07\xff"));
     let why = Why::of(&throttle, &hostile, at_ms(0)).to_string();
     assert!(why.starts_with("request   owner=acme website=<script>\\u{1b}]0;owned\\u{7}\\xff\n"), "{why}");
+}
+
+#[test]
+fn a_field_that_is_misspelt_is_told_from_one_that_counts() {
+    let throttle = throttle_of("0 burst=3 rate=5/s\n2001 burst=1 rate=1/s", &[("website.map", "shop 2001")]);
+    let mut request = Request::new();
+    for (name, value) in
+        [("webiste", "shop"), ("website", "blog"), ("source", "192.0.2.1"), ("cost", "2"), ("a\x1bb", "c")]
+    {
+        request.push(name.as_bytes(), Value::Text(value.as_bytes()));
+    }
+    let why = Why::of(&throttle, &request, at_ms(0));
+    assert_eq!(why.unused, ["webiste", "source", r"a\u{1b}b"]);
+    let told = "\nnot used  webiste, source, a\\u{1b}b: no map, key or share of this policy names it\nSLO 0 ";
+    assert!(why.to_string().contains(told), "{why}");
+    assert!(why.json().contains("\"webiste\",\n"), "{}", why.json());
+}
+
+#[test]
+fn what_is_not_counted_has_no_number_of_more() {
+    let throttle = throttle_of("0 burst=3 rate=5/s", &[]);
+    let mut request = Request::new();
+    request.push(b"cost", Value::Number(0));
+    let why = Why::of(&throttle, &request, at_ms(0)).to_string();
+    assert!(why.ends_with("\n  says    pass\nverdict   pass, if asked now; nothing was counted\n"), "{why}");
 }

@@ -116,6 +116,23 @@ impl Chromium {
         self.ask("Input.insertText", json!({"text": text}));
     }
 
+    /// Presses a key that has a name: `Tab`, `Enter`, `Escape`.
+    pub fn press(&mut self, key: &str) {
+        let code = match key {
+            "Tab" => 9,
+            "Enter" => 13,
+            "Escape" => 27,
+            _ => panic!("no key that a test presses: {key}"),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let mut event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+            if (kind, key) == ("keyDown", "Enter") {
+                event["text"] = json!("\r");
+            }
+            self.ask("Input.dispatchKeyEvent", event);
+        }
+    }
+
     /// What is in the window, as a PNG in base64.
     pub fn screenshot(&mut self) -> String {
         let shot = self.ask("Page.captureScreenshot", json!({"format": "png"}));
