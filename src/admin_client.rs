@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
@@ -47,6 +48,8 @@ pub enum AskError {
     Unreachable { address: Address, reason: String },
     #[error("slowlane at {address} wants its token: give --token-file or --config")]
     Closed { address: Address },
+    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?")]
+    NoHttp { address: Address },
     #[error("what answers at {address} does not know that: is it slowlane?")]
     Unknown { address: Address },
     #[error("{text}")]
@@ -66,7 +69,7 @@ impl AdminClient {
     /// Asks, and writes the answer out as it comes. Gives back how many bytes that were.
     pub fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| self.unreachable(error))?;
+        let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
         runtime.block_on(self.copy(question, out))
     }
 
@@ -148,13 +151,16 @@ impl AdminClient {
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, AskError> {
         match timeout(PATIENCE, work).await {
-            Ok(done) => done.map_err(|error| self.unreachable(error)),
-            Err(_) => Err(self.unreachable(anyhow::anyhow!("no answer within {} s", PATIENCE.as_secs()))),
+            Ok(done) => done.map_err(|error| self.unanswered(error.into())),
+            Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", PATIENCE.as_secs()))),
         }
     }
 
-    fn unreachable(&self, error: impl Into<anyhow::Error>) -> AskError {
-        let reason = format!("{:#}", error.into());
-        AskError::Unreachable { address: self.address.clone(), reason }
+    fn unanswered(&self, error: anyhow::Error) -> AskError {
+        let address = self.address.clone();
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_parse() => AskError::NoHttp { address },
+            _ => AskError::Unreachable { address, reason: format!("{error:#}") },
+        }
     }
 }

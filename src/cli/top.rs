@@ -10,7 +10,7 @@ use crate::top;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane top
-  slowlane top --admin unix:/run/slowlane/admin.sock
+  slowlane top --admin unix:/run/slowlane/admin-http.sock
   slowlane top --once | grep shop.example
 
 Keys: q or Ctrl-C quits, Tab or 1 2 3 chooses a table, < and > the column to sort by, r reverses,

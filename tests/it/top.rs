@@ -145,7 +145,8 @@ fn without_a_terminal_it_prints_what_it_knows_and_ends() {
     // On a terminal too, if it is asked to.
     let mut once = Terminal::start(BINARY, &["top", "--once", "--admin", &admin], 40, 120);
     let (status, is_given_back) = once.ended();
-    assert!(status.success() && is_given_back && once.text().contains("website=shop.example"));
+    assert!(status.success() && is_given_back);
+    once.shows("the keys", |text| text.contains("website=shop.example"));
 }
 
 #[test]
@@ -163,7 +164,8 @@ fn who_is_no_daemon_is_told_from_one() {
     // And no screen is opened for it.
     let mut on_a_terminal = Terminal::start(BINARY, &["top", "--admin", &nobody], 24, 160);
     let (status, is_given_back) = on_a_terminal.ended();
-    assert!(!status.success() && is_given_back && on_a_terminal.text().contains(remedy));
+    assert!(!status.success() && is_given_back);
+    on_a_terminal.shows("what helps", |text| text.contains(remedy));
 
     let told = ran(&["top", "--admin", "unix:/nowhere/admin"]);
     assert!(
@@ -178,7 +180,7 @@ fn who_is_no_daemon_is_told_from_one() {
     assert!(told.problems[0].contains("no answer within 5 s"), "{:?}", told.problems);
 
     for (answer, reason) in [
-        ("SSH-2.0-OpenSSH_9.2\r\n", "invalid HTTP version"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "speaks no HTTP"),
         ("HTTP/1.1 200 OK\r\n\r\n{}", "is not slowlane: missing field `version`"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "end of file before message length reached"),
         ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"it\u{1b}[31m"),

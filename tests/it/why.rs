@@ -299,6 +299,13 @@ fn a_unix_socket_is_for_the_group_unless_told_otherwise() {
         // And it serves as any other.
         let admin = format!("unix:{}", socket("admin.sock").display());
         assert!(said(&["table", "show", "--admin", &admin]).starts_with("# table: slowlane, "));
+        assert!(said(&["top", "--once", "--admin", &admin]).contains("requests/s: pass"));
+        let other = format!("unix:{}", socket("runtime.sock").display());
+        let told = refused(&["top", "--admin", &other]);
+        assert_eq!(
+            told,
+            format!("what answers at {other} speaks no HTTP: is it the address of [admin] listen?")
+        );
         process.signal("TERM");
         assert!(process.wait().success());
         assert!(!socket("admin.sock").exists() && !socket("runtime.sock").exists());
