@@ -90,7 +90,7 @@ pub fn question<'a>(
     Ok(question)
 }
 
-/// A sample that HAProxy did not find is NULL: a field without a value.
+/// A sample that HAProxy did not find is NULL: a field without a value, as an empty one is.
 fn value(data: Data<'_>) -> Option<Value<'_>> {
     match data {
         Data::Null => None,
@@ -100,7 +100,7 @@ fn value(data: Data<'_>) -> Option<Value<'_>> {
         }
         Data::Ipv4(address) => Some(Value::address(address.into())),
         Data::Ipv6(address) => Some(Value::address(address.into())),
-        Data::Str(bytes) | Data::Bin(bytes) => Some(Value::Text(bytes)),
+        Data::Str(bytes) | Data::Bin(bytes) => (!bytes.is_empty()).then_some(Value::Text(bytes)),
     }
 }
 
@@ -220,10 +220,11 @@ mod tests {
 
     #[test]
     fn arguments_are_fields_and_null_is_none() {
-        let arguments: [(&[u8], Data); 5] = [
+        let arguments: [(&[u8], Data); 6] = [
             (b"source", Data::Ipv6("::ffff:192.0.2.1".parse().unwrap())),
             (b"website", Data::Str(b"\xff.example")),
             (b"owner", Data::Null),
+            (b"empty", Data::Str(b"")),
             (b"secure", Data::Bool(true)),
             (b"", Data::Int64(-5)),
         ];
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(asked, Ok(Question::Verdict));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
-        assert_eq!(request.get(b"owner"), None);
+        assert_eq!([request.get(b"owner"), request.get(b"empty")], [None, None]);
         assert_eq!(request.get(b"secure"), Some(Value::Number(1)));
         assert_eq!(request.get(b""), Some(Value::Number(-5)));
     }
