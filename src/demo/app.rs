@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::demo::client::Half;
+use crate::demo::http::Half;
 
 /// About what a request takes: timers have a grain of a millisecond.
 const SERVICE: Duration = Duration::from_millis(15);

@@ -12,6 +12,7 @@
 mod app;
 mod client;
 mod haproxy;
+mod http;
 mod stand_in;
 mod table;
 mod tally;

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::demo::client::{Half, WEBSITE};
+use crate::demo::http::{Half, WEBSITE};
 use crate::spop::{Ack, Action, AgentHello, Data, Frame, HaproxyHello, Kind, Notify};
 
 /// What HAProxy offers by default.
