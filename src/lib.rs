@@ -39,6 +39,7 @@ pub mod draw;
 pub mod haproxy;
 pub mod key;
 pub mod law;
+pub mod network;
 pub mod nginx;
 pub mod policy;
 pub mod quota;

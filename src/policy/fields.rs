@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::ArrayVec;
 
 use crate::key::KeyHasher;
+use crate::network::{Network, v4_mask, v6_mask};
 use crate::policy::layout::Layout;
 use crate::request::{FIELDS_MAX, Request, Value, is_same_name};
 
@@ -86,8 +87,8 @@ impl Fields {
         (!is_too_many).then(|| Fields {
             fields: names.into_iter().map(field).collect(),
             cost,
-            ipv4_mask: Ipv4Addr::from_bits(!u32::MAX.checked_shr(layout.ipv4_prefix().into()).unwrap_or(0)),
-            ipv6_mask: Ipv6Addr::from_bits(!u128::MAX.checked_shr(layout.ipv6_prefix().into()).unwrap_or(0)),
+            ipv4_mask: v4_mask(layout.ipv4_prefix()),
+            ipv6_mask: v6_mask(layout.ipv6_prefix()),
         })
     }
 
@@ -155,19 +156,13 @@ impl Fields {
     /// What [`hash`](Fields::hash) adds, as a text: of an address the network, with its length where it is less than all.
     pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
         let value = values.0[place].as_ref()?;
-        let text = match value {
-            Value::Address(address) if self.fields[place].is_address => match self.customer(*address) {
-                IpAddr::V4(v4) if self.ipv4_mask != Ipv4Addr::BROADCAST => {
-                    format!("{v4}/{}", self.ipv4_mask.to_bits().leading_ones())
-                }
-                IpAddr::V6(v6) if self.ipv6_mask.to_bits() != u128::MAX => {
-                    format!("{v6}/{}", self.ipv6_mask.to_bits().leading_ones())
-                }
-                whole => whole.to_string(),
-            },
-            value => return Some(Text::default().of(value).to_vec()),
-        };
-        Some(text.into_bytes())
+        Some(match *value {
+            Value::Address(address) if self.fields[place].is_address => {
+                let prefix = self.prefix(place, *value).unwrap_or(u8::MAX);
+                Network::of(address, prefix).to_string().into_bytes()
+            }
+            _ => Text::default().of(value).to_vec(),
+        })
     }
 
     fn customer(&self, address: IpAddr) -> IpAddr {

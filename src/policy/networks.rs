@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use crate::network::v6_mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
@@ -141,7 +142,7 @@ impl Family {
     }
 
     fn length(&mut self, prefix: u8) -> &mut Length {
-        let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+        let mask = v6_mask(prefix).to_bits();
         let place = self.lengths.binary_search_by_key(&Reverse(mask), |length| Reverse(length.mask));
         let place = place.unwrap_or_else(|place| {
             self.lengths.insert(place, Length { mask, networks: HashTable::new() });

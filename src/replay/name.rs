@@ -1,7 +1,6 @@
 //! What a key is called: the fields that a request was counted by, as they may be shown.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
+use crate::network::Network;
 use crate::policy::Policy;
 use crate::request::{Request, Value};
 use crate::shown::shown;
@@ -36,7 +35,9 @@ pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         match fact.value {
             Value::Text(text) => name += &word(text),
             Value::Number(number) => name += &number.to_string(),
-            Value::Address(address) => name += &network(address, fact.prefix),
+            Value::Address(address) => {
+                name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()
+            }
         }
     });
     if given < policy.key_fields(slo).count() {
@@ -45,20 +46,4 @@ pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         name += "(all)";
     }
     name.into()
-}
-
-/// An address, or the network that it is counted with.
-fn network(address: IpAddr, prefix: Option<u8>) -> String {
-    let Some(prefix) = prefix else { return address.to_string() };
-    let network = match address {
-        IpAddr::V4(v4) => {
-            let mask = !u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-        }
-        IpAddr::V6(v6) => {
-            let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-        }
-    };
-    format!("{network}/{prefix}")
 }

@@ -1,10 +1,10 @@
 //! The fields of a request, kept in few bytes for whoever wants to know whose a key is.
 
 use std::fmt::{Display, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use crate::network::Network;
 use crate::request::Value;
 use crate::shown::shown;
 use crate::throttle::Fact;
@@ -96,28 +96,13 @@ fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -
     written.as_bytes()
 }
 
-/// The network that an address stands for in a key.
-fn network(address: IpAddr, prefix: u8) -> String {
-    let network: IpAddr = match address {
-        IpAddr::V4(v4) => {
-            let mask = !u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            (v4 & Ipv4Addr::from_bits(mask)).into()
-        }
-        IpAddr::V6(v6) => {
-            let mask = !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
-            (v6 & Ipv6Addr::from_bits(mask)).into()
-        }
-    };
-    format!("{network}/{prefix}")
-}
-
 impl Kept<'_> {
     /// The value as it may be shown anywhere: a network where only that is a part of the key, and nothing that a
     /// terminal or a browser would obey.
     pub fn shown(&self) -> String {
         let address = std::str::from_utf8(self.value).ok().and_then(|text| text.parse().ok());
         if let (Some(prefix), Some(address)) = (self.prefix, address) {
-            return network(address, prefix);
+            return Network::of(address, prefix).to_string();
         }
         let cut = if self.is_cut { "…" } else { "" };
         shown(self.value) + cut
