@@ -121,6 +121,7 @@ fn throttle(
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
+    reload::warn(&policy.warnings().to_string());
     systemd::status(&format!("serving {}", policy.summary()));
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
     let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());

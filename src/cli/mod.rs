@@ -67,7 +67,7 @@ enum Command {
     Run(RunArguments),
     /// Read the config and the policy, print every mistake with its file and line, and exit.
     ///
-    /// Exit code 0: slowlane would serve this. 1: it would not.
+    /// Exit code 0: slowlane would serve this, though there may be warnings, on standard error. 1: it would not.
     Check(Files),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
