@@ -39,15 +39,19 @@ const LINKS_MAX: usize = 8;
 pub struct Source {
     dir: PathBuf,
     layout: Layout,
+    /// Longer delays are cut by the agent, and so warned of.
+    hold_max: Duration,
 }
 
 impl Source {
-    pub fn new(dir: PathBuf, layout: Layout) -> Source {
-        Source { dir, layout }
+    pub fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
+        Source { dir, layout, hold_max }
     }
 
     pub fn read(&self) -> Result<Policy, Problems> {
-        Policy::read(&self.dir, &self.layout)
+        let mut policy = Policy::read(&self.dir, &self.layout)?;
+        policy.warn_of_delays_over(self.hold_max);
+        Ok(policy)
     }
 
     /// What the files look like from outside: any edit changes it.

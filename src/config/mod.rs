@@ -131,7 +131,7 @@ impl Config {
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
-            policy: dir.map(|dir| Source::new(dir, layout)),
+            policy: dir.map(|dir| Source::new(dir, layout, hold.longest)),
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
         })

@@ -35,6 +35,7 @@ mod warning;
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
@@ -319,6 +320,18 @@ impl Policy {
             hasher.finish().bits()
         });
         Case { slo, key: self.key(slo, values), sharer }
+    }
+
+    /// Warns of SLOs whose delays may be longer than a hold.
+    pub fn warn_of_delays_over(&mut self, longest: Duration) {
+        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
+            let doubt = match slo.law.max_delay() {
+                Some(Duration::MAX) => Doubt::Unbounded(longest),
+                Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
+                _ => continue,
+            };
+            self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        }
     }
 
     /// What is served, though it is hardly what was meant.
@@ -703,6 +716,26 @@ mod tests {
         let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method: Method::Reg };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
         assert_eq!(warnings(&[("slo.map", SLO_MAP), ("w.map", "^[A-Z]:/ 0\n")], &layout), [""; 0]);
+    }
+
+    #[test]
+    fn a_delay_that_is_longer_than_a_hold_is_told() {
+        let slo_map = "0 burst=1 rate=1/s max_delay=61s\n1 burst=1 rate=1/s max_delay=60s\n\
+            2 burst=1 rate=1/s law=fair max_delay=2m\n3 burst=1 rate=1/s law=warm-up max_delay=2m dry_run=yes\n\
+            4 burst=1 rate=1/s law=adaptive\n5 burst=1 rate=1/s law=token-bucket\n";
+        let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
+        assert_eq!(policy.warnings().count(), 0);
+        policy.warn_of_delays_over(Duration::from_secs(60));
+        let told = policy.warnings().to_string();
+        let cut = "holds are cut there, and the SLO is exceeded";
+        let expected = [
+            format!("maps/slo.map:1: max_delay 61s is longer than [hold] longest, 1m: {cut}"),
+            format!("maps/slo.map:3: max_delay 2m is longer than [hold] longest, 1m: {cut}"),
+            format!(
+                "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, 1m: {cut}"
+            ),
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]

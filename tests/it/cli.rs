@@ -432,6 +432,21 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
 }
 
 #[test]
+fn a_delay_that_would_be_cut_is_a_warning() {
+    let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=30s\n")]);
+    let config = folder.path().join("slowlane.toml");
+    for (longest, warned) in [("30s", false), ("29s", true)] {
+        fs::write(&config, format!("hold.longest = \"{longest}\"\npolicy.dir = \".\"\n")).unwrap();
+        let checked = ran(&["check", "--config", config.to_str().unwrap()]);
+        assert_eq!((checked.code, checked.problems.len()), (0, usize::from(warned)));
+        if let [warning] = checked.problems.as_slice() {
+            let expected = "slo.map:1: max_delay 30s is longer than [hold] longest, 29s: holds are cut there";
+            assert!(warning.contains(expected), "{warning}");
+        }
+    }
+}
+
+#[test]
 fn a_policy_that_can_be_served_is_ok() {
     let folder = policy(&[SLO_MAP, ("website.map", "shop.example 2001\n"), ("notes.txt", "not ours\n")]);
     for (args, out) in [
