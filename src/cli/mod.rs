@@ -62,6 +62,7 @@ Examples:
 enum Command {
     /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again.
     ///
+    /// The config file is read at the start only; SIGHUP says if it has changed since.
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),

@@ -180,6 +180,25 @@ fn a_map_in_a_folder_that_is_made_later_is_noticed() {
 }
 
 #[test]
+fn at_sighup_an_edited_config_file_is_told_to_need_a_restart() {
+    let mut slowlane = slowlane();
+    let config = slowlane.folder().join("slowlane.toml");
+    let asked = |slowlane: &Slowlane, count: f64| {
+        slowlane.process.signal("HUP");
+        eventually("it was read", || (reloads(slowlane, "done") == count).then_some(()));
+    };
+    asked(&slowlane, 1.0);
+    assert!(!slowlane.process.log().join("\n").contains("slowlane.toml"), "nothing has changed");
+    fs::write(&config, "[table]\nsize = 10\n").unwrap();
+    asked(&slowlane, 2.0);
+    slowlane.process.logged("slowlane.toml has changed: restart to put it in force");
+    fs::write(&config, "[table]\nsize = many\n").unwrap();
+    asked(&slowlane, 3.0);
+    slowlane.process.logged("slowlane.toml:2: ");
+    assert_eq!(slo(&slowlane), "2001");
+}
+
+#[test]
 fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     let mut slowlane = slowlane();
     slowlane.process.logged("INFO policy: 4 SLOs; website.map 1 line");
