@@ -45,7 +45,7 @@ Examples:
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
-  slowlane config haproxy --version 2.6
+  slowlane config haproxy
       what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
