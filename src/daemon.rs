@@ -39,6 +39,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    tracing::info!("slowlane {} starts", env!("CARGO_PKG_VERSION"));
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let serving = start(&config).await?;
 

@@ -37,7 +37,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   slowlane demo
-      see it work, in 15 seconds
+      see it work, until Ctrl-C
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody

@@ -205,6 +205,7 @@ fn answer(value: &[u8], slos: &Slos) -> Result<Answer, Fault> {
     let number = match std::str::from_utf8(value).map(str::parse) {
         Ok(Ok(number)) => number,
         _ if value.is_empty() => 0,
+        _ if value.contains(&b'#') => return Err(Fault::AnswerAndComment(quoted(value))),
         _ => return Err(Fault::Answer(quoted(value))),
     };
     match u16::try_from(number).ok().and_then(SloId::new) {

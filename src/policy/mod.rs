@@ -646,7 +646,8 @@ mod tests {
             "maps/source.map:2: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
             "maps/website.map:2: SLO 2009 is not in slo.map",
             "maps/website.map:3: \"x\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
-            "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
+            "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup; \
+                a comment needs a line of its own",
             "maps/website.map:5: \"99999999999999999999\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
         ];
         let problems = problems(&maps);
