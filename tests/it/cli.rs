@@ -432,6 +432,15 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
 }
 
 #[test]
+fn who_mistypes_a_command_or_a_flag_is_told_the_one_that_is_like_it() {
+    for (args, like) in [(&["chekc"][..], "'check'"), (&["run", "--polcy", "maps"], "'--policy'")] {
+        let (code, out, err) = typed(Path::new(HERE), args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}");
+        assert!(err.contains("similar") && err.contains(like), "{args:?}: {err}");
+    }
+}
+
+#[test]
 fn a_delay_that_would_be_cut_is_a_warning() {
     let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=30s\n")]);
     let config = folder.path().join("slowlane.toml");
