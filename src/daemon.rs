@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
-use crate::config::{AdminConfig, Config, Listen};
+use crate::config::{AdminConfig, Config, ConfigFile, Listen};
 use crate::policy::Policy;
 use crate::reload::{self, Reload};
 use crate::server::admin::Admin;
@@ -39,11 +39,12 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
+    tracing::info!("slowlane {} starts", env!("CARGO_PKG_VERSION"));
     let mut signals = Signals::new().context("cannot listen to signals")?;
     let serving = start(&config).await?;
 
     systemd::ready();
-    signals.wait(serving.reload).await;
+    signals.wait(serving.reload, config.file.as_ref()).await;
     tracing::info!("ending: held requests are let through, connections closed");
     systemd::stopping();
     if timeout(DRAIN, serving.end.end()).await.is_err() {
@@ -122,6 +123,7 @@ fn throttle(
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
+    reload::warn(&policy.warnings().to_string());
     systemd::status(&format!("serving {}", policy.summary()));
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
     let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
@@ -227,22 +229,27 @@ impl Signals {
         })
     }
 
-    /// Returns when it is time to end; until then each SIGHUP reads the policy again, and each SIGUSR1 turns the level `debug`
-    /// of the log on or off.
-    async fn wait(&mut self, reload: Option<Reload>) {
+    /// Returns when it is time to end; until then each SIGHUP reads the policy again and tells what the config file has
+    /// become, and each SIGUSR1 turns the level `debug` of the log on or off.
+    async fn wait(&mut self, reload: Option<Reload>, file: Option<&ConfigFile>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.user1.recv() => log::toggle_debug(),
-                _ = self.hangup.recv() => match &reload {
-                    Some(reload) => reload.ask(),
-                    None => {
-                        systemd::reloading();
-                        tracing::info!("nothing to reload: there is no policy directory");
-                        systemd::ready();
+                _ = self.hangup.recv() => {
+                    if let Some(news) = file.and_then(ConfigFile::news) {
+                        tracing::warn!("{news}");
                     }
-                },
+                    match &reload {
+                        Some(reload) => reload.ask(),
+                        None => {
+                            systemd::reloading();
+                            tracing::info!("nothing to reload: there is no policy directory");
+                            systemd::ready();
+                        }
+                    }
+                }
             }
         }
     }

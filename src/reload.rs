@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use crate::policy::{Layout, Policy, Problems};
+use crate::policy::{Layout, Policy, Problems, Strays};
 use crate::status::Status;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::systemd;
@@ -39,15 +39,19 @@ const LINKS_MAX: usize = 8;
 pub struct Source {
     dir: PathBuf,
     layout: Layout,
+    /// Longer delays are cut by the agent, and so warned of.
+    hold_max: Duration,
 }
 
 impl Source {
-    pub fn new(dir: PathBuf, layout: Layout) -> Source {
-        Source { dir, layout }
+    pub fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
+        Source { dir, layout, hold_max }
     }
 
     pub fn read(&self) -> Result<Policy, Problems> {
-        Policy::read(&self.dir, &self.layout)
+        let mut policy = Policy::read(&self.dir, &self.layout)?;
+        policy.warn_of_delays_over(self.hold_max);
+        Ok(policy)
     }
 
     /// What the files look like from outside: any edit changes it.
@@ -57,7 +61,8 @@ impl Source {
             // Not the time of modification: who mends only a file's permissions does not change that.
             Some([found.dev(), found.ino(), found.size(), found.ctime() as u64, found.ctime_nsec() as u64])
         };
-        Fingerprint(self.layout.files(&self.dir).into_iter().map(look).collect())
+        let files = self.layout.files(&self.dir).into_iter().map(look).collect();
+        Fingerprint { files, strays: Strays::look(&self.dir, &self.layout) }
     }
 
     /// The directories in which an edit of any of the files shows: a file that is replaced by a rename, or
@@ -88,9 +93,13 @@ fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Device, inode, size and time of change of every file, or none where there is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fingerprint(Vec<Option<[u64; 5]>>);
+pub struct Fingerprint {
+    /// Device, inode, size and time of change of every file, or none where there is no file.
+    files: Vec<Option<[u64; 5]>>,
+    /// Nothing of them is read, but that they are there is told as soon as they are.
+    strays: Strays,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wake {
@@ -187,8 +196,11 @@ impl Reloader {
         let dir = self.source.dir.display();
         match read {
             Ok(policy) => {
-                tracing::info!("policy reloaded from {dir}: {}", policy.summary());
-                self.status.reloads.done(self.clock.now(), policy.summary());
+                let summary = policy.summary_after(&self.throttle.policy());
+                tracing::info!("policy reloaded from {dir}: {summary}");
+                let warnings = policy.warnings().to_string();
+                warn(&warnings);
+                self.status.reloads.done(self.clock.now(), summary, &warnings);
                 let old = self.throttle.replace(policy);
                 self.metrics.reloads_done.inc();
                 free(old);
@@ -203,6 +215,13 @@ impl Reloader {
                 }
             }
         }
+    }
+}
+
+/// Logs what a policy is served with, though it is hardly what was meant; one warning in each line.
+pub fn warn(warnings: &str) {
+    for warning in warnings.lines() {
+        tracing::warn!("{warning}");
     }
 }
 

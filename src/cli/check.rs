@@ -10,5 +10,8 @@ pub(super) fn check(config: Config) -> anyhow::Result<()> {
         Some(source) => source.read()?,
         None => Policy::builtin(),
     };
+    for warning in policy.warnings().to_string().lines() {
+        eprintln!("slowlane: warning: {warning}");
+    }
     Ok(writeln!(io::stdout(), "ok: {}", policy.summary())?)
 }

@@ -11,15 +11,15 @@ use crate::cli::{RunArguments, config};
 use crate::config::{Config, Flags};
 use crate::server::socket::Address;
 use crate::shipped::haproxy::{self, Delivery, Version};
-use crate::shipped::{File, nginx};
+use crate::shipped::{File, installed, nginx};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane config show --config /etc/slowlane/slowlane.toml
       every key, with its value in force and what it is for
-  slowlane config haproxy --version 2.6 > haproxy.cfg
-  slowlane config haproxy --version 2.6 --file spoe-slowlane.conf > spoe-slowlane.conf
-      what to put in front of an application on 127.0.0.1:8000
+  slowlane config haproxy > haproxy.cfg
+  slowlane config haproxy --file spoe-slowlane.conf > spoe-slowlane.conf
+      for the HAProxy that is installed here, in front of an application on 127.0.0.1:8000
   slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
       all files at once, which find each other there
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
@@ -43,9 +43,9 @@ pub(super) enum What {
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// The HAProxy that it is for, from 2.6 on; see `haproxy -v`
+    /// The HAProxy that it is for, from 2.6 on [default: the one that is installed here, as `haproxy -v` says]
     #[arg(long, value_name = "X.Y")]
-    version: Version,
+    version: Option<Version>,
     /// Who waits [default: pause from 3.2 on, hold before]
     #[arg(long, value_name = "WAY")]
     delivery: Option<Way>,
@@ -123,10 +123,13 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         None => haproxy::FOLDER.to_owned(),
     };
     let places = haproxy::Places { agent, bind: &bind, app: &app, folder: &folder, ratelimit };
+    let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
+    let version =
+        version.or_else(|| installed::haproxy().map(|(_, version)| version)).ok_or_else(none_here)?;
     let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
     let mut files = haproxy::files(version, delivery, &places)?;
-    // Who has a policy needs no example of one.
-    if config.policy.is_none() || file.is_some() {
+    // HAProxy reads none of these: they are written for who asks.
+    if file.is_some() {
         files.extend(haproxy::maps());
     }
     put(&files, file.as_deref(), dir.as_deref())

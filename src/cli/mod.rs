@@ -37,7 +37,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   slowlane demo
-      see it work, in 15 seconds
+      see it work, until Ctrl-C
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
@@ -45,7 +45,7 @@ Examples:
       serve the objectives of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
       find every mistake before it is served
-  slowlane config haproxy --version 2.6
+  slowlane config haproxy
       what to put in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
       see what a law does to so many clients, before they are served
@@ -62,12 +62,13 @@ Examples:
 enum Command {
     /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again.
     ///
+    /// The config file is read at the start only; SIGHUP says if it has changed since.
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
     /// Read the config and the policy, print every mistake with its file and line, and exit.
     ///
-    /// Exit code 0: slowlane would serve this. 1: it would not.
+    /// Exit code 0: slowlane would serve this, though there may be warnings, on standard error. 1: it would not.
     Check(Files),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]

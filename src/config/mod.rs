@@ -33,6 +33,8 @@ pub struct Config {
     /// None: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
+    /// None: these are the defaults, and what was typed.
+    pub file: Option<ConfigFile>,
 }
 
 /// The listeners of one protocol.
@@ -67,8 +69,29 @@ pub struct AdminConfig {
     pub socket_mode: u32,
 }
 
+/// The config file as it was read at the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    path: PathBuf,
+    text: String,
+    /// What is typed wins over it, so a mistake may be none.
+    flags: Flags,
+}
+
+impl ConfigFile {
+    /// What an operator should know who has edited it since; None: it is as it was.
+    pub fn news(&self) -> Option<String> {
+        let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
+        match Config::load(Some(&self.path), self.flags.clone()) {
+            _ if is_same => None,
+            Ok(_) => Some(format!("{} has changed: restart to put it in force", self.path.display())),
+            Err(mistake) => Some(format!("{mistake} (what was read at the start stays in force)")),
+        }
+    }
+}
+
 /// What was typed; an empty list and a missing directory leave it to the file.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub policy: Option<PathBuf>,
     pub spop: Vec<Address>,
@@ -98,14 +121,16 @@ const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
-        Config::new(written(path, flags)?)
+        let (written, text) = written(path, flags.clone())?;
+        let file = path.zip(text).map(|(path, text)| ConfigFile { path: path.to_owned(), text, flags });
+        Config::new(written, file)
     }
 
     /// The same as a config file, with every key and what it is for.
     ///
     /// Relative paths become absolute ones, for what is shown may be kept anywhere. A token is not shown, for the same reason.
     pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
-        let mut file = written(path, flags)?;
+        let (mut file, _) = written(path, flags)?;
         for path in file.paths() {
             *path = std::path::absolute(&*path)
                 .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
@@ -113,8 +138,8 @@ impl Config {
         show::show(&file)
     }
 
-    fn new(file: file::File) -> Result<Config, ConfigError> {
-        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = file;
+    fn new(written: file::File, file: Option<ConfigFile>) -> Result<Config, ConfigError> {
+        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = written;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout } = policy;
         Ok(Config {
@@ -131,9 +156,10 @@ impl Config {
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
-            policy: dir.map(|dir| Source::new(dir, layout)),
+            policy: dir.map(|dir| Source::new(dir, layout, hold.longest)),
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
+            file,
         })
     }
 }
@@ -162,23 +188,24 @@ pub fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-/// The file, or its defaults, with what was typed in it.
-fn written(path: Option<&Path>, flags: Flags) -> Result<file::File, ConfigError> {
-    let file = match path {
-        Some(path) => read(path)?,
-        None => file::File::default(),
+/// The file, or its defaults, with what was typed in it; and the text of the file.
+fn written(path: Option<&Path>, flags: Flags) -> Result<(file::File, Option<String>), ConfigError> {
+    let (file, text) = match path {
+        Some(path) => read(path).map(|(file, text)| (file, Some(text)))?,
+        None => (file::File::default(), None),
     };
-    Ok(file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))))
+    Ok((file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text))
 }
 
-fn read(path: &Path) -> Result<file::File, ConfigError> {
+fn read(path: &Path) -> Result<(file::File, String), ConfigError> {
     let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(unreadable)?;
-    toml::from_str(&text).map_err(|error| ConfigError::Invalid {
+    let file = toml::from_str(&text).map_err(|error| ConfigError::Invalid {
         path: path.to_owned(),
         line: line(&text, error.span()),
         message: error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]"),
-    })
+    })?;
+    Ok((file, text))
 }
 
 /// The number of the line that a span begins in, from 1.
@@ -201,8 +228,10 @@ mod tests {
     #[test]
     fn the_shipped_file_says_the_defaults() {
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("slowlane.toml");
-        let with =
-            |path| Config::load(path, Flags { policy: Some("maps".into()), ..Flags::default() }).unwrap();
+        let with = |path| {
+            let flags = Flags { policy: Some("maps".into()), ..Flags::default() };
+            Config { file: None, ..Config::load(path, flags).unwrap() }
+        };
         assert_eq!(with(Some(shipped.as_path())), with(None));
     }
 
@@ -243,6 +272,28 @@ mod tests {
         assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
         assert!(error("[spop").starts_with("file:1: "));
+    }
+
+    #[test]
+    fn an_edit_since_the_start_is_told_and_so_is_its_mistake() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slowlane.toml");
+        let edit = |text: &str| fs::write(&path, text).unwrap();
+        edit("[table]\nsize = 10\n");
+        let file = Config::load(Some(&path), Flags::default()).unwrap().file.unwrap();
+        let news = || file.news().map(|news| news.replace(&path.display().to_string(), "file"));
+        assert_eq!(news(), None);
+        edit("[table]\nsize = 11\n");
+        assert_eq!(news().unwrap(), "file has changed: restart to put it in force");
+        edit("[table]\nsize = 0\n");
+        let mistake = "file:2: invalid value: integer `0`, expected a number from 1 to 100000000 \
+                       (what was read at the start stays in force)";
+        assert_eq!(news().unwrap(), mistake);
+        fs::remove_file(&path).unwrap();
+        assert!(news().unwrap().starts_with("file: No such file"), "{:?}", news());
+        edit("[table]\nsize = 10\n");
+        assert_eq!(news(), None);
+        assert_eq!(Config::load(None, Flags::default()).unwrap().file, None);
     }
 
     #[test]

@@ -205,7 +205,7 @@ mod tests {
     fn load(text: &str) -> Config {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
-        Config::load(Some(file.path()), Flags::default()).unwrap()
+        Config { file: None, ..Config::load(Some(file.path()), Flags::default()).unwrap() }
     }
 
     #[test]

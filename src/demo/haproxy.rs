@@ -14,9 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::demo::{Proxy, free_address};
 use crate::server::socket::Address;
 use crate::shipped::haproxy::{self as shipped, Delivery, Places, Version};
-
-/// Debian has it where the PATH of an ordinary user does not look.
-const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
+use crate::shipped::installed;
 
 /// No HAProxy takes longer to begin.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,11 +38,11 @@ pub(super) async fn start(
         Proxy::Given(binary) => {
             // It is started in another folder.
             let binary = &std::path::absolute(binary)?;
-            let version = version(binary);
+            let version = installed::version(binary);
             let problem = || format!("{}: is no HAProxy from {} on", binary.display(), Version::OLDEST);
             Some((binary.clone(), version.with_context(problem)?))
         }
-        Proxy::Found => PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?))),
+        Proxy::Found => installed::haproxy(),
     };
     let Some((binary, version)) = found else {
         let why = match proxy {
@@ -60,14 +58,6 @@ pub(super) async fn start(
         if delivery == Delivery::Hold { "slowlane: its answers come late" } else { "HAProxy: it pauses" };
     let told = format!("HAProxy {version} on {}, slowlane on {agent}; delays by {who}", haproxy.address);
     Ok((Some(haproxy), told))
-}
-
-/// None: it is not there, or no HAProxy that would do.
-fn version(binary: &Path) -> Option<Version> {
-    let output = Command::new(binary).arg("-v").stdin(Stdio::null()).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let (_, number) = text.lines().next()?.split_once("version ")?;
-    number.parse().ok()
 }
 
 impl Haproxy {

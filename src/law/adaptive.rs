@@ -40,7 +40,7 @@ pub struct Adaptive {
     slo: f64,
     jitter: f64,
     over: f64,
-    max_delay: Duration,
+    pub(super) max_delay: Duration,
 }
 
 impl Adaptive {

@@ -51,7 +51,7 @@ const TRIES_MAX: u64 = 60;
 /// The law `fair` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fair {
-    pace: Pace,
+    pub(super) pace: Pace,
     slots_max: u32,
     tokens_max: u32,
     sources_max: u32,

@@ -149,6 +149,33 @@ impl Law {
         }
     }
 
+    /// The longest that it delays for; more than any number of seconds where it has no limit. None: it never delays.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use slowlane::law::{Law, Objective, Options};
+    /// # let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let max_delay = |name| Law::new(name, objective, Options::default()).unwrap().max_delay();
+    /// assert_eq!(max_delay("pace"), Some(Duration::from_secs(5)));
+    /// assert_eq!((max_delay("adaptive"), max_delay("token-bucket")), (Some(Duration::MAX), None));
+    /// ```
+    pub const fn max_delay(&self) -> Option<Duration> {
+        match self {
+            Law::Adaptive(adaptive) => Some(adaptive.max_delay),
+            Law::Fair(fair) => Some(Duration::from_nanos(fair.pace.max_delay_ns)),
+            Law::Pace(pace) => Some(Duration::from_nanos(pace.max_delay_ns)),
+            Law::WarmUp(warm_up) => Some(Duration::from_nanos(warm_up.max_delay_ns)),
+            Law::Closed(_)
+            | Law::Concurrency(_)
+            | Law::FixedWindow(_)
+            | Law::LeakyBucket(_)
+            | Law::SlidingBuckets(_)
+            | Law::SlidingLog(_)
+            | Law::SlidingWindow(_)
+            | Law::TokenBucket(_) => None,
+        }
+    }
+
     /// Judges one request and writes it into its entry, and into its annex if the law has one; without an annex
     /// such a law falls back to a simpler one.
     pub fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {

@@ -48,7 +48,7 @@ pub struct WarmUp {
     cost_max: u32,
     /// The most that one request takes.
     taken_max_ns: u64,
-    max_delay_ns: u64,
+    pub(super) max_delay_ns: u64,
     warmup: Duration,
 }
 

@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::policy::pattern::Pattern;
@@ -14,10 +15,17 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) {
+    /// Gives back the one before of the same key.
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
         let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
         let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
-        self.patterns.entry(hash(&pattern), is_same, hash).or_insert(pattern);
+        match self.patterns.entry(hash(&pattern), is_same, hash) {
+            Entry::Occupied(first) => Some(*first.get()),
+            Entry::Vacant(vacant) => {
+                vacant.insert(pattern);
+                None
+            }
+        }
     }
 
     pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {

@@ -16,12 +16,15 @@ impl List {
         List { patterns: Vec::new(), fits }
     }
 
-    pub(super) fn insert(&mut self, pattern: Pattern) -> Result<(), Fault> {
+    /// Gives back the one before of the same key.
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
         if self.patterns.len() == LIST_LINES_MAX {
             return Err(Fault::TooManyLines(LIST_LINES_MAX));
         }
+        let is_same = |other: &&Pattern| other.key(text) == pattern.key(text);
+        let first = self.patterns.iter().find(is_same).copied();
         self.patterns.push(pattern);
-        Ok(())
+        Ok(first)
     }
 
     pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
@@ -70,9 +73,9 @@ mod tests {
         assert!(!dom("shop.example", &long) && dom("shop.example", &long[..SEARCHED_BYTES_MAX]));
         let mut list = List::new(is_end);
         for _ in 0..LIST_LINES_MAX {
-            list.insert(Pattern::new(0, b"key", Answer::NEXT)).unwrap();
+            list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").unwrap();
         }
-        assert!(list.insert(Pattern::new(0, b"key", Answer::NEXT)).is_err());
+        assert!(list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").is_err());
     }
 
     fn dom(key: &str, value: &str) -> bool {
@@ -104,8 +107,8 @@ mod tests {
     fn the_first_line_wins() {
         let text = b"example.shop.example";
         let mut list = List::new(is_end);
-        list.insert(Pattern::new(0, &text[..7], Answer::slo(1))).unwrap();
-        list.insert(Pattern::new(8, &text[8..], Answer::slo(2))).unwrap();
+        list.insert(Pattern::new(0, &text[..7], Answer::slo(1)), text).unwrap();
+        list.insert(Pattern::new(8, &text[8..], Answer::slo(2)), text).unwrap();
         assert_eq!(list.find(b"www.shop.example", text).unwrap().answer, Answer::slo(1));
         assert_eq!(list.find(b"examples", text), None);
     }

@@ -16,6 +16,7 @@ use crate::policy::prefixes::Prefixes;
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::regexes::Regexes;
 use crate::policy::slo::Slos;
+use crate::policy::warning::{Doubt, Warnings, WebsitePart};
 use crate::slo_id::SloId;
 
 /// The map of a lookup.
@@ -38,6 +39,7 @@ impl LookupMap {
         MapFile { path, text }: MapFile,
         slos: &Slos,
         problems: &mut Problems,
+        warnings: &mut Warnings,
     ) -> Option<LookupMap> {
         let text = match text {
             Ok(text) => text,
@@ -48,6 +50,7 @@ impl LookupMap {
             }
         };
         let mut keys = Keys::new(lookup);
+        let website = WebsitePart::of(lookup);
         let mut entries = 0;
         for line in map::lines(&text) {
             entries += 1;
@@ -63,9 +66,19 @@ impl LookupMap {
                 report(fault);
                 Answer::NEXT
             });
-            keys.insert(Pattern::new(line.at, line.key, answer), &text).unwrap_or_else(report);
+            match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
+                Ok(None) => {}
+                Ok(Some(first)) => warnings.add(&path, || twice(line.number, line.key, first, &text)),
+                Err(fault) => report(fault),
+            }
+            if let Some(doubt) = website.and_then(|part| part.doubt(line.key)) {
+                warnings.add(&path, || (Some(line.number), doubt));
+            }
         }
-        keys.finish(&text);
+        keys.finish(&text, |first, again| {
+            warnings
+                .add(&path, || twice(map::line_number(&text, again.at()), again.key(&text), first, &text));
+        });
         (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries })
     }
 
@@ -136,22 +149,27 @@ impl Keys {
         }
     }
 
-    fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+    /// Gives back the line before, of the same key, that wins.
+    fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
         match self {
-            Keys::Networks(networks) => networks.insert(pattern, text)?,
-            Keys::Texts(Texts::Str(exact)) => exact.insert(pattern, text),
-            Keys::Texts(Texts::Beg(prefixes)) => prefixes.insert(pattern),
-            Keys::Texts(Texts::End(list)) => list.insert(pattern)?,
-            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?)?,
-            Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text)?,
+            Keys::Networks(networks) => networks.insert(pattern, text),
+            Keys::Texts(Texts::Str(exact)) => Ok(exact.insert(pattern, text)),
+            // Its keys are known to be the same once they are sorted.
+            Keys::Texts(Texts::Beg(prefixes)) => {
+                prefixes.insert(pattern);
+                Ok(None)
+            }
+            Keys::Texts(Texts::End(list)) => list.insert(pattern, text),
+            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?, text),
+            Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text),
         }
-        Ok(())
     }
 
-    /// Once all are inserted.
-    fn finish(&mut self, text: &[u8]) {
+    /// Once all are inserted. `twice` is told of lines with the same key that were not found before: which wins, and
+    /// which does not.
+    fn finish(&mut self, text: &[u8], twice: impl FnMut(Pattern, Pattern)) {
         if let Keys::Texts(Texts::Beg(prefixes)) = self {
-            prefixes.sort(text);
+            prefixes.sort(text, twice);
         }
     }
 }
@@ -177,11 +195,17 @@ impl Texts {
     }
 }
 
+fn twice(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, Doubt) {
+    let first = map::line_number(text, first.at());
+    (Some(line), Doubt::KeyTwice { key: quoted(key), first })
+}
+
 /// An empty value is 0, as `map_str_int` reads it.
 fn answer(value: &[u8], slos: &Slos) -> Result<Answer, Fault> {
     let number = match std::str::from_utf8(value).map(str::parse) {
         Ok(Ok(number)) => number,
         _ if value.is_empty() => 0,
+        _ if value.contains(&b'#') => return Err(Fault::AnswerAndComment(quoted(value))),
         _ => return Err(Fault::Answer(quoted(value))),
     };
     match u16::try_from(number).ok().and_then(SloId::new) {

@@ -29,9 +29,13 @@ mod prefixes;
 mod problem;
 mod regexes;
 mod slo;
+mod strays;
+mod summary;
+mod warning;
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
@@ -50,6 +54,9 @@ pub use maps::MapView;
 pub use problem::{Fault, PROBLEMS_MAX, Problem, Problems};
 pub use slo::Slo;
 use slo::Slos;
+pub use strays::Strays;
+use summary::MapSize;
+pub use warning::{Doubt, WARNINGS_MAX, Warning, Warnings};
 
 use crate::key::{Key, KeyHasher};
 use crate::request::{Request, Value};
@@ -87,6 +94,9 @@ pub struct Policy {
     ties: Vec<Ties>,
     /// Those whose maps hold something.
     lookups: Vec<LookupMap>,
+    /// Of the maps of all lookups.
+    sizes: Vec<MapSize>,
+    warnings: Warnings,
     fields: Fields,
     /// What the key of each type is made of.
     types: [Box<[Place]>; TYPES],
@@ -165,7 +175,9 @@ impl Policy {
     /// # Errors
     /// Every problem of every file; those of a missing `slo.map` begin with `dir/slo.map: no such file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
-        Policy::parse(dir, layout, read_file)
+        let mut policy = Policy::parse(dir, layout, read_file)?;
+        Strays::look(dir, layout).warn(layout, &mut policy.warnings);
+        Ok(policy)
     }
 
     /// The same with another reader of files.
@@ -186,11 +198,14 @@ impl Policy {
             problems.add(&slo_map.path, None, Fault::TooManyFields);
             return Err(problems);
         };
-        let lookups = layout.lookups().iter().zip(files);
-        let lookups = lookups.filter_map(|(lookup, file)| {
-            LookupMap::read(lookup, fields.places(&lookup.fields), file, &slos, &mut problems)
-        });
-        let lookups: Vec<LookupMap> = lookups.collect();
+        let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
+        for (lookup, file) in layout.lookups().iter().zip(files) {
+            let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
+            let map = LookupMap::read(lookup, places, file, &slos, &mut problems, &mut warnings);
+            let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
+            sizes.push(MapSize { file: lookup.file.clone(), lines });
+            lookups.extend(map);
+        }
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -202,7 +217,8 @@ impl Policy {
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
         };
-        Ok(Policy { ties: slos.iter().map(ties).collect(), slo_map, slos, lookups, fields, types })
+        let ties = slos.iter().map(ties).collect();
+        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types })
     }
 
     /// The SLO of a request, and the key that it is counted by.
@@ -306,11 +322,21 @@ impl Policy {
         Case { slo, key: self.key(slo, values), sharer }
     }
 
-    /// In a few words, for a log: `12 SLOs, 2 maps`.
-    pub fn summary(&self) -> String {
-        let plural = |count: usize| if count == 1 { "" } else { "s" };
-        let (slos, maps) = (self.slos.len(), self.lookups.len());
-        format!("{slos} SLO{}, {maps} map{}", plural(slos), plural(maps))
+    /// Warns of SLOs whose delays may be longer than a hold.
+    pub fn warn_of_delays_over(&mut self, longest: Duration) {
+        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
+            let doubt = match slo.law.max_delay() {
+                Some(Duration::MAX) => Doubt::Unbounded(longest),
+                Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
+                _ => continue,
+            };
+            self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        }
+    }
+
+    /// What is served, though it is hardly what was meant.
+    pub fn warnings(&self) -> &Warnings {
+        &self.warnings
     }
 
     pub fn slo(&self, id: SloId) -> Option<&Slo> {
@@ -620,7 +646,8 @@ mod tests {
             "maps/source.map:2: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
             "maps/website.map:2: SLO 2009 is not in slo.map",
             "maps/website.map:3: \"x\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
-            "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
+            "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup; \
+                a comment needs a line of its own",
             "maps/website.map:5: \"99999999999999999999\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
         ];
         let problems = problems(&maps);
@@ -637,6 +664,103 @@ mod tests {
         let slos = ["a", "b", "c", "d", "e"]
             .map(|name| slo_of(&policy, &[("website", text(name)), ("owner", text("x"))]));
         assert_eq!(slos, [2001, 2001, 0, 1001, 0]);
+    }
+
+    fn warnings(files: &[(&str, &str)], layout: &Layout) -> Vec<String> {
+        let files: Vec<_> = files.iter().map(|&(name, text)| (name, text.as_bytes())).collect();
+        parse(&files, layout).unwrap().warnings().to_string().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_key_that_is_listed_twice_is_told_with_the_line_that_wins() {
+        let maps = [
+            ("slo.map", SLO_MAP),
+            ("source+website.map", "10.0.0.0/8+a 5001\n10.0.0.0/8+b 5001\n10.9.9.9/8+a 5001\n"),
+            ("source.map", "# ours\n10.0.0.0/8 3001\n10.0.0.0/9 3001\n10.1.2.3/255.0.0.0 0\n::/0 0\n"),
+            ("website.map", "a 2001\nb 2001\na 2001\na -1\n"),
+        ];
+        let told = [
+            "maps/source+website.map:3: \"10.9.9.9/8+a\" is already on line 1, which wins: keep one of the two",
+            "maps/source.map:4: \"10.1.2.3/255.0.0.0\" is already on line 2, which wins: keep one of the two",
+            "maps/website.map:3: \"a\" is already on line 1, which wins: keep one of the two",
+            "maps/website.map:4: \"a\" is already on line 1, which wins: keep one of the two",
+        ];
+        assert_eq!(warnings(&maps, &Layout::default()), told);
+        // Whatever a map is matched with.
+        for method in Method::ALL {
+            let lookup = Lookup { fields: vec!["a".into()], file: "a.map".into(), method };
+            let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
+            let lines = "10.0.0.1 0\n10.0.0.2 0\n10.0.0.1 0\n";
+            let told = warnings(&[("slo.map", SLO_MAP), ("a.map", lines)], &layout);
+            let once = "maps/a.map:3: \"10.0.0.1\" is already on line 1, which wins: keep one of the two";
+            assert_eq!(told, [once], "{method:?}");
+        }
+    }
+
+    #[test]
+    fn websites_that_are_never_asked_for_are_told_and_only_where_websites_are_looked_up() {
+        let maps = [
+            ("slo.map", SLO_MAP),
+            ("source+website.map", "::/0+Shop.example 5001\n"),
+            ("website.map", "shop.example 2001\nshop.example:8080 2001\n"),
+            ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
+        ];
+        let told = warnings(&maps, &Layout::default());
+        let lower = "websites are asked for in lower case, without a port, as \"shop.example\"";
+        assert_eq!(
+            told,
+            [
+                format!("maps/source+website.map:1: \"::/0+Shop.example\" has capitals: {lower}"),
+                format!("maps/website.map:2: \"shop.example:8080\" has a port: {lower}"),
+            ]
+        );
+        let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method: Method::Reg };
+        let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
+        assert_eq!(warnings(&[("slo.map", SLO_MAP), ("w.map", "^[A-Z]:/ 0\n")], &layout), [""; 0]);
+    }
+
+    #[test]
+    fn a_delay_that_is_longer_than_a_hold_is_told() {
+        let slo_map = "0 burst=1 rate=1/s max_delay=61s\n1 burst=1 rate=1/s max_delay=60s\n\
+            2 burst=1 rate=1/s law=fair max_delay=2m\n3 burst=1 rate=1/s law=warm-up max_delay=2m dry_run=yes\n\
+            4 burst=1 rate=1/s law=adaptive\n5 burst=1 rate=1/s law=token-bucket\n";
+        let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
+        assert_eq!(policy.warnings().count(), 0);
+        policy.warn_of_delays_over(Duration::from_secs(60));
+        let told = policy.warnings().to_string();
+        let cut = "holds are cut there, and the SLO is exceeded";
+        let expected = [
+            format!("maps/slo.map:1: max_delay 61s is longer than [hold] longest, 1m: {cut}"),
+            format!("maps/slo.map:3: max_delay 2m is longer than [hold] longest, 1m: {cut}"),
+            format!(
+                "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, 1m: {cut}"
+            ),
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_examples_are_in_no_doubt() {
+        for dir in ["haproxy/maps", "doc/replay/maps", "doc/replay/maps.new"] {
+            let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+            assert_eq!(Policy::read(&dir, &Layout::default()).unwrap().warnings().to_string(), "");
+        }
+    }
+
+    #[test]
+    fn map_files_that_no_lookup_reads_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["slo.map", "sources.map", ".#source.map", "source.map~", "owner.map", "notes.txt"] {
+            fs::write(dir.path().join(name), if name == "slo.map" { SLO_MAP } else { "" }).unwrap();
+        }
+        fs::create_dir(dir.path().join("old.map")).unwrap();
+        let told = Policy::read(dir.path(), &Layout::default()).unwrap().warnings().to_string();
+        let expected = format!(
+            "{}/sources.map: no lookup reads this file: the maps that are read are slo.map, source+website.map, \
+             source+owner.map, source.map, website.map, owner.map",
+            dir.path().display()
+        );
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::network::v6_mask;
@@ -26,7 +27,8 @@ impl Networks {
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
     }
 
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+    /// Gives back the one before of the same network and rest, which stands in its line.
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
         let key = pattern.key(text);
         let network_length = if self.has_rest {
             key.iter().position(|&byte| byte == b'+').ok_or_else(|| Fault::NoRest(quoted(key)))?
@@ -36,11 +38,10 @@ impl Networks {
         let (address, prefix) = network(&key[..network_length]).ok_or_else(|| Fault::Network(quoted(key)))?;
         let skipped = network_length + usize::from(self.has_rest);
         let rest = pattern.part(skipped, key.len() - skipped);
-        match address {
+        Ok(match address {
             IpAddr::V4(v4) => self.ipv4.insert(ipv4_bits(v4), prefix, rest, text, &self.hasher),
             IpAddr::V6(v6) => self.ipv6.insert(v6.to_bits(), prefix, rest, text, &self.hasher),
-        }
-        Ok(())
+        })
     }
 
     /// Either family also looks into the other's networks, after its own, as HAProxy does.
@@ -130,7 +131,14 @@ struct Family {
 }
 
 impl Family {
-    fn insert(&mut self, bits: u128, prefix: u8, rest: Pattern, text: &[u8], hasher: &DefaultHashBuilder) {
+    fn insert(
+        &mut self,
+        bits: u128,
+        prefix: u8,
+        rest: Pattern,
+        text: &[u8],
+        hasher: &DefaultHashBuilder,
+    ) -> Option<Pattern> {
         let length = self.length(prefix);
         let network = Network { bits: (bits & length.mask).to_ne_bytes(), rest };
         let hash = |network: &Network| {
@@ -138,7 +146,13 @@ impl Family {
             hash(u128::from_ne_bytes(network.bits), rest, hasher)
         };
         let is_same = |other: &Network| other.bits == network.bits && other.rest.key(text) == rest.key(text);
-        length.networks.entry(hash(&network), is_same, hash).or_insert(network);
+        match length.networks.entry(hash(&network), is_same, hash) {
+            Entry::Occupied(first) => Some(first.get().rest),
+            Entry::Vacant(vacant) => {
+                vacant.insert(network);
+                None
+            }
+        }
     }
 
     fn length(&mut self, prefix: u8) -> &mut Length {

@@ -26,10 +26,16 @@ impl Prefixes {
         self.sorted.push(Prefix { pattern, shorter: None });
     }
 
-    /// Once all are inserted. Of two that are the same, the first wins.
-    pub(super) fn sort(&mut self, text: &[u8]) {
+    /// Once all are inserted. Of two that are the same, the first wins; `twice` is told of both.
+    pub(super) fn sort(&mut self, text: &[u8], mut twice: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|prefix| prefix.pattern.key(text));
-        self.sorted.dedup_by_key(|prefix| prefix.pattern.key(text));
+        self.sorted.dedup_by(|again, first| {
+            let is_same = again.pattern.key(text) == first.pattern.key(text);
+            if is_same {
+                twice(first.pattern, again.pattern);
+            }
+            is_same
+        });
         for place in 1..self.sorted.len() {
             let key = self.sorted[place].pattern.key(text);
             let fits = |&(_, shorter): &(u32, Pattern)| key.starts_with(shorter.key(text));
@@ -71,7 +77,7 @@ mod tests {
             prefixes.insert(Pattern::new(at, key.as_bytes(), Answer::slo(line)));
             at += key.len();
         }
-        prefixes.sort(text.as_bytes());
+        prefixes.sort(text.as_bytes(), |_, _| ());
         prefixes.find(value.as_bytes(), text.as_bytes())?.answer.place()
     }
 

@@ -79,6 +79,11 @@ pub enum Fault {
 
     #[error("{0:?}: expected the id of an SLO, or -1 to leave the answer to the next lookup")]
     Answer(String),
+    #[error(
+        "{0:?}: expected the id of an SLO, or -1 to leave the answer to the next lookup; a comment needs a line of \
+         its own"
+    )]
+    AnswerAndComment(String),
     #[error("SLO {0} is not in slo.map")]
     NoSuchSlo(i64),
     #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]

@@ -21,7 +21,8 @@ pub(super) struct Regexes {
 }
 
 impl Regexes {
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<(), Fault> {
+    /// Gives back the one before of the same key.
+    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
         let key = pattern.key(text);
         if self.regexes.len() == LIST_LINES_MAX {
             return Err(Fault::TooManyLines(LIST_LINES_MAX));
@@ -30,8 +31,10 @@ impl Regexes {
         let regex =
             std::str::from_utf8(key).map_err(|_| fault("bytes beyond UTF-8 are written \\xNN".into()))?;
         let regex = RegexBuilder::new(regex).unicode(false).size_limit(REGEX_BYTES_MAX).build();
+        let first = self.regexes.iter().find(|(known, _)| known.as_str().as_bytes() == key);
+        let first = first.map(|&(_, first)| first);
         self.regexes.push((regex.map_err(|error| fault(reason(&error)))?, pattern));
-        Ok(())
+        Ok(first)
     }
 
     pub(super) fn find(&self, value: &[u8]) -> Option<Pattern> {
@@ -55,7 +58,7 @@ mod tests {
 
     fn insert(regexes: &mut Regexes, key: &[u8], line: usize) -> Result<(), String> {
         let pattern = Pattern::new(0, key, Answer::slo(line));
-        regexes.insert(pattern, key).map_err(|fault| fault.to_string())
+        regexes.insert(pattern, key).map(|_| ()).map_err(|fault| fault.to_string())
     }
 
     #[test]

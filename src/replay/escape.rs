@@ -11,6 +11,8 @@ pub(super) enum Escape {
     Backslash,
     /// nginx's `escape=json`: `\"`, `\n`, `\u001F`; and HAProxy's `+E`: `\"`, `\]`.
     Json,
+    /// HAProxy's `url_enc`: `%22`.
+    Percent,
     /// As it came.
     None,
 }
@@ -23,6 +25,7 @@ impl Escape {
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
         let (mark, escaped): (u8, Unescape) = match self {
             Escape::Hash => (b'#', |text| Some((hex(text.get(1..3)?)?, 3))),
+            Escape::Percent => (b'%', |text| Some((hex(text.get(1..3)?)?, 3))),
             Escape::Backslash => (b'\\', |text| match text.get(1)? {
                 b'x' => Some((hex(text.get(2..4)?)?, 4)),
                 _ => None,
@@ -76,13 +79,16 @@ mod tests {
         assert_eq!(decoded(Escape::Hash, "a#22b#7Cc"), b"a\"b|c");
         assert_eq!(decoded(Escape::Backslash, r"a\x22b\xFFc"), b"a\"b\xFFc");
         assert_eq!(decoded(Escape::Json, r#"a\"b\\c\n\u001F/"#), b"a\"b\\c\n\x1F/");
-        assert_eq!(decoded(Escape::None, r"a#22\x22"), br"a#22\x22");
+        assert_eq!(decoded(Escape::Percent, "a%22b%2525+c%C3%A9"), "a\"b%25+cé".as_bytes());
+        assert_eq!(decoded(Escape::None, r"a#22\x22%22"), br"a#22\x22%22");
     }
 
     #[test]
     fn what_is_no_escape_stands_for_itself() {
         for text in ["#", "#2", "#2g", "##"] {
             assert_eq!(decoded(Escape::Hash, text), text.as_bytes());
+            let percent = text.replace('#', "%");
+            assert_eq!(decoded(Escape::Percent, &percent), percent.as_bytes());
         }
         for text in [r"\", r"\x", r"\x2", r"\xg0", r"\y22"] {
             assert_eq!(decoded(Escape::Backslash, text), text.as_bytes());

@@ -79,7 +79,12 @@ const CLF: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b 
                    %sq %bq %CC %CS %hrl %hsl";
 
 /// That of our own `haproxy/*.cfg`.
-const OURS_OF_HAPROXY: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc %{+Q}r \
+const OURS_OF_HAPROXY: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc website=%[var(txn.website),url_enc] \
+     %{+Q}r slowlane=%[var(txn.slowlane.verdict)]/%[var(txn.slowlane.delay)]/%[var(txn.slowlane.slo)]/\
+     %[var(txn.slowlane.error)] owner=%[var(txn.owner),url_enc]";
+
+/// The same from before they had the website and the owner.
+const OURS_OF_HAPROXY_BEFORE: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc %{+Q}r \
      slowlane=%[var(txn.slowlane.verdict)]/%[var(txn.slowlane.delay)]/%[var(txn.slowlane.slo)]/%[var(txn.slowlane.error)]";
 
 /// nginx's own.
@@ -98,6 +103,7 @@ impl Format {
             ("haproxy httpslog", HTTPSLOG),
             ("haproxy httplog clf", CLF),
             ("haproxy, slowlane's", OURS_OF_HAPROXY),
+            ("haproxy, slowlane's without the website", OURS_OF_HAPROXY_BEFORE),
             ("nginx combined", COMBINED),
             ("nginx, slowlane's", OURS_OF_NGINX),
         ];
@@ -322,6 +328,7 @@ impl<'t> Word<'t> {
         let escape = match self.escapes {
             _ if HAPROXY_ENCODED.contains(&self.noun) => Escape::Hash,
             true => Escape::Json,
+            false if self.noun.ends_with(",url_enc]") => Escape::Percent,
             false => Escape::None,
         };
         let label = self.label.map(str::to_owned);

@@ -278,8 +278,12 @@ mod tests {
                 "nginx, slowlane's",
             ),
             (
-                "::1:80 [06/Feb/2009:12:14:14.655] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-",
+                "::1:80 [06/Feb/2009:12:14:14.655] in b/s 0/0/0/0/0 200 89 ---- website=a%20b \"GET / HTTP/1.1\" slowlane=pass/0/0/- owner=-",
                 "haproxy, slowlane's",
+            ),
+            (
+                "::1:80 [06/Feb/2009:12:14:14.655] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-",
+                "haproxy, slowlane's without the website",
             ),
         ] {
             assert_eq!(name(text).as_deref(), Some(want), "{text}");

@@ -123,6 +123,7 @@ pub const FOLDER: &str = "/etc/haproxy";
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
 /// assert_eq!(names, ["haproxy-3.2-pause.cfg", "spoe-slowlane.conf"]);
+/// assert!(files[0].text.starts_with("# For HAProxy 3.2; --version names another.\n"));
 /// assert!(files[0].text.contains("server agent1 unix@/run/slowlane/spop.sock check"));
 /// ```
 pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
@@ -155,7 +156,9 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         Delivery::Lua => &[LUA, SPOE, ACTION],
     };
     let filled = |&(name, text): &Text| File { name, text: fill(text, &places) };
-    Ok(files.iter().map(filled).collect())
+    let mut files: Vec<File> = files.iter().map(filled).collect();
+    files[0].text.insert_str(0, &format!("# For HAProxy {version}; --version names another.\n"));
+    Ok(files)
 }
 
 /// An address as HAProxy writes it: `unix:/path`, as slowlane and nginx have it, is `unix@/path` there.

@@ -9,6 +9,8 @@ use crate::spop::Status;
 pub enum Error {
     #[error("frame of {bytes} bytes: at most {bytes_max} are taken")]
     TooBig { bytes: u32, bytes_max: u32 },
+    #[error("begins as {0} does, not as SPOP does: this port is for HAProxy's SPOE alone")]
+    Foreign(&'static str),
     #[error("frame of {bytes} bytes: a head alone is 7")]
     TooSmall { bytes: u32 },
     #[error("frame ends in the middle of a value")]
@@ -63,6 +65,7 @@ impl Error {
             Error::BadVersion => Status::BAD_VERSION,
             Error::BadFrameSize => Status::BAD_FRAME_SIZE,
             Error::TooSmall { .. }
+            | Error::Foreign(_)
             | Error::Truncated
             | Error::VarintRange
             | Error::Int32Range

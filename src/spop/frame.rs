@@ -40,9 +40,11 @@ impl<'a> Frame<'a> {
     /// ```
     pub fn cut(bytes: &'a [u8], frame_bytes_max: u32) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let Some((&length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let length = u32::from_be_bytes(length);
+        let first = length;
+        let length = u32::from_be_bytes(first);
         if length > frame_bytes_max {
-            return Err(Error::TooBig { bytes: length, bytes_max: frame_bytes_max });
+            let too_big = Error::TooBig { bytes: length, bytes_max: frame_bytes_max };
+            return Err(foreign(&first).map_or(too_big, Error::Foreign));
         }
         if length < HEAD_BYTES_MIN {
             return Err(Error::TooSmall { bytes: length });
@@ -63,6 +65,18 @@ impl<'a> Frame<'a> {
         let writer = FrameWriter::begin(out, self.head);
         writer.out.extend_from_slice(self.payload);
         writer.finish();
+    }
+}
+
+/// Who else begins so, where a length of as many bytes is refused anyway.
+fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
+    match first {
+        b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {
+            Some("HTTP")
+        }
+        // A record of a handshake, of any version since SSL 3.0.
+        [0x16, 0x03, ..] => Some("TLS"),
+        _ => None,
     }
 }
 
@@ -106,6 +120,21 @@ mod tests {
         assert_eq!(Frame::cut(b"\0\0\0\x06", 256), Err(Error::TooSmall { bytes: 6 }));
         let too_big = Error::TooBig { bytes: u32::MAX, bytes_max: 16_380 };
         assert_eq!(Frame::cut(b"\xff\xff\xff\xff", 16_380), Err(too_big));
+    }
+
+    #[test]
+    fn who_speaks_another_protocol_is_told_so() {
+        for (bytes, protocol) in [
+            (&b"GET / HTTP/1.1\r\n"[..], "HTTP"),
+            (b"POST", "HTTP"),
+            (b"HEAD", "HTTP"),
+            (b"PUT ", "HTTP"),
+            (b"\x16\x03\x01\x02", "TLS"),
+        ] {
+            assert_eq!(Frame::cut(bytes, 16 << 20), Err(Error::Foreign(protocol)), "{bytes:?}");
+        }
+        let told = Error::Foreign("HTTP").to_string();
+        assert_eq!(told, "begins as HTTP does, not as SPOP does: this port is for HAProxy's SPOE alone");
     }
 
     #[test]

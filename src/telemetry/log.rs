@@ -117,8 +117,8 @@ pub struct OncePerSecond {
 }
 
 impl OncePerSecond {
-    /// Some: say it now, for itself and for so many before it that were not said.
-    pub fn allow(&self, now: Timestamp) -> Option<u64> {
+    /// Some: say it now, for itself and for so many before it that were not said, if any.
+    pub fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (said_at, unsaid) = *state;
         if said_at != Timestamp::default() && now.since(said_at) < Duration::from_secs(1) {
@@ -126,7 +126,7 @@ impl OncePerSecond {
             return None;
         }
         *state = (now, 0);
-        Some(unsaid)
+        Some((unsaid > 0).then_some(unsaid))
     }
 }
 
@@ -138,9 +138,9 @@ mod tests {
     fn a_flood_is_one_line_a_second_that_counts() {
         let line = OncePerSecond::default();
         let start = Timestamp::from_millis(1_000);
-        assert_eq!(line.allow(start), Some(0));
+        assert_eq!(line.allow(start), Some(None));
         assert_eq!(line.allow(start + Duration::from_millis(1)), None);
         assert_eq!(line.allow(start + Duration::from_millis(999)), None);
-        assert_eq!(line.allow(start + Duration::from_millis(1_000)), Some(2));
+        assert_eq!(line.allow(start + Duration::from_millis(1_000)), Some(Some(2)));
     }
 }

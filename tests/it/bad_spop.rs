@@ -166,8 +166,8 @@ fn a_refused_handshake_is_told_why_after_a_second() {
         ("half a hello", frame(Head { flags: 0, ..head }, b""), 10),
         ("a notify first", request(1, "192.0.2.1", "free.example"), 4),
         ("an agent", frame(Head::of_connection(Kind::AgentHello), b""), 4),
-        ("a browser", raw(b"GET / HTTP/1.1\r\n\r\n"), 3),
-        ("a browser with TLS", raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 3),
+        ("a browser", raw(b"GET / HTTP/1.1\r\n\r\n"), 4),
+        ("a browser with TLS", raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 4),
         ("a terminal", raw(b"\r\n\r\n"), 3),
     ];
     let started = Instant::now();
@@ -186,6 +186,11 @@ fn a_refused_handshake_is_told_why_after_a_second() {
     }
     let refused = slowlane.metric("slowlane_spop_errors_total", "by=\"slowlane\"");
     assert_eq!(refused, cases.len() as f64);
+    let log = slowlane.process.log().join("\n");
+    assert!(log.contains("INFO slowlane 0.1.0 starts"), "{log}");
+    // The first of all these, and so none before it was left unsaid.
+    let ended: Vec<&str> = log.lines().filter(|line| line.contains("spop connection ended")).collect();
+    assert!(!ended.is_empty() && !ended[0].contains("unsaid"), "{log}");
 }
 
 #[test]

@@ -403,11 +403,64 @@ fn a_thousand_problems_are_a_hundred_lines_and_a_count() {
 }
 
 #[test]
+fn what_is_hardly_meant_is_served_with_a_warning() {
+    let websites = "Shop.Example 2001\nshop.example:8080 2001\nhttps://shop.example/ 2001\nblog.example 2001\nblog.example 0\n";
+    let folder =
+        policy(&[SLO_MAP, ("website.map", websites), ("sources.map", "192.0.2.1 0\n"), ("source.map", "")]);
+    let dir = folder.path().to_str().unwrap();
+    let checked = ran(&["check", "--policy", dir]);
+    assert_eq!(
+        (checked.code, checked.out.as_str()),
+        (0, "ok: 2 SLOs; source.map 0 lines, website.map 5 lines\n")
+    );
+    let lower = "websites are asked for in lower case, without a port, as \"shop.example\"";
+    let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";
+    let expected = [
+        format!("warning: {dir}/website.map:1: \"Shop.Example\" has capitals: {lower}"),
+        format!("warning: {dir}/website.map:2: \"shop.example:8080\" has a port: {lower}"),
+        format!("warning: {dir}/website.map:3: \"https://shop.example/\" has a scheme: {lower}"),
+        format!(
+            "warning: {dir}/website.map:5: \"blog.example\" is already on line 4, which wins: keep one of the two"
+        ),
+        format!("warning: {dir}/sources.map: no lookup reads this file: the maps that are read are {read}"),
+    ];
+    assert_eq!(checked.problems, expected);
+    let folder = policy(&[SLO_MAP, ("website.map", &"a 2001\n".repeat(1_000))]);
+    let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+    assert_eq!((checked.code, checked.problems.len()), (0, 11));
+    assert_eq!(checked.problems[10], "warning: and 989 more");
+}
+
+#[test]
+fn who_mistypes_a_command_or_a_flag_is_told_the_one_that_is_like_it() {
+    for (args, like) in [(&["chekc"][..], "'check'"), (&["run", "--polcy", "maps"], "'--policy'")] {
+        let (code, out, err) = typed(Path::new(HERE), args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}");
+        assert!(err.contains("similar") && err.contains(like), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn a_delay_that_would_be_cut_is_a_warning() {
+    let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=30s\n")]);
+    let config = folder.path().join("slowlane.toml");
+    for (longest, warned) in [("30s", false), ("29s", true)] {
+        fs::write(&config, format!("hold.longest = \"{longest}\"\npolicy.dir = \".\"\n")).unwrap();
+        let checked = ran(&["check", "--config", config.to_str().unwrap()]);
+        assert_eq!((checked.code, checked.problems.len()), (0, usize::from(warned)));
+        if let [warning] = checked.problems.as_slice() {
+            let expected = "slo.map:1: max_delay 30s is longer than [hold] longest, 29s: holds are cut there";
+            assert!(warning.contains(expected), "{warning}");
+        }
+    }
+}
+
+#[test]
 fn a_policy_that_can_be_served_is_ok() {
     let folder = policy(&[SLO_MAP, ("website.map", "shop.example 2001\n"), ("notes.txt", "not ours\n")]);
     for (args, out) in [
-        (&["check"][..], "ok: 1 SLO, 0 maps\n"),
-        (&["check", "--policy", folder.path().to_str().unwrap()], "ok: 2 SLOs, 1 map\n"),
+        (&["check"][..], "ok: 1 SLO; no maps\n"),
+        (&["check", "--policy", folder.path().to_str().unwrap()], "ok: 2 SLOs; website.map 1 line\n"),
     ] {
         assert_eq!(typed(Path::new(HERE), args), (0, out.to_owned(), String::new()));
     }

@@ -184,7 +184,7 @@ fn an_empty_config_is_the_default() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("empty.toml"), "").unwrap();
     let Ran { code, out, problems } = ran_in(folder.path(), &["check", "--config", "empty.toml"]);
-    assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO, 0 maps\n", 0));
+    assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO; no maps\n", 0));
 }
 
 /// A folder with a config, and beside it two policies: `one` has one SLO and `two` has two.
@@ -205,14 +205,14 @@ fn a_relative_policy_stands_beside_the_config_and_a_typed_one_where_it_is_typed(
     let folder = folder("[policy]\ndir = \"one\"\n");
     let checked = |args: &[&str]| ran_in(folder.path(), &[&["check"], args].concat());
     let beside = checked(&["--config", "etc/slowlane.toml"]);
-    assert_eq!((beside.code, beside.out.as_str()), (0, "ok: 1 SLO, 0 maps\n"));
+    assert_eq!((beside.code, beside.out.as_str()), (0, "ok: 1 SLO; no maps\n"));
     let typed = checked(&["--config", "etc/slowlane.toml", "--policy", "two"]);
-    assert_eq!((typed.code, typed.out.as_str()), (0, "ok: 2 SLOs, 0 maps\n"), "flags win");
+    assert_eq!((typed.code, typed.out.as_str()), (0, "ok: 2 SLOs; no maps\n"), "flags win");
     let here = ran_in(&folder.path().join("etc"), &["check", "--config", "slowlane.toml"]);
-    assert_eq!((here.code, here.out.as_str()), (0, "ok: 1 SLO, 0 maps\n"));
+    assert_eq!((here.code, here.out.as_str()), (0, "ok: 1 SLO; no maps\n"));
     let absolute = folder.path().join("two");
     fs::write(folder.path().join("etc/slowlane.toml"), format!("[policy]\ndir = {absolute:?}\n")).unwrap();
-    assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, "ok: 2 SLOs, 0 maps\n");
+    assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, "ok: 2 SLOs; no maps\n");
 }
 
 /// `slowlane run` with a config of these lines that puts all three listeners on Unix sockets in a folder.

@@ -1,6 +1,7 @@
 //! `slowlane config`: what it prints is what is shipped, and the real programs take it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::replace;
 use crate::support::printed::{EACH, Printed};
-use crate::support::slowlane::Slowlane;
+use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{project, skipped};
 
 /// What a command prints that goes well.
@@ -27,7 +28,15 @@ fn shipped(path: &str) -> String {
 #[test]
 fn what_is_printed_for_the_defaults_is_what_is_shipped() {
     let haproxy = |version: &str, args: &[&str]| {
-        printed(&[&["config", "haproxy", "--version", version], args].concat())
+        let text = printed(&[&["config", "haproxy", "--version", version], args].concat());
+        // Which version it is for, before all else of the main file.
+        let (head, rest) = text.split_once('\n').unwrap();
+        let number: String = version.split(['.', '-']).take(2).collect::<Vec<_>>().join(".");
+        match head == format!("# For HAProxy {number}; --version names another.") {
+            true => rest.to_owned(),
+            false if args.contains(&"--file") => text,
+            false => panic!("{version} {args:?}: {head}"),
+        }
     };
     let hold = shipped("haproxy/haproxy-2.6-hold.cfg");
     for version in ["2.6", "2.8.3", "3.0"] {
@@ -50,6 +59,31 @@ fn what_is_printed_for_the_defaults_is_what_is_shipped() {
         assert_eq!(printed(&["config", "nginx", "--file", name]), shipped(&format!("nginx/{name}")));
     }
     assert_eq!(printed(&["config", "show"]), shipped("slowlane.toml"));
+}
+
+#[test]
+fn without_a_version_it_is_printed_for_the_haproxy_that_is_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let haproxy = folder.path().join("haproxy");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let printed = |says: &str| {
+        fs::write(&haproxy, format!("#!/bin/sh\n[ \"$1\" = -v ] && echo '{says}'\n")).unwrap();
+        fs::set_permissions(&haproxy, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(BINARY);
+        let output = command.args(["config", "haproxy"]).env("PATH", &path).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let for_3_2 = printed("HAProxy version 3.2.26-1 2026/10/17 - https://haproxy.org/");
+    assert!(
+        for_3_2.starts_with("# For HAProxy 3.2; ") && for_3_2.contains("http-request pause"),
+        "{for_3_2}"
+    );
+    let for_3_0 = printed("HAProxy version 3.0.11");
+    assert!(
+        for_3_0.starts_with("# For HAProxy 3.0; ") && for_3_0.contains("slowlane-hold hold"),
+        "{for_3_0}"
+    );
 }
 
 #[test]
@@ -130,6 +164,7 @@ fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
             let args = ["config", "haproxy", "--version", number, "--delivery", delivery, "--spop", agent];
             let names = printed(&[&args[..], &["--bind", bind, "--app", app, "--dir", dir]].concat());
             assert_eq!(names.lines().next(), Some(format!("{dir}/{main}").as_str()));
+            assert!(!folder.path().join("maps").exists(), "HAProxy reads no maps of slowlane's");
             for name in names.lines() {
                 assert!(Path::new(name).is_file(), "{name}");
             }

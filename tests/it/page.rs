@@ -153,7 +153,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
     slowlane.replace("slo.map", SLO_MAP);
-    page.shows("#reloads", "4 SLOs, 2 maps");
+    page.shows("#reloads", "4 SLOs; source.map 1 line, website.map ");
 
     // Nothing has come into the page but text.
     assert_eq!(page.value("document.title"), "slowlane");

@@ -180,6 +180,46 @@ fn a_map_in_a_folder_that_is_made_later_is_noticed() {
 }
 
 #[test]
+fn at_sighup_an_edited_config_file_is_told_to_need_a_restart() {
+    let mut slowlane = slowlane();
+    let config = slowlane.folder().join("slowlane.toml");
+    let asked = |slowlane: &Slowlane, count: f64| {
+        slowlane.process.signal("HUP");
+        eventually("it was read", || (reloads(slowlane, "done") == count).then_some(()));
+    };
+    asked(&slowlane, 1.0);
+    assert!(!slowlane.process.log().join("\n").contains("slowlane.toml"), "nothing has changed");
+    fs::write(&config, "[table]\nsize = 10\n").unwrap();
+    asked(&slowlane, 2.0);
+    slowlane.process.logged("slowlane.toml has changed: restart to put it in force");
+    fs::write(&config, "[table]\nsize = many\n").unwrap();
+    asked(&slowlane, 3.0);
+    slowlane.process.logged("slowlane.toml:2: ");
+    assert_eq!(slo(&slowlane), "2001");
+}
+
+#[test]
+fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
+    let mut slowlane = slowlane();
+    slowlane.process.logged("INFO policy: 4 SLOs; website.map 1 line");
+    fs::write(slowlane.policy().join("website.map"), "").unwrap();
+    slowlane.process.logged("4 SLOs; website.map 0 lines (before: 1)");
+    rename_over(&slowlane.policy().join("website.map"), "shop.example 2001\nShop.example 2002\n");
+    slowlane.process.logged("4 SLOs; website.map 2 lines (before: 0)");
+    slowlane.process.logged("WARN ");
+    slowlane.process.logged("website.map:2: \"Shop.example\" has capitals: ");
+    // Nothing that is read has changed, but something is not where it was meant to be.
+    fs::write(slowlane.policy().join("sources.map"), "192.0.2.1 2001\n").unwrap();
+    slowlane.process.logged("sources.map: no lookup reads this file: the maps that are read are slo.map, ");
+    assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "refused")), ("2001", 0.0));
+    let status = client::get(slowlane.admin, "/api/status", &[]).body;
+    assert!(status.contains("has capitals: ") && status.contains("no lookup reads this file"), "{status}");
+    let started_again = slowlane.killed_and_restarted();
+    let log = started_again.process.log().join("\n");
+    assert!(log.contains("WARN ") && log.contains("no lookup reads this file"), "{log}");
+}
+
+#[test]
 fn a_lookup_map_that_is_deleted_is_empty() {
     let slowlane = slowlane();
     fs::remove_file(slowlane.policy().join("website.map")).unwrap();

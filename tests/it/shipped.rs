@@ -95,7 +95,10 @@ fn the_example_maps_are_a_policy() {
     let maps = project("haproxy/maps");
     let output = Command::new(BINARY).arg("check").arg("--policy").arg(maps).output().unwrap();
     succeeds(&output);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok: 16 SLOs, 5 maps\n");
+    let expected = "ok: 16 SLOs; source+website.map 3 lines, source+owner.map 2 lines, source.map 3 lines, \
+                    website.map 1 line, owner.map 2 lines\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "no warning");
 }
 
 /// An edit that lets HAProxy look up the same maps itself.

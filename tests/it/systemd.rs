@@ -136,7 +136,7 @@ impl Service {
 fn the_service_is_ready_once_all_its_sockets_are_bound() {
     assert_eq!(unit_values("slowlane.service", "Type"), ["notify"]);
     let mut service = Service::start("");
-    assert_eq!([service.says(), service.says()], ["STATUS=serving 1 SLO, 0 maps", "READY=1"]);
+    assert_eq!([service.says(), service.says()], ["STATUS=serving 1 SLO; no maps", "READY=1"]);
     let [spop, http, admin] = ["SPOP", "HTTP check", "admin"].map(|name| service.listens(name));
     assert_eq!(Line::greeted(spop).ask(1, "192.0.2.1", "shop.example").variable("verdict"), Some("pass"));
     assert_eq!(client::get(http, "/check", &[]).status, 204);
@@ -180,7 +180,7 @@ fn nobody_is_told_of_life_who_has_not_asked() {
     let service = Service::start("export WATCHDOG_PID=1 WATCHDOG_USEC=1000;");
     assert_eq!(
         [service.says_anything(), service.says_anything()],
-        ["STATUS=serving 1 SLO, 0 maps", "READY=1"]
+        ["STATUS=serving 1 SLO; no maps", "READY=1"]
     );
     service.process.signal("TERM");
     assert_eq!(service.says_anything(), "STOPPING=1");
@@ -190,7 +190,7 @@ fn nobody_is_told_of_life_who_has_not_asked() {
 fn a_reload_ends_when_the_policy_is_in_force_or_refused() {
     let mut service = Service::start("");
     while service.says() != "READY=1" {}
-    assert_eq!(service.reload(), "serving 1 SLO, 0 maps", "nothing was edited");
+    assert_eq!(service.reload(), "serving 1 SLO; no maps", "nothing was edited");
     let http = service.listens("HTTP check");
     let slo = || {
         let answer = client::get(http, "/check", &[("X-Slowlane-Website", "shop.example")]);
@@ -208,10 +208,10 @@ fn a_reload_ends_when_the_policy_is_in_force_or_refused() {
     };
     let edited = |status: &str| while service.says() != format!("STATUS={status}") {};
     write("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=10 rate=5/s\n");
-    edited("serving 2 SLOs, 0 maps");
+    edited("serving 2 SLOs; no maps");
     write("website.map", "shop.example 2001\n");
-    edited("serving 2 SLOs, 1 map");
-    assert_eq!(service.reload(), "serving 2 SLOs, 1 map");
+    edited("serving 2 SLOs; website.map 1 line");
+    assert_eq!(service.reload(), "serving 2 SLOs; website.map 1 line");
     assert_eq!(slo(), "2001");
 
     write("website.map", "shop.example 2001\nblog.example 2002\nREADY=1 2003\n");
@@ -261,7 +261,7 @@ fn without_a_policy_directory_a_reload_is_answered_as_well() {
     service.process = Process::start(command.env("NOTIFY_SOCKET", service.folder.path().join("notify")));
     assert_eq!(
         [service.says(), service.says()],
-        ["STATUS=serving the built-in policy: 1 SLO, 0 maps", "READY=1"]
+        ["STATUS=serving the built-in policy: 1 SLO; no maps", "READY=1"]
     );
     service.process.signal("HUP");
     assert!(service.says().starts_with("RELOADING=1\n"));

@@ -1,0 +1,52 @@
+//! The map files of a policy's directory that no lookup reads.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::policy::layout::Layout;
+use crate::policy::warning::{Doubt, WARNINGS_MAX, Warnings};
+
+/// The first of them in the order of their names, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strays {
+    first: BTreeSet<PathBuf>,
+    count: usize,
+}
+
+impl Strays {
+    /// `*.map` in the directory itself, but for hidden files, which are an editor's.
+    pub fn look(dir: &Path, layout: &Layout) -> Strays {
+        let read: BTreeSet<PathBuf> = layout.files(dir).into_iter().collect();
+        let mut strays = Strays::default();
+        // A directory that cannot be read has no slo.map either, and that is told.
+        for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if is_map(&path) && !read.contains(&path) {
+                strays.count += 1;
+                strays.first.insert(path);
+                if strays.first.len() > WARNINGS_MAX {
+                    strays.first.pop_last();
+                }
+            }
+        }
+        strays
+    }
+
+    pub(super) fn warn(self, layout: &Layout, warnings: &mut Warnings) {
+        let names = || {
+            let files = layout.files(Path::new(""));
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        warnings.add_unsaid(self.count - self.first.len());
+        for path in self.first {
+            warnings.add(&path, || (None, Doubt::Unread(names())));
+        }
+    }
+}
+
+fn is_map(path: &Path) -> bool {
+    let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
+    path.extension().is_some_and(|extension| extension == "map")
+        && !path.file_name().is_none_or(is_hidden)
+        && path.is_file()
+}

@@ -1,0 +1,211 @@
+//! What a policy is served with, though it is hardly what was meant.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::policy::layout::{Lookup, Method};
+use crate::policy::problem::quoted;
+use crate::units::written;
+
+/// The most warnings that are kept; more are only counted.
+pub const WARNINGS_MAX: usize = 10;
+
+/// One warning and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub path: PathBuf,
+    /// Counted from 1; none where it is about the file as a whole.
+    pub line: Option<usize>,
+    pub doubt: Doubt,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match self.line {
+            Some(line) => write!(f, "{path}:{line}: {}", self.doubt),
+            None => write!(f, "{path}: {}", self.doubt),
+        }
+    }
+}
+
+/// What may be meant otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Doubt {
+    #[error("no lookup reads this file: the maps that are read are {0}")]
+    Unread(String),
+    #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
+    KeyTwice { key: String, first: usize },
+    #[error("{key:?} has {what}: websites are asked for in lower case, without a port, as {meant:?}")]
+    Website { key: String, what: &'static str, meant: String },
+    #[error(
+        "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
+        written(*.max_delay), written(*.longest)
+    )]
+    Cut { max_delay: Duration, longest: Duration },
+    #[error(
+        "adaptive without max_delay may delay for longer than [hold] longest, {}: holds are cut there, and the SLO \
+         is exceeded", written(*.0)
+    )]
+    Unbounded(Duration),
+}
+
+/// The warnings of a policy, one per line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warnings {
+    listed: Vec<Warning>,
+    count: usize,
+}
+
+impl Warnings {
+    /// The first [`WARNINGS_MAX`] of them.
+    pub fn listed(&self) -> &[Warning] {
+        &self.listed
+    }
+
+    /// How many there are, listed or not.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What is only counted is not asked for: a line's number takes a look at all before it.
+    pub(super) fn add(&mut self, path: &Path, doubt: impl FnOnce() -> (Option<usize>, Doubt)) {
+        self.count += 1;
+        if self.listed.len() < WARNINGS_MAX {
+            let (line, doubt) = doubt();
+            self.listed.push(Warning { path: path.to_owned(), line, doubt });
+        }
+    }
+
+    /// So many more, of which nothing is said.
+    pub(super) fn add_unsaid(&mut self, count: usize) {
+        self.count += count;
+    }
+}
+
+impl fmt::Display for Warnings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, warning) in self.listed.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{warning}")?;
+        }
+        match self.count - self.listed.len() {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+/// Where in the keys of a lookup the website stands that the shipped configurations write in lower case, without a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WebsitePart {
+    Whole,
+    /// Behind the `+`.
+    Rest,
+}
+
+impl WebsitePart {
+    /// None: no website is looked up, or not as a whole.
+    pub(super) fn of(lookup: &Lookup) -> Option<WebsitePart> {
+        match (lookup.fields.as_slice(), lookup.method) {
+            ([website], Method::Str) if website == "website" => Some(WebsitePart::Whole),
+            ([source, website], Method::Ip) if source == "source" && website == "website" => {
+                Some(WebsitePart::Rest)
+            }
+            _ => None,
+        }
+    }
+
+    /// What makes a key one that is never asked for.
+    pub(super) fn doubt(self, key: &[u8]) -> Option<Doubt> {
+        let website = match self {
+            WebsitePart::Whole => key,
+            WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
+        };
+        let website = std::str::from_utf8(website).ok()?;
+        let (host, what) = if let Some((_, rest)) = website.split_once("://") {
+            (host(rest), "a scheme")
+        } else if website.contains('/') {
+            (host(website), "a slash")
+        } else if host(website).len() < website.len() {
+            (host(website), "a port")
+        } else if website.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            (website, "capitals")
+        } else {
+            return None;
+        };
+        let meant = host.to_ascii_lowercase();
+        Some(Doubt::Website { key: quoted(key), what, meant: quoted(meant.as_bytes()) })
+    }
+}
+
+/// What stands before a port or a path; an IPv6 address has colons within its brackets.
+fn host(text: &str) -> &str {
+    let bracket = text.rfind(']').unwrap_or(0);
+    let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_eleventh_warning_is_only_counted() {
+        let mut warnings = Warnings::default();
+        for line in 1..=WARNINGS_MAX {
+            warnings.add(Path::new("owner.map"), || (Some(line), Doubt::Unread("x".into())));
+        }
+        warnings.add(Path::new("owner.map"), || unreachable!("nobody reads it"));
+        warnings.add_unsaid(2);
+        assert_eq!(warnings.count(), WARNINGS_MAX + 3);
+        let shown = warnings.to_string();
+        assert_eq!(shown.lines().count(), WARNINGS_MAX + 1);
+        assert!(shown.ends_with("\nand 3 more"), "{shown}");
+    }
+
+    #[test]
+    fn a_website_that_is_never_asked_for_is_told_with_what_is() {
+        let meant = |key: &str| match WebsitePart::Whole.doubt(key.as_bytes())? {
+            Doubt::Website { what, meant, .. } => Some((what, meant)),
+            _ => None,
+        };
+        for (key, what) in [
+            ("Shop.Example", "capitals"),
+            ("shop.example:8080", "a port"),
+            ("https://shop.example/", "a scheme"),
+            ("HTTPS://Shop.example:8443/a", "a scheme"),
+            ("shop.example/", "a slash"),
+        ] {
+            assert_eq!(meant(key), Some((what, "shop.example".to_owned())), "{key}");
+        }
+        assert_eq!(meant("[::1]:8080"), Some(("a port", "[::1]".to_owned())));
+        for key in
+            ["shop.example", "[2001:db8::1]", "192.0.2.1", "localhost", "", "größe.example", "a_b", "-"]
+        {
+            assert_eq!(meant(key), None, "{key}");
+        }
+        assert!(WebsitePart::Rest.doubt(b"2001:db8::/32+shop.example").is_none());
+        assert!(WebsitePart::Rest.doubt(b"2001:DB8::/32+Shop.example").is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_website_or_doubtful(key in prop::collection::vec(any::<u8>(), 0..40)) {
+            WebsitePart::Whole.doubt(&key);
+            WebsitePart::Rest.doubt(&key);
+        }
+
+        #[test]
+        fn what_is_meant_is_in_no_doubt(key in "[A-Za-z.:/]{0,20}") {
+            if let Some(Doubt::Website { meant, .. }) = WebsitePart::Whole.doubt(key.as_bytes()) {
+                prop_assert_eq!(WebsitePart::Whole.doubt(meant.as_bytes()), None);
+            }
+        }
+    }
+}
