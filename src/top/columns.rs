@@ -10,8 +10,21 @@ pub(super) struct Column<T> {
     pub(super) name: &'static str,
     pub(super) text: fn(&T) -> String,
     pub(super) value: fn(&T) -> Value,
-    /// Numbers stand at the right of their column.
+    /// Numbers stand at the right of their column, and are seen whole.
     pub(super) is_number: bool,
+    /// On a narrow screen the column with the highest goes first; those of 0 stay.
+    pub(super) rank: u8,
+}
+
+/// A name that is shortened has so many letters left, as long as there is a column that can go instead; and if none is
+/// left, at least so many.
+pub(super) const NAME_CHARS: [usize; 2] = [24, 10];
+
+impl<T> Column<T> {
+    /// The least width of a column whose longest text has this one.
+    pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
+        if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
+    }
 }
 
 /// What rows are put in order by.
@@ -33,12 +46,15 @@ impl Value {
     }
 }
 
-fn number<T>(name: &'static str, text: fn(&T) -> String, value: fn(&T) -> Value) -> Column<T> {
-    Column { name, text, value, is_number: true }
+type Text<T> = fn(&T) -> String;
+type Order<T> = fn(&T) -> Value;
+
+fn number<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: true, rank }
 }
 
-fn words<T>(name: &'static str, text: fn(&T) -> String, value: fn(&T) -> Value) -> Column<T> {
-    Column { name, text, value, is_number: false }
+fn words<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: false, rank }
 }
 
 fn known(number: Option<impl Into<f64>>) -> Value {
@@ -48,33 +64,34 @@ fn known(number: Option<impl Into<f64>>) -> Value {
 /// The throttled keys.
 pub(super) fn keys() -> Vec<Column<KeyLine>> {
     vec![
-        number("throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
-        number("through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
+        number(0, "throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
+        number(1, "through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
         number(
+            0,
             "delay",
             |key| delay(Some(key.delay_ms).filter(|&ms| ms > 0)),
             |key| Value::Number(key.delay_ms as f64),
         ),
-        number("clients", |key| some(key.clients), |key| known(key.clients)),
-        number("delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
-        number("denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
-        number("SLO", |key| key.slo.to_string(), |key| Value::Number(-f64::from(key.slo))),
-        words("who", who, |key| Value::Text(who(key))),
+        number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
+        number(4, "delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
+        number(2, "denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
+        number(0, "SLO", |key| key.slo.to_string(), |key| Value::Number(-f64::from(key.slo))),
+        words(0, "who", who, |key| Value::Text(who(key))),
     ]
 }
 
 /// The SLOs.
 pub(super) fn slos() -> Vec<Column<SloLine>> {
     vec![
-        number("SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
-        number("busiest/s", |slo| some(slo.busiest_per_s), |slo| known(slo.busiest_per_s)),
-        number("objective", |slo| shown(&slo.rate), |slo| Value::Number(slo.rate_per_s)),
-        number("pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
-        number("delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
-        number("deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
-        number("keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
-        words("law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
-        words("one bucket per", per, |slo| Value::Text(per(slo))),
+        number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
+        number(0, "busiest/s", |slo| some(slo.busiest_per_s), |slo| known(slo.busiest_per_s)),
+        number(0, "objective", |slo| shown(&slo.rate), |slo| Value::Number(slo.rate_per_s)),
+        number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
+        number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
+        number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
+        number(6, "keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
+        words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
+        words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
     ]
 }
 

@@ -18,7 +18,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         short(deny),
         delay(snapshot.delay.p50_ms),
         delay(snapshot.delay.p99_ms),
-        stores(snapshot),
+        stores(snapshot).concat(),
     );
     table(&columns::keys(), &snapshot.keys, &mut text);
     text += "\nSLOs\n";
@@ -26,19 +26,17 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text + "\n" + &connections(snapshot)
 }
 
-/// Table, holds and connections in one line.
-pub(super) fn stores(snapshot: &Snapshot) -> String {
+/// Table, holds and connections, to stand in one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
     let Snapshot { table, holds, connections, .. } = snapshot;
-    format!(
-        "table {} of {}, {} given up; held {} of {}; connections SPOP {} HTTP {}",
-        short(table.entries as f64),
-        short(table.entries_max as f64),
-        short(table.evictions as f64),
-        short(holds.now as f64),
-        short(holds.max as f64),
-        connections.spop,
-        connections.http,
-    )
+    let [entries, entries_max, evictions] =
+        [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
+    let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
+    [
+        format!("table {entries} of {entries_max}, {evictions} given up"),
+        format!("; held {held} of {held_max}"),
+        format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+    ]
 }
 
 /// Who is connected, and how the last reloads went.

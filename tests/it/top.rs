@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use crate::cli::ran;
-use crate::support::own_address;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::Line;
 use crate::support::terminal::Terminal;
+use crate::support::{client, own_address};
 
 const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
 
@@ -93,6 +93,43 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
     top.press("q");
     let (status, is_given_back) = top.ended();
     assert!(status.success() && is_given_back);
+}
+
+/// The cells of the row that has this in it, and the names above it.
+fn row<'t>(text: &'t str, part: &str) -> Option<(Vec<&'t str>, Vec<&'t str>)> {
+    let cells = |line: &'t str| -> Vec<&str> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    };
+    let names = text.lines().find(|line| line.contains("SLO  "))?;
+    Some((cells(names), cells(text.lines().find(|line| line.contains(part))?)))
+}
+
+/// On the terminal that everybody has, and on narrower ones.
+#[test]
+fn no_number_is_cut_on_a_narrow_terminal() {
+    let slowlane = slowlane();
+    ask(&slowlane);
+    let status = client::get(slowlane.admin, "/api/status", &[]).body;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let delay_ms = status["keys"][0]["delay_ms"].as_f64().unwrap();
+    let delay = format!("{:.1} s", delay_ms / 1e3);
+    let mut top = top(slowlane.admin, 24, 80);
+    for columns in [80, 70, 60, 50] {
+        top.resize(24, columns);
+        top.shows("whole numbers under whole names", |text| {
+            let Some((names, cells)) = row(text, "  2001  website=") else { return false };
+            let told = |name: &str| names.iter().position(|told| *told == name).map(|place| cells[place]);
+            names.len() == cells.len()
+                && names[0] == "throttled/s▼"
+                && told("delay") == Some(&delay)
+                && told("SLO") == Some("2001")
+                && text.lines().all(|line| line.chars().count() <= columns.into())
+        });
+    }
+    top.resize(24, 30);
+    top.shows("that there is no room", |text| text.contains("too narrow"));
+    top.press("q");
+    assert!(top.ended().0.success());
 }
 
 #[test]
