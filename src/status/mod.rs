@@ -7,7 +7,8 @@
 //!  a reload ─▶ Reloads ──────────────┤
 //!  throttle, metrics ────────────────┘
 //! ```
-//! A request that passes is not seen here at all, and nobody who reads makes one wait.
+//! A request that passes, and would also pass if no SLO were a dry run, is not seen here at all, and nobody who reads
+//! makes one wait.
 
 mod engines;
 mod filter;
@@ -61,9 +62,10 @@ impl Status {
             shadow: verdicts.shadow().collect(),
             delays: verdicts.delays.counts(),
         });
-        let [_, delay, deny] = history.seconds().last().copied().unwrap_or_default().verdicts;
+        let second = history.seconds().last().copied().unwrap_or_default();
         drop(history);
-        self.throttled.tick(now, delay + deny);
+        let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
+        self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
         *lock(&self.json) = None;
     }
 

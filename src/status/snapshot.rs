@@ -17,7 +17,7 @@ use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
 use crate::time::Timestamp;
 
-/// As many throttled keys are told.
+/// As many throttled keys are told, and as many that a dry run would throttle.
 const KEYS_MAX: usize = 100;
 
 /// As many SLOs are told; those with requests first where there are more.
@@ -51,6 +51,7 @@ pub struct Snapshot {
     pub connections: Connections,
     pub slos: Vec<SloLine>,
     pub slos_total: usize,
+    /// Those that are throttled, then those that a dry run would throttle; of each the most throttled first.
     pub keys: Vec<KeyLine>,
     /// One in so many throttled requests is looked at.
     pub one_in: u32,
@@ -135,6 +136,8 @@ pub struct SloLine {
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
+    /// It would be, but passes: that SLO is a dry run.
+    pub dry_run: bool,
     /// What it is made of.
     pub fields: Vec<FieldLine>,
     /// The query that explains it; none where its fields were too long to be kept.
@@ -172,9 +175,10 @@ impl Snapshot {
     pub(super) fn of(status: &Status, history: &History, sources: &Sources<'_>) -> Snapshot {
         let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
         let policy = throttle.policy();
-        let ranked = status.throttled.top(KEYS_MAX);
-        let keys: Vec<KeyLine> =
-            ranked.iter().map(|ranked| key(ranked, &status.throttled, throttle, now)).collect();
+        let line = |ranked: &Ranked| key(ranked, &status.throttled, throttle, now);
+        let mut keys: Vec<KeyLine> = status.throttled.top(KEYS_MAX).iter().map(line).collect();
+        let dry_runs = status.throttled.dry_runs(KEYS_MAX);
+        keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -295,6 +299,7 @@ fn key(ranked: &Ranked, throttled: &Throttled, throttle: &Throttle, now: Timesta
     KeyLine {
         key: key.to_string(),
         slo: hitter.slo.unwrap_or(SloId::DEFAULT).number(),
+        dry_run: false,
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query(hitter.label.facts())),
         throttled_per_s: round(throttled.per_second(ranked, now)),

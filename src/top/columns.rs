@@ -75,7 +75,7 @@ pub(super) fn keys() -> Vec<Column<KeyLine>> {
         number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
         number(4, "delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
         number(2, "denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
-        number(0, "SLO", |key| key.slo.to_string(), |key| Value::Number(-f64::from(key.slo))),
+        number(0, "SLO", slo, |key| Value::Number(-f64::from(key.slo))),
         words(0, "who", who, |key| Value::Text(who(key))),
     ]
 }
@@ -93,6 +93,11 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
         words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
         words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
     ]
+}
+
+/// The SLO of a key, and that it only says what it would do.
+fn slo(key: &KeyLine) -> String {
+    if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
 }
 
 /// What a dry run would have said stands in brackets.
