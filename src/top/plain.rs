@@ -10,6 +10,9 @@ use crate::top::columns::{self, Column, delay, short, time};
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
     let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
+    if let Some((_, told)) = doubt(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
     text += &format!(
         "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
         short(pass + delayed + deny),
@@ -24,6 +27,21 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text += "\nSLOs\n";
     table(&columns::slos(), &snapshot.slos, &mut text);
     text + "\n" + &connections(snapshot)
+}
+
+/// What is wrong with the policy that was read last, and whether it was refused for that; None: nothing.
+pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
+    let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
+    let first = reload.problems.first().map(shown).unwrap_or_default();
+    let more = match reload.problems_total.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let told = match reload.ok {
+        true => format!("POLICY WARNING{more}: {first}"),
+        false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
+    };
+    Some((!reload.ok, told))
 }
 
 /// Table, holds and connections, to stand in one line.

@@ -21,9 +21,12 @@ const HELP: [&str; 6] = ["q quit", "Tab next table", "/ filter", "Enter explain"
 
 /// Draws it all, in whatever room there is.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
+    let width = frame.area().width.into();
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
-    let [head, numbers, minutes, tabs, table, foot] = Layout::vertical([
+    let doubt = self::doubt(&view.snapshot, width);
+    let [head, banner, numbers, minutes, tabs, table, foot] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(doubt.len() as u16),
         Constraint::Length(2),
         Constraint::Length(charts),
         Constraint::Length(1),
@@ -31,8 +34,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let width = frame.area().width.into();
     frame.render_widget(self::head(view, width), head);
+    frame.render_widget(Paragraph::new(doubt), banner);
     frame.render_widget(Paragraph::new(self::numbers(&view.snapshot, width)), numbers);
     self::minutes(frame, &view.snapshot.minutes, minutes);
     frame.render_widget(self::tabs(view, width), tabs);
@@ -66,6 +69,16 @@ fn head(view: &View, width: usize) -> Line<'static> {
         line.push_span(Span::styled(shortened(&told, width.saturating_sub(line.width())), bold.fg(DENY)));
     }
     line
+}
+
+/// As many lines are told of a policy that is refused.
+const DOUBT_LINES_MAX: usize = 3;
+
+fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
+    let Some((is_refused, told)) = plain::doubt(snapshot) else { return Vec::new() };
+    let style = Style::new().fg(if is_refused { DENY } else { DELAY }).add_modifier(Modifier::BOLD);
+    let lines = wrapped(&told, width).into_iter().take(DOUBT_LINES_MAX);
+    lines.map(|line| Line::styled(line, style)).collect()
 }
 
 fn numbers(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -228,7 +241,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::status::{Delay, FieldLine, KeyLine, SloLine};
+    use crate::status::{Delay, FieldLine, KeyLine, ReloadLine, SloLine};
 
     fn drawn(view: &mut View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -361,6 +374,38 @@ mod tests {
         for tab in [Tab::Keys, Tab::Slos] {
             view.tab = tab;
             assert!(drawn(&mut view, 24, 24).contains("too narrow"));
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_refused_is_told_at_the_top_of_each_table_until_one_is_taken() {
+        let mut view = view("shop.example");
+        let refused = ReloadLine {
+            problems: vec!["slo.map:12: rate \"5x/s\": expected a number".into(), "owner.map:1: no".into()],
+            problems_total: 7,
+            ..ReloadLine::default()
+        };
+        let taken = ReloadLine { ok: true, summary: "4 SLOs".into(), ..ReloadLine::default() };
+        let warned =
+            ReloadLine { problems: vec!["owner.map:2: odd".into()], problems_total: 1, ..taken.clone() };
+        let mut top_of = |reloads: &[&ReloadLine], tab| {
+            view.tab = tab;
+            view.snapshot.reloads = reloads.iter().map(|reload| (*reload).clone()).collect();
+            let text = drawn(&mut view, 80, 24);
+            text.lines()
+                .skip(1)
+                .take(2)
+                .map(|line| line[1..line.len() - 1].trim())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for tab in Tab::ALL {
+            let told = top_of(&[&refused, &taken], tab);
+            let begins =
+                "POLICY REFUSED, the one before it serves on (and 6 more): slo.map:12: rate \"5x/s\": ";
+            assert!(told.starts_with(begins), "{told}");
+            assert!(top_of(&[&warned], tab).starts_with("POLICY WARNING: owner.map:2: odd"));
+            assert!(!top_of(&[&taken, &refused], tab).contains("POLICY"));
         }
     }
 

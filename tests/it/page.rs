@@ -152,8 +152,14 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
 
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
+    // And at the top, where nobody has to scroll, for as long as it is so.
+    page.shows("#banner", "Policy refused, the one before it serves on (and ");
+    page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a number");
+    page.value("scrollTo(0, 0)");
+    assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);
     slowlane.replace("slo.map", SLO_MAP);
     page.shows("#reloads", "4 SLOs, 2 maps");
+    assert_eq!(page.value("document.querySelector('#banner').hidden"), true);
 
     // Nothing has come into the page but text.
     assert_eq!(page.value("document.title"), "slowlane");

@@ -90,6 +90,12 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
 
     slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
     top.shows("a refused reload", |text| text.contains("REFUSED") && text.contains("rate \"5x/s\""));
+    top.press("1");
+    top.shows("it above each table", |text| {
+        let banner: String = text.lines().skip(1).take(2).collect();
+        banner.starts_with("POLICY REFUSED, the one before it serves on (and ")
+            && banner.contains("slo.map:1: rate")
+    });
     top.press("q");
     let (status, is_given_back) = top.ended();
     assert!(status.success() && is_given_back);
