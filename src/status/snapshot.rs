@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::policy::{Policy, Slo};
 use crate::shown::shown;
 use crate::slo_id::SloId;
+use crate::status::busy::Busy;
 use crate::status::heavy_hitters::Ranked;
 use crate::status::history::{Between, History, Second};
 use crate::status::label::Kept;
-use crate::status::{Reload, Status, Throttled};
+use crate::status::{Reload, Status};
 use crate::table::PERIOD_MS;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
@@ -125,7 +126,8 @@ pub struct SloLine {
     pub rates: [f64; 3],
     /// What it would have said to them, where it is a dry run.
     pub shadow: [f64; 3],
-    /// What the busiest key that is known gets per second: all, where there is one bucket.
+    /// What the busiest key that is known is let through per second, as a mean of the last seconds: all, where there is one
+    /// bucket.
     pub busiest_per_s: Option<f64>,
     /// How many of its keys are among the throttled ones.
     pub keys: usize,
@@ -149,9 +151,10 @@ pub struct KeyLine {
     /// The last.
     pub delay_ms: u64,
     pub seen_ms_ago: u64,
-    /// The columns of its entry; none where it has expired.
-    pub asked_per_s: Option<u32>,
-    pub let_through_per_s: Option<u32>,
+    /// Of its entry, none where it has expired: two rates as means of the last ten seconds, under an SLO of less than
+    /// 1/s of the last minute.
+    pub asked_per_s: Option<f64>,
+    pub let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
 }
 
@@ -172,10 +175,10 @@ pub struct ReloadLine {
 }
 
 impl Snapshot {
-    pub(super) fn of(status: &Status, history: &History, sources: &Sources<'_>) -> Snapshot {
+    pub(super) fn of(status: &Status, history: &History, busy: &Busy, sources: &Sources<'_>) -> Snapshot {
         let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
         let policy = throttle.policy();
-        let line = |ranked: &Ranked| key(ranked, &status.throttled, throttle, now);
+        let line = |ranked: &Ranked| key(ranked, status, busy, throttle, &policy, now);
         let mut keys: Vec<KeyLine> = status.throttled.top(KEYS_MAX).iter().map(line).collect();
         let dry_runs = status.throttled.dry_runs(KEYS_MAX);
         keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
@@ -250,10 +253,11 @@ impl Connections {
 }
 
 fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloLine> {
-    let mut known: BTreeMap<u16, (usize, Option<u32>)> = BTreeMap::new();
+    let mut known: BTreeMap<u16, (usize, Option<f64>)> = BTreeMap::new();
     for key in keys {
         let (count, busiest) = known.entry(key.slo).or_default();
-        (*count, *busiest) = (*count + 1, (*busiest).max(key.let_through_per_s));
+        *count += 1;
+        *busiest = [*busiest, key.let_through_per_s].into_iter().flatten().reduce(f64::max);
     }
     // Of very many only those that are told are made into lines.
     let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
@@ -270,12 +274,14 @@ fn line(
     slo: &Slo,
     policy: &Policy,
     now: Option<Between<'_>>,
-    known: Option<&(usize, Option<u32>)>,
+    known: Option<&(usize, Option<f64>)>,
 ) -> SloLine {
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    let busiest = known.and_then(|&(_, busiest)| busiest).map(f64::from);
+    let busiest = known.and_then(|&(_, busiest)| busiest);
+    // What is known of its key is of a longer time, where that takes one.
+    let all = per.is_empty().then_some(pass + delay);
     SloLine {
         id: slo.id.number(),
         law: slo.law.name().into(),
@@ -285,30 +291,50 @@ fn line(
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),
-        busiest_per_s: if per.is_empty() { Some(pass + delay) } else { busiest },
+        busiest_per_s: busiest.or(all),
         keys: known.map_or(0, |&(count, _)| count),
         per,
     }
 }
 
-fn key(ranked: &Ranked, throttled: &Throttled, throttle: &Throttle, now: Timestamp) -> KeyLine {
+/// The rates of a key are means of so much time.
+const NOW: Duration = Duration::from_secs(10);
+
+/// Of so much under an SLO that allows less than one request per second: else there would be none in it, or one too many.
+const NOW_IF_RARE: Duration = Duration::from_secs(60);
+
+fn key(
+    ranked: &Ranked,
+    status: &Status,
+    busy: &Busy,
+    throttle: &Throttle,
+    policy: &Policy,
+    now: Timestamp,
+) -> KeyLine {
     let Ranked { key, hitter, .. } = ranked;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
-    let now_ms = now.ticks_ms();
+    let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
+    let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
+    let rates = entry.map(|entry| {
+        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+            // It has just been noticed.
+            [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
+        })
+    });
     let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
     KeyLine {
         key: key.to_string(),
-        slo: hitter.slo.unwrap_or(SloId::DEFAULT).number(),
+        slo: slo.number(),
         dry_run: false,
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query(hitter.label.facts())),
-        throttled_per_s: round(throttled.per_second(ranked, now)),
+        throttled_per_s: round(status.throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
-        asked_per_s: entry.map(|entry| entry.gpc0_rate.read(now_ms)),
-        let_through_per_s: entry.map(|entry| entry.gpc1_rate.read(now_ms)),
+        asked_per_s: rates.map(|[asked, _]| fine(asked)),
+        let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
     }
 }
@@ -362,6 +388,11 @@ fn millis(moment: Timestamp) -> u64 {
 
 fn rounded(rates: [f64; 3]) -> [f64; 3] {
     rates.map(round)
+}
+
+/// Exact enough for a rate of some requests per day.
+fn fine(rate: f64) -> f64 {
+    (rate * 1e6).round() / 1e6
 }
 
 /// To a hundredth: nobody reads more, and it need not be sent.

@@ -89,6 +89,15 @@ impl Throttled {
         self.dry_runs.top(keys_max)
     }
 
+    /// All that are known, those of dry runs as well.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for shard in self.keys.0.iter().chain(&self.dry_runs.0) {
+            keys.extend_from_slice(lock(shard).keys());
+        }
+        keys
+    }
+
     /// How many requests per second have made up the weight of a key, if they were as many since it is there.
     pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
         let (since, faded_at) = (ranked.hitter.since, self.faded_at());

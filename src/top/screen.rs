@@ -333,7 +333,7 @@ mod tests {
             delayed: 123_456,
             denied: 9_999,
             delay_ms,
-            let_through_per_s: Some(1_234),
+            let_through_per_s: Some(1_234.0),
             clients: Some(99.25),
             ..KeyLine::default()
         };
