@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, Slo};
+use crate::quota::Quota;
 use crate::shown::shown;
 use crate::slo_id::SloId;
 use crate::status::busy::Busy;
@@ -117,6 +118,8 @@ pub struct SloLine {
     /// One bucket for each of these; for everybody if empty.
     pub per: Vec<String>,
     pub law: String,
+    /// What is promised, in the words of the law.
+    pub objective: String,
     pub burst: u32,
     /// As it was written.
     pub rate: String,
@@ -129,6 +132,9 @@ pub struct SloLine {
     /// What the busiest key that is known is let through per second, as a mean of the last seconds: all, where there is one
     /// bucket.
     pub busiest_per_s: Option<f64>,
+    /// The most that are in flight of one key, where the law counts these, and how many it allows.
+    pub in_flight: Option<f64>,
+    pub in_flight_max: Option<u64>,
     /// How many of its keys are among the throttled ones.
     pub keys: usize,
 }
@@ -253,11 +259,12 @@ impl Connections {
 }
 
 fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloLine> {
-    let mut known: BTreeMap<u16, (usize, Option<f64>)> = BTreeMap::new();
+    let mut known: BTreeMap<u16, Known> = BTreeMap::new();
     for key in keys {
-        let (count, busiest) = known.entry(key.slo).or_default();
-        *count += 1;
-        *busiest = [*busiest, key.let_through_per_s].into_iter().flatten().reduce(f64::max);
+        let known = known.entry(key.slo).or_default();
+        known.keys += 1;
+        known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
+        known.clients = most([known.clients, key.clients]);
     }
     // Of very many only those that are told are made into lines.
     let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
@@ -267,32 +274,47 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
         told.truncate(SLOS_MAX);
         told.sort_by_key(|(_, slo)| slo.id);
     }
-    told.iter().map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()))).collect()
+    told.iter()
+        .map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default()))
+        .collect()
 }
 
-fn line(
-    slo: &Slo,
-    policy: &Policy,
-    now: Option<Between<'_>>,
-    known: Option<&(usize, Option<f64>)>,
-) -> SloLine {
+/// What is known of the keys of an SLO.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    keys: usize,
+    busiest_per_s: Option<f64>,
+    clients: Option<f64>,
+}
+
+fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
+    numbers.into_iter().flatten().reduce(f64::max)
+}
+
+fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> SloLine {
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    let busiest = known.and_then(|&(_, busiest)| busiest);
     // What is known of its key is of a longer time, where that takes one.
     let all = per.is_empty().then_some(pass + delay);
+    let in_flight_max = match slo.law.quota(slo.objective) {
+        Quota::Concurrent { requests } => Some(requests),
+        Quota::Window { .. } => None,
+    };
     SloLine {
         id: slo.id.number(),
         law: slo.law.name().into(),
+        objective: slo.law.promise(slo.objective),
         burst: slo.objective.burst,
         rate: slo.objective.rate.to_string(),
         rate_per_s: slo.objective.rate.per_second(),
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),
-        busiest_per_s: busiest.or(all),
-        keys: known.map_or(0, |&(count, _)| count),
+        busiest_per_s: known.busiest_per_s.or(all),
+        in_flight: known.clients.filter(|_| in_flight_max.is_some()),
+        in_flight_max,
+        keys: known.keys,
         per,
     }
 }

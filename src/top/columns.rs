@@ -84,8 +84,8 @@ pub(super) fn keys() -> Vec<Column<KeyLine>> {
 pub(super) fn slos() -> Vec<Column<SloLine>> {
     vec![
         number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
-        number(0, "busiest/s", |slo| some(slo.busiest_per_s), |slo| known(slo.busiest_per_s)),
-        number(0, "objective", |slo| shown(&slo.rate), |slo| Value::Number(slo.rate_per_s)),
+        number(0, "busiest", busiest, |slo| known(slo.in_flight.or(slo.busiest_per_s))),
+        number(0, "objective", |slo| shown(&slo.objective), |slo| Value::Number(slo.rate_per_s)),
         number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
         number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
         number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
@@ -98,6 +98,22 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
 /// The SLO of a key, and that it only says what it would do.
 fn slo(key: &KeyLine) -> String {
     if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
+}
+
+/// What the busiest key gets, in the unit of its objective.
+fn busiest(slo: &SloLine) -> String {
+    let (_, unit) = slo.rate.split_once('/').unwrap_or(("", "s"));
+    let (unit, seconds) = match unit {
+        "m" => ("m", 60.0),
+        "h" => ("h", 3_600.0),
+        "d" => ("d", 86_400.0),
+        _ => ("s", 1.0),
+    };
+    match (slo.in_flight_max, slo.in_flight, slo.busiest_per_s) {
+        (Some(_), Some(in_flight), _) => format!("{} at a time", short(in_flight)),
+        (None, _, Some(per_s)) => format!("{}/{unit}", short(per_s * seconds)),
+        _ => "-".to_owned(),
+    }
 }
 
 /// What a dry run would have said stands in brackets.
@@ -166,6 +182,26 @@ mod tests {
         assert_eq!(shown, ["0", "7", "7.25", "73.2", "732", "7324", "73.2k", "732k", "7.32M"]);
         assert_eq!([None, Some(12), Some(12_340)].map(delay), ["-", "12 ms", "12.3 s"]);
         assert_eq!([59, 61, 3_661, 90_000].map(time), ["59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn the_busiest_key_is_told_in_the_unit_of_its_objective() {
+        let slo = |rate: &str, per_s, in_flight, in_flight_max| SloLine {
+            rate: rate.into(),
+            busiest_per_s: per_s,
+            in_flight,
+            in_flight_max,
+            ..SloLine::default()
+        };
+        let told = [
+            slo("50/s", Some(49.9), None, None),
+            slo("30/m", Some(0.5), None, None),
+            slo("7/h", Some(0.001944), None, None),
+            slo("1/s", Some(444.0), Some(4.0), Some(5)),
+            slo("1/s", Some(444.0), None, Some(5)),
+            slo("1/s", None, None, None),
+        ];
+        assert_eq!(told.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
     }
 
     #[test]

@@ -342,6 +342,7 @@ mod tests {
             law: law.into(),
             per: vec!["source".into(), "website".into()],
             rate: rate.into(),
+            objective: format!("{rate}, burst 10"),
             rates: [1_234.5, 234.5, 34.5],
             busiest_per_s: Some(1_985.0),
             keys: 100,
@@ -367,7 +368,7 @@ mod tests {
             }
             view.tab = Tab::Slos;
             let text = drawn(&mut view, width, 24);
-            assert_whole(&text, &columns::slos(), &snapshot.slos, &["SLO", "objective", "busiest/s"]);
+            assert_whole(&text, &columns::slos(), &snapshot.slos, &["SLO", "objective", "busiest"]);
         }
         view.tab = Tab::Keys;
         assert!(drawn(&mut view, 80, 24).contains("denied"), "there is room for it");

@@ -85,7 +85,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     assert!(!keys.contains("free.example"), "who passes is not there:\n{keys}");
     page.shows("#engines", "HAProxy engine engine-one");
     page.shows("#engines", "HAProxy engine <b>engine-two");
-    page.shows("#slos", "5000/s, burst 10k");
+    page.shows("#slos", "5000/s, burst 10000");
     page.shows("#table", "of 1M");
     page.shows("#uptime", "up ");
     assert_eq!(page.text("#version"), env!("CARGO_PKG_VERSION"));
@@ -254,7 +254,7 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
         page.shows("#state", state);
     }
     assert_eq!(page.value(form), true);
-    page.shows("#slos", "5000/s, burst 10k");
+    page.shows("#slos", "5000/s, burst 10000");
     // Nobody is throttled: also what is empty can be put in order.
     page.shows("#keys", "nobody is throttled");
     page.click("#keys th:first-child button");
