@@ -16,9 +16,9 @@ pub(super) struct Column<T> {
     pub(super) rank: u8,
 }
 
-/// A name that is shortened has so many letters left, as long as there is a column that can go instead; and if none is
-/// left, at least so many.
-pub(super) const NAME_CHARS: [usize; 2] = [24, 10];
+/// A name that is shortened has so many letters left, as long as there is a column that can go instead; if none is left,
+/// so many as the next one says.
+pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
 
 impl<T> Column<T> {
     /// The least width of a column whose longest text has this one.
@@ -65,7 +65,7 @@ fn known(number: Option<impl Into<f64>>) -> Value {
 pub(super) fn keys() -> Vec<Column<KeyLine>> {
     vec![
         number(0, "throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
-        number(1, "through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
+        number(3, "through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
         number(
             0,
             "delay",
@@ -75,6 +75,12 @@ pub(super) fn keys() -> Vec<Column<KeyLine>> {
         number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
         number(4, "delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
         number(2, "denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
+        number(
+            1,
+            "last",
+            |key| format!("{} ago", time(key.seen_ms_ago / 1_000)),
+            |key| Value::Number(-(key.seen_ms_ago as f64)),
+        ),
         number(0, "SLO", slo, |key| Value::Number(-f64::from(key.slo))),
         words(0, "who", who, |key| Value::Text(who(key))),
     ]

@@ -120,7 +120,7 @@ fn tabs(view: &View, width: usize) -> Line<'static> {
     let chosen = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     let tab = |(number, tab): (usize, Tab)| {
         let style = if tab == view.tab { chosen } else { plain };
-        [Span::styled(format!(" {} {} ", number + 1, tab.name()), style), Span::raw(" ")]
+        [Span::styled(format!(" [{}] {} ", number + 1, tab.name()), style), Span::raw(" ")]
     };
     packed(Tab::ALL.into_iter().enumerate().flat_map(tab), width)
 }
@@ -134,13 +134,15 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
             let longest = texts.iter().map(|row| layout::width(&row[place])).max().unwrap_or(0);
             // With room for the mark of the order.
             let width = longest.max(column.name.len() + 1);
-            Wanted { width, least: column.least(width, name_chars), rank: column.rank }
+            // The order of the rows is to be seen.
+            let rank = if place == sort.column { column.rank.min(1) } else { column.rank };
+            Wanted { width, least: column.least(width, name_chars), rank }
         };
         columns.iter().enumerate().map(wanted).collect()
     };
-    let [long, short] = columns::NAME_CHARS;
-    let widths = layout::fit(&wanted(long), area.width.into());
-    let widths = match widths.or_else(|_| layout::fit(&wanted(short), area.width.into())) {
+    let fits = |name_chars| layout::fit(&wanted(name_chars), area.width.into());
+    let [long, middling, short] = columns::NAME_CHARS;
+    let widths = match fits(long).or_else(|_| fits(middling)).or_else(|_| fits(short)) {
         Ok(widths) => widths,
         Err(least) => {
             let told = format!("too narrow for this table: it takes {least} columns");
@@ -163,6 +165,11 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let selected = (!rows.is_empty()).then_some(view.selected.min(rows.len().saturating_sub(1)));
     frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(selected));
+    if rows.is_empty() {
+        let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
+        let lines = wrapped(&view.why_empty(), area.width.into()).into_iter().map(Line::from);
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+    }
 }
 
 fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
@@ -175,7 +182,7 @@ fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
 }
 
 fn foot(view: &View, width: usize) -> Line<'static> {
-    let filter = &view.filter;
+    let filter = view.filter();
     let told = match (view.is_typing, filter.is_empty()) {
         (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc drops it".into()],
         (false, false) => vec![format!("filter: {filter}"), "Esc drops it".into()],
@@ -371,11 +378,23 @@ mod tests {
             assert_whole(&text, &columns::slos(), &snapshot.slos, &["SLO", "objective", "busiest"]);
         }
         view.tab = Tab::Keys;
-        assert!(drawn(&mut view, 80, 24).contains("denied"), "there is room for it");
+        assert!(drawn(&mut view, 110, 24).contains("denied"), "there is room for it");
         for tab in [Tab::Keys, Tab::Slos] {
             view.tab = tab;
             assert!(drawn(&mut view, 24, 24).contains("too narrow"));
         }
+    }
+
+    #[test]
+    fn who_was_seen_last_and_when_is_told_and_why_nobody_is() {
+        let mut view = view("shop.example");
+        view.snapshot.keys[0].seen_ms_ago = 65_400;
+        let text = drawn(&mut view, 80, 24);
+        let told = table(&text);
+        assert!(told[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
+        assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
+        view.heard(Ok(Snapshot::default()));
+        assert!(drawn(&mut view, 80, 24).contains("nobody is throttled"));
     }
 
     #[test]
