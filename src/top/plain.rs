@@ -51,7 +51,7 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
         [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
     let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
     [
-        format!("table {entries} of {entries_max}, {evictions} given up"),
+        format!("table {entries} of {entries_max}, {evictions} evicted"),
         format!("; held {held} of {held_max}"),
         format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
     ]
