@@ -314,7 +314,9 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
         let mut look = interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                _ = look.tick() => agent.status.tick(agent.clock.now(), &agent.metrics.verdicts),
+                _ = look.tick() => {
+                    agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table())
+                }
                 () = shutdown.begun() => return,
             }
         }

@@ -177,6 +177,11 @@ impl Decision {
         self.verdict.is_let_through()
     }
 
+    /// One of its SLOs delays or denies the request, or would if it were no dry run.
+    pub fn is_throttled(&self) -> bool {
+        self.judged().iter().any(|judged| judged.verdict != Verdict::Pass)
+    }
+
     /// What its end is to be told with, where an SLO wants to know and the request was let through.
     pub fn ticket(&self) -> Option<Ticket> {
         let wanted = |judged: &&Judged| judged.counts_end && judged.is_counted();

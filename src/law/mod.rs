@@ -308,6 +308,37 @@ impl Law {
         }
     }
 
+    /// What is promised, in the words of the law: a window law has no use for the burst, `concurrency` none for the rate.
+    ///
+    /// ```
+    /// use slowlane::law::{Law, Objective, Options};
+    /// let promise = |law, burst, rate: &str| {
+    ///     let objective = Objective { burst, rate: rate.parse().unwrap() };
+    ///     Law::new(law, objective, Options::default()).unwrap().promise(objective)
+    /// };
+    /// assert_eq!(promise("pace", 100, "50/s"), "50/s, burst 100");
+    /// assert_eq!(promise("sliding-log", 0, "1000/m"), "1000 in 60 s");
+    /// assert_eq!(promise("fixed-window", 0, "5000/d"), "5000 in 1 d");
+    /// assert_eq!(promise("concurrency", 5, "1/s"), "5 at a time");
+    /// assert_eq!(promise("pace", 100, "0/s"), "nothing");
+    /// ```
+    pub fn promise(&self, objective: Objective) -> String {
+        let Objective { burst, rate } = objective;
+        match (self, self.quota(objective)) {
+            (Law::Closed(_), _) => "nothing".into(),
+            (_, Quota::Concurrent { requests }) => format!("{requests} at a time"),
+            (
+                Law::FixedWindow(_) | Law::SlidingBuckets(_) | Law::SlidingLog(_) | Law::SlidingWindow(_),
+                Quota::Window { requests, window_s },
+            ) => match window_s {
+                days if days.is_multiple_of(86_400) => format!("{requests} in {} d", days / 86_400),
+                hours if hours.is_multiple_of(3_600) => format!("{requests} in {} h", hours / 3_600),
+                seconds => format!("{requests} in {seconds} s"),
+            },
+            _ => format!("{rate}, burst {burst}"),
+        }
+    }
+
     /// Whether the law wants to know when a request ends.
     pub const fn counts_ends(&self) -> bool {
         matches!(self, Law::Concurrency(_))

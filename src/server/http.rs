@@ -72,9 +72,9 @@ impl Check {
             decision.verdict = refusal;
         }
         agent.metrics.verdicts.count(&decision);
-        if !matches!(decision.verdict, Verdict::Pass) {
-            agent.status.throttled.note(&decision, fastrand::u32(..), |label| {
-                agent.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
+        if decision.is_throttled() {
+            agent.status.throttled.note(&decision, fastrand::u32(..), |slo, label| {
+                agent.throttle.policy().facts(&request, slo, |fact| label.push(fact));
             });
         }
         agent.log(&decision, now, || request.fields().map(|field| (field.name, field.value)));

@@ -237,9 +237,9 @@ impl Link {
         let draw = || Draw::from_bits(dice.u64(..));
         sitting.decide(&asked.docket, now, draw, |number, decision| {
             agent.metrics.verdicts.count(decision);
-            if !matches!(decision.verdict, Verdict::Pass) {
-                agent.status.throttled.note(decision, fastrand::u32(..), |label| {
-                    sitting.facts(&asked.docket, number, decision.slo, |fact| label.push(fact));
+            if decision.is_throttled() {
+                agent.status.throttled.note(decision, fastrand::u32(..), |slo, label| {
+                    sitting.facts(&asked.docket, number, slo, |fact| label.push(fact));
                 });
             }
             agent.log(decision, now, || sitting.fields(&asked.docket, number));

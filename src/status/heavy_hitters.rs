@@ -108,6 +108,11 @@ impl HeavyHitters {
         self.taken = last;
     }
 
+    /// Who has a place, in no order.
+    pub(super) fn keys(&self) -> &[Key] {
+        &self.keys[..self.taken]
+    }
+
     /// All keys that have a place, in no order.
     pub(super) fn ranked(&self) -> impl Iterator<Item = Ranked> {
         (0..self.taken).map(|place| Ranked {

@@ -29,6 +29,8 @@ pub(super) struct Totals {
 pub(super) struct Second {
     /// Requests per second: pass, delay, deny.
     pub(super) verdicts: [f64; 3],
+    /// What dry runs would have said of them.
+    pub(super) shadow: [f64; 3],
     pub(super) p50_ms: Option<u64>,
     pub(super) p99_ms: Option<u64>,
 }
@@ -52,6 +54,7 @@ impl History {
                 SECONDS_MAX,
                 Second {
                     verdicts: between.verdicts(),
+                    shadow: between.shadow(),
                     p50_ms: delays.quantile_ms(0.5),
                     p99_ms: delays.quantile_ms(0.99),
                 },
@@ -93,10 +96,19 @@ impl Between<'_> {
 
     /// Pass, delay and deny per second, of all SLOs.
     pub(super) fn verdicts(&self) -> [f64; 3] {
-        let sum = |totals: &Totals, verdict: usize| -> u64 {
-            totals.verdicts.iter().map(|(_, counts)| counts[verdict]).sum()
+        self.sums(&self.before.verdicts, &self.after.verdicts)
+    }
+
+    /// What dry runs would have said, of all SLOs.
+    pub(super) fn shadow(&self) -> [f64; 3] {
+        self.sums(&self.before.shadow, &self.after.shadow)
+    }
+
+    fn sums(&self, before: &[(SloId, [u64; 3])], after: &[(SloId, [u64; 3])]) -> [f64; 3] {
+        let sum = |totals: &[(SloId, [u64; 3])], verdict: usize| -> u64 {
+            totals.iter().map(|(_, counts)| counts[verdict]).sum()
         };
-        std::array::from_fn(|verdict| self.per_second(sum(self.before, verdict), sum(self.after, verdict)))
+        std::array::from_fn(|verdict| self.per_second(sum(before, verdict), sum(after, verdict)))
     }
 
     /// Of one SLO.
@@ -152,8 +164,9 @@ mod tests {
         // A tick that is late counts for the time that it took.
         history.tick(totals(13, 170, &delays));
         let seconds: Vec<_> = history.seconds().copied().collect();
-        let first = Second { verdicts: [50.0, 25.0, 0.0], p50_ms: Some(20), p99_ms: Some(20) };
-        let second = Second { verdicts: [10.0, 5.0, 0.0], p50_ms: None, p99_ms: None };
+        let first =
+            Second { verdicts: [50.0, 25.0, 0.0], shadow: [0.0; 3], p50_ms: Some(20), p99_ms: Some(20) };
+        let second = Second { verdicts: [10.0, 5.0, 0.0], shadow: [0.0; 3], p50_ms: None, p99_ms: None };
         assert_eq!(seconds, [first, second]);
         let now = history.now().unwrap();
         assert_eq!(now.time(), Duration::from_secs(3));

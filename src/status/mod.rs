@@ -3,12 +3,15 @@
 //! ```text
 //!  a throttled request ─▶ Throttled ─┐
 //!  once a second, totals ─▶ History ─┤
+//!  …, rates of those keys ─▶ Busy ───┤
 //!  a connection's HELLO ─▶ Engines ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
 //!  a reload ─▶ Reloads ──────────────┤
 //!  throttle, metrics ────────────────┘
 //! ```
-//! A request that passes is not seen here at all, and nobody who reads makes one wait.
+//! A request that passes, and would also pass if no SLO were a dry run, is not seen here at all, and nobody who reads
+//! makes one wait.
 
+mod busy;
 mod engines;
 mod filter;
 mod heavy_hitters;
@@ -36,8 +39,10 @@ pub use snapshot::{
 pub use throttled::Throttled;
 pub use why::Why;
 
+use crate::table::Table;
 use crate::telemetry::metrics::Verdicts;
 use crate::time::Timestamp;
+use busy::Busy;
 use history::{History, Totals};
 
 /// What is remembered of the last minutes beside the metrics, for those who look.
@@ -47,13 +52,14 @@ pub struct Status {
     pub engines: Arc<Engines>,
     pub reloads: Reloads,
     history: Mutex<History>,
+    busy: Mutex<Busy>,
     /// The snapshot of this second, if anybody has asked for it.
     json: Mutex<Option<Bytes>>,
 }
 
 impl Status {
     /// To be told once a second what was counted so far.
-    pub fn tick(&self, now: Timestamp, verdicts: &Verdicts) {
+    pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
         let mut history = lock(&self.history);
         history.tick(Totals {
             at: now,
@@ -61,15 +67,17 @@ impl Status {
             shadow: verdicts.shadow().collect(),
             delays: verdicts.delays.counts(),
         });
-        let [_, delay, deny] = history.seconds().last().copied().unwrap_or_default().verdicts;
+        let second = history.seconds().last().copied().unwrap_or_default();
         drop(history);
-        self.throttled.tick(now, delay + deny);
+        let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
+        self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
+        lock(&self.busy).tick(now, self.throttled.keys(), table);
         *lock(&self.json) = None;
     }
 
     /// All of it at this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
-        Snapshot::of(self, &lock(&self.history), sources)
+        Snapshot::of(self, &lock(&self.history), &lock(&self.busy), sources)
     }
 
     /// The same as JSON, made once a second however many ask.

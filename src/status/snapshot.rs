@@ -6,18 +6,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, Slo};
+use crate::quota::Quota;
 use crate::shown::shown;
 use crate::slo_id::SloId;
+use crate::status::busy::Busy;
 use crate::status::heavy_hitters::Ranked;
 use crate::status::history::{Between, History, Second};
 use crate::status::label::Kept;
-use crate::status::{Reload, Status, Throttled};
+use crate::status::{Reload, Status};
 use crate::table::PERIOD_MS;
 use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
 use crate::time::Timestamp;
 
-/// As many throttled keys are told.
+/// As many throttled keys are told, and as many that a dry run would throttle.
 const KEYS_MAX: usize = 100;
 
 /// As many SLOs are told; those with requests first where there are more.
@@ -51,6 +53,7 @@ pub struct Snapshot {
     pub connections: Connections,
     pub slos: Vec<SloLine>,
     pub slos_total: usize,
+    /// Those that are throttled, then those that a dry run would throttle; of each the most throttled first.
     pub keys: Vec<KeyLine>,
     /// One in so many throttled requests is looked at.
     pub one_in: u32,
@@ -115,6 +118,8 @@ pub struct SloLine {
     /// One bucket for each of these; for everybody if empty.
     pub per: Vec<String>,
     pub law: String,
+    /// What is promised, in the words of the law.
+    pub objective: String,
     pub burst: u32,
     /// As it was written.
     pub rate: String,
@@ -124,8 +129,12 @@ pub struct SloLine {
     pub rates: [f64; 3],
     /// What it would have said to them, where it is a dry run.
     pub shadow: [f64; 3],
-    /// What the busiest key that is known gets per second: all, where there is one bucket.
+    /// What the busiest key that is known is let through per second, as a mean of the last seconds: all, where there is one
+    /// bucket.
     pub busiest_per_s: Option<f64>,
+    /// The most that are in flight of one key, where the law counts these, and how many it allows.
+    pub in_flight: Option<f64>,
+    pub in_flight_max: Option<u64>,
     /// How many of its keys are among the throttled ones.
     pub keys: usize,
 }
@@ -135,6 +144,8 @@ pub struct SloLine {
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
+    /// It would be, but passes: that SLO is a dry run.
+    pub dry_run: bool,
     /// What it is made of.
     pub fields: Vec<FieldLine>,
     /// The query that explains it; none where its fields were too long to be kept.
@@ -146,9 +157,10 @@ pub struct KeyLine {
     /// The last.
     pub delay_ms: u64,
     pub seen_ms_ago: u64,
-    /// The columns of its entry; none where it has expired.
-    pub asked_per_s: Option<u32>,
-    pub let_through_per_s: Option<u32>,
+    /// Of its entry, none where it has expired: two rates as means of the last ten seconds, under an SLO of less than
+    /// 1/s of the last minute.
+    pub asked_per_s: Option<f64>,
+    pub let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
 }
 
@@ -169,12 +181,13 @@ pub struct ReloadLine {
 }
 
 impl Snapshot {
-    pub(super) fn of(status: &Status, history: &History, sources: &Sources<'_>) -> Snapshot {
+    pub(super) fn of(status: &Status, history: &History, busy: &Busy, sources: &Sources<'_>) -> Snapshot {
         let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
         let policy = throttle.policy();
-        let ranked = status.throttled.top(KEYS_MAX);
-        let keys: Vec<KeyLine> =
-            ranked.iter().map(|ranked| key(ranked, &status.throttled, throttle, now)).collect();
+        let line = |ranked: &Ranked| key(ranked, status, busy, throttle, &policy, now);
+        let mut keys: Vec<KeyLine> = status.throttled.top(KEYS_MAX).iter().map(line).collect();
+        let dry_runs = status.throttled.dry_runs(KEYS_MAX);
+        keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -246,10 +259,12 @@ impl Connections {
 }
 
 fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloLine> {
-    let mut known: BTreeMap<u16, (usize, Option<u32>)> = BTreeMap::new();
+    let mut known: BTreeMap<u16, Known> = BTreeMap::new();
     for key in keys {
-        let (count, busiest) = known.entry(key.slo).or_default();
-        (*count, *busiest) = (*count + 1, (*busiest).max(key.let_through_per_s));
+        let known = known.entry(key.slo).or_default();
+        known.keys += 1;
+        known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
+        known.clients = most([known.clients, key.clients]);
     }
     // Of very many only those that are told are made into lines.
     let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
@@ -259,51 +274,89 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
         told.truncate(SLOS_MAX);
         told.sort_by_key(|(_, slo)| slo.id);
     }
-    told.iter().map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()))).collect()
+    told.iter()
+        .map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default()))
+        .collect()
 }
 
-fn line(
-    slo: &Slo,
-    policy: &Policy,
-    now: Option<Between<'_>>,
-    known: Option<&(usize, Option<u32>)>,
-) -> SloLine {
+/// What is known of the keys of an SLO.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    keys: usize,
+    busiest_per_s: Option<f64>,
+    clients: Option<f64>,
+}
+
+fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
+    numbers.into_iter().flatten().reduce(f64::max)
+}
+
+fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> SloLine {
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    let busiest = known.and_then(|&(_, busiest)| busiest).map(f64::from);
+    // What is known of its key is of a longer time, where that takes one.
+    let all = per.is_empty().then_some(pass + delay);
+    let in_flight_max = match slo.law.quota(slo.objective) {
+        Quota::Concurrent { requests } => Some(requests),
+        Quota::Window { .. } => None,
+    };
     SloLine {
         id: slo.id.number(),
         law: slo.law.name().into(),
+        objective: slo.law.promise(slo.objective),
         burst: slo.objective.burst,
         rate: slo.objective.rate.to_string(),
         rate_per_s: slo.objective.rate.per_second(),
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),
-        busiest_per_s: if per.is_empty() { Some(pass + delay) } else { busiest },
-        keys: known.map_or(0, |&(count, _)| count),
+        busiest_per_s: known.busiest_per_s.or(all),
+        in_flight: known.clients.filter(|_| in_flight_max.is_some()),
+        in_flight_max,
+        keys: known.keys,
         per,
     }
 }
 
-fn key(ranked: &Ranked, throttled: &Throttled, throttle: &Throttle, now: Timestamp) -> KeyLine {
+/// The rates of a key are means of so much time.
+const NOW: Duration = Duration::from_secs(10);
+
+/// Of so much under an SLO that allows less than one request per second: else there would be none in it, or one too many.
+const NOW_IF_RARE: Duration = Duration::from_secs(60);
+
+fn key(
+    ranked: &Ranked,
+    status: &Status,
+    busy: &Busy,
+    throttle: &Throttle,
+    policy: &Policy,
+    now: Timestamp,
+) -> KeyLine {
     let Ranked { key, hitter, .. } = ranked;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
-    let now_ms = now.ticks_ms();
+    let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
+    let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
+    let rates = entry.map(|entry| {
+        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+            // It has just been noticed.
+            [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
+        })
+    });
     let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
     KeyLine {
         key: key.to_string(),
-        slo: hitter.slo.unwrap_or(SloId::DEFAULT).number(),
+        slo: slo.number(),
+        dry_run: false,
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query(hitter.label.facts())),
-        throttled_per_s: round(throttled.per_second(ranked, now)),
+        throttled_per_s: round(status.throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
-        asked_per_s: entry.map(|entry| entry.gpc0_rate.read(now_ms)),
-        let_through_per_s: entry.map(|entry| entry.gpc1_rate.read(now_ms)),
+        asked_per_s: rates.map(|[asked, _]| fine(asked)),
+        let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
     }
 }
@@ -357,6 +410,11 @@ fn millis(moment: Timestamp) -> u64 {
 
 fn rounded(rates: [f64; 3]) -> [f64; 3] {
     rates.map(round)
+}
+
+/// Exact enough for a rate of some requests per day.
+fn fine(rate: f64) -> f64 {
+    (rate * 1e6).round() / 1e6
 }
 
 /// To a hundredth: nobody reads more, and it need not be sent.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::key::Key;
+use crate::slo_id::SloId;
 use crate::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::status::label::Label;
 use crate::time::Timestamp;
@@ -20,48 +22,39 @@ const HALF_LIFE_S: f64 = 10.0;
 /// Throttled keys, with what names them.
 #[derive(Debug)]
 pub struct Throttled {
-    shards: [Shard; SHARDS],
+    keys: Sketch,
+    /// Keys that would be throttled if it were no dry run. They take no place from those that are.
+    dry_runs: Sketch,
     /// One in so many requests is noted.
     one_in: AtomicU32,
     /// When all of it faded last, in nanoseconds.
     faded_at: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shard(Mutex<HeavyHitters>);
-
 impl Default for Throttled {
     fn default() -> Throttled {
-        Throttled { shards: Default::default(), one_in: AtomicU32::new(1), faded_at: AtomicU64::new(0) }
+        Throttled {
+            keys: Sketch::default(),
+            dry_runs: Sketch::default(),
+            one_in: AtomicU32::new(1),
+            faded_at: AtomicU64::new(0),
+        }
     }
 }
 
 impl Throttled {
-    /// Notes a request that is delayed or denied, or lets it be. `roll` is any number; `write` is asked for the label
-    /// of a key that has none.
-    pub fn note(&self, decision: &Decision, roll: u32, write: impl FnOnce(&mut Label)) {
-        if matches!(decision.verdict, Verdict::Pass) {
-            return;
-        }
+    /// Notes a request that is delayed or denied, or would be, or lets it be. `roll` is any number; `write` is asked for
+    /// the label of a key that has none, by the SLO that throttles it.
+    pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
         let one_in = self.one_in.load(Relaxed);
         if !roll.is_multiple_of(one_in) {
             return;
         }
-        let Ok(mut hitters) = self.shards[shard(decision)].0.try_lock() else { return };
-        let hitter = hitters.add(decision.key, one_in as f32);
-        match decision.verdict {
-            Verdict::Pass => {}
-            Verdict::Delay(_) => {
-                hitter.delayed += u64::from(one_in);
-                hitter.delay_ms = decision.verdict.delay_ms();
-            }
-            Verdict::Deny { .. } => hitter.denied += u64::from(one_in),
-        }
-        (hitter.slo, hitter.seen) = (Some(decision.slo), decision.at);
-        if hitter.since == Timestamp::default() {
-            hitter.since = decision.at;
-            write(&mut hitter.label);
+        let &Decision { slo, key, verdict, at, .. } = decision;
+        self.keys.note(Note { slo, key, verdict, at, one_in }, &mut write);
+        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+            let note = Note { slo: judged.slo, key: judged.key, verdict: judged.verdict, at, one_in };
+            self.dry_runs.note(note, &mut write);
         }
     }
 
@@ -72,7 +65,8 @@ impl Throttled {
         // Before the first time nothing has begun to fade.
         let faded_at = if self.faded_at() == Timestamp::default() { now } else { self.faded_at() };
         let seconds = now.since(faded_at).as_secs_f64();
-        self.shards.iter().for_each(|shard| lock(shard).fade(faded(seconds) as f32));
+        self.keys.fade(faded(seconds) as f32);
+        self.dry_runs.fade(faded(seconds) as f32);
         self.faded_at.store(now.as_nanos(), Relaxed);
     }
 
@@ -87,12 +81,21 @@ impl Throttled {
 
     /// So many of the keys that are throttled most, the first of them first.
     pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        // Nobody is kept from noting for longer than it takes to copy one shard.
-        let mut all: Vec<Ranked> = Vec::new();
-        self.shards.iter().for_each(|shard| all.extend(lock(shard).ranked()));
-        all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
-        all.truncate(keys_max);
-        all
+        self.keys.top(keys_max)
+    }
+
+    /// The same of those that would be, if it were no dry run.
+    pub fn dry_runs(&self, keys_max: usize) -> Vec<Ranked> {
+        self.dry_runs.top(keys_max)
+    }
+
+    /// All that are known, those of dry runs as well.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for shard in self.keys.0.iter().chain(&self.dry_runs.0) {
+            keys.extend_from_slice(lock(shard).keys());
+        }
+        keys
     }
 
     /// How many requests per second have made up the weight of a key, if they were as many since it is there.
@@ -111,9 +114,62 @@ fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// Not the bits that a table's shards are chosen by: who meets in one place need not meet in the other.
-fn shard(decision: &Decision) -> usize {
-    (decision.key.bits() >> 32) as usize % SHARDS
+/// A request, as one SLO judged it.
+#[derive(Clone, Copy)]
+struct Note {
+    slo: SloId,
+    key: Key,
+    verdict: Verdict,
+    at: Timestamp,
+    /// It stands for so many.
+    one_in: u32,
+}
+
+/// Heavy hitters that several threads write to.
+#[derive(Debug, Default)]
+struct Sketch([Shard; SHARDS]);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<HeavyHitters>);
+
+impl Sketch {
+    fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {
+        let Note { slo, key, verdict, at, one_in } = note;
+        if verdict == Verdict::Pass {
+            return;
+        }
+        // Not the bits that a table's shards are chosen by: who meets in one place need not meet in the other.
+        let shard = &self.0[(key.bits() >> 32) as usize % SHARDS];
+        let Ok(mut hitters) = shard.0.try_lock() else { return };
+        let hitter = hitters.add(key, one_in as f32);
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Delay(_) => {
+                hitter.delayed += u64::from(one_in);
+                hitter.delay_ms = verdict.delay_ms();
+            }
+            Verdict::Deny { .. } => hitter.denied += u64::from(one_in),
+        }
+        (hitter.slo, hitter.seen) = (Some(slo), at);
+        if hitter.since == Timestamp::default() {
+            hitter.since = at;
+            write(slo, &mut hitter.label);
+        }
+    }
+
+    fn fade(&self, factor: f32) {
+        self.0.iter().for_each(|shard| lock(shard).fade(factor));
+    }
+
+    fn top(&self, keys_max: usize) -> Vec<Ranked> {
+        // Nobody is kept from noting for longer than it takes to copy one shard.
+        let mut all: Vec<Ranked> = Vec::new();
+        self.0.iter().for_each(|shard| all.extend(lock(shard).ranked()));
+        all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
+        all.truncate(keys_max);
+        all
+    }
 }
 
 fn lock(shard: &Shard) -> MutexGuard<'_, HeavyHitters> {
@@ -125,26 +181,45 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::key::Key;
-    use crate::slo_id::SloId;
     use crate::verdict::Judged;
 
+    fn judged(key: u64, verdict: Verdict) -> Judged {
+        let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));
+        Judged { slo, key, verdict, remaining: 0, is_dry_run: false, counts_end: false }
+    }
+
     fn decision(key: u64, verdict: Verdict) -> Decision {
-        let judged = Judged {
-            slo: SloId::DEFAULT,
-            key: Key::from_bits(key),
-            verdict,
-            remaining: 0,
-            is_dry_run: false,
-            counts_end: false,
+        Decision::of_one(judged(key, verdict), 1, Timestamp::from_millis(1_000))
+    }
+
+    #[test]
+    fn who_would_be_throttled_by_a_dry_run_is_known_apart_from_those_who_are() {
+        let throttled = Throttled::default();
+        let dry_run = |key, verdict| Judged { is_dry_run: true, ..judged(key, verdict) };
+        let (denied, delayed) =
+            (Verdict::Deny { retry_after_s: 1 }, Verdict::Delay(Duration::from_millis(40)));
+        let at = Timestamp::from_millis(1_000);
+        for judged in [
+            &[dry_run(1, denied)][..],
+            &[dry_run(2, Verdict::Pass)],
+            &[judged(3, delayed), dry_run(1, delayed)],
+            &[judged(4, Verdict::Pass), dry_run(1, denied)],
+        ] {
+            let decision = Decision::of(judged, 1, at);
+            assert_eq!(decision.is_throttled(), judged[0].key != Key::from_bits(2));
+            throttled.note(&decision, 0, |_, _| {});
+        }
+        let counts = |top: Vec<Ranked>| -> Vec<_> {
+            top.iter().map(|at| (at.key.bits(), at.hitter.delayed, at.hitter.denied)).collect()
         };
-        Decision::of_one(judged, 1, Timestamp::from_millis(1_000))
+        assert_eq!(counts(throttled.top(10)), [(3, 1, 0)]);
+        assert_eq!(counts(throttled.dry_runs(10)), [(1, 1, 2)]);
     }
 
     #[test]
     fn who_is_throttled_most_comes_first_and_who_passes_is_not_there() {
         let throttled = Throttled::default();
-        let note = |key, verdict| throttled.note(&decision(key, verdict), 0, |_| {});
+        let note = |key, verdict| throttled.note(&decision(key, verdict), 0, |_, _| {});
         note(1, Verdict::Pass);
         (0..3).for_each(|_| note(2, Verdict::Delay(Duration::from_millis(40))));
         (0..5).for_each(|_| note(1 << 33, Verdict::Deny { retry_after_s: 1 }));
@@ -162,14 +237,14 @@ mod tests {
         let throttled = Throttled::default();
         throttled.tick(Timestamp::from_millis(1_000), NOTES_PER_S_MAX * 4.0);
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
-        (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_| {}));
+        (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_, _| {}));
         assert_eq!((throttled.one_in(), throttled.top(1)[0].hitter.denied), (4, 4_000));
     }
 
     #[test]
     fn what_was_noted_before_the_first_tick_is_kept() {
         let throttled = Throttled::default();
-        throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_| {});
+        throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_, _| {});
         throttled.tick(Timestamp::from_millis(2_000), 0.0);
         assert_eq!(throttled.top(1)[0].weight, 1.0);
     }
@@ -184,7 +259,7 @@ mod tests {
         };
         throttled.tick(denied.at, 0.0);
         for half in 1..200 {
-            (0..25).for_each(|_| throttled.note(&denied, 0, |_| {}));
+            (0..25).for_each(|_| throttled.note(&denied, 0, |_, _| {}));
             let now = denied.at + Duration::from_millis(500 * half);
             if half > 1 {
                 assert_rate(now);

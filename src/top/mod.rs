@@ -8,6 +8,7 @@
 
 mod columns;
 mod fetch;
+mod layout;
 mod plain;
 mod screen;
 mod terminal;

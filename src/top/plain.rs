@@ -10,6 +10,9 @@ use crate::top::columns::{self, Column, delay, short, time};
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
     let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
+    if let Some((_, told)) = doubt(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
     text += &format!(
         "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
         short(pass + delayed + deny),
@@ -18,7 +21,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         short(deny),
         delay(snapshot.delay.p50_ms),
         delay(snapshot.delay.p99_ms),
-        stores(snapshot),
+        stores(snapshot).concat(),
     );
     table(&columns::keys(), &snapshot.keys, &mut text);
     text += "\nSLOs\n";
@@ -26,19 +29,32 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text + "\n" + &connections(snapshot)
 }
 
-/// Table, holds and connections in one line.
-pub(super) fn stores(snapshot: &Snapshot) -> String {
+/// What is wrong with the policy that was read last, and whether it was refused for that; None: nothing.
+pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
+    let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
+    let first = reload.problems.first().map(shown).unwrap_or_default();
+    let more = match reload.problems_total.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let told = match reload.ok {
+        true => format!("POLICY WARNING{more}: {first}"),
+        false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
+    };
+    Some((!reload.ok, told))
+}
+
+/// Table, holds and connections, to stand in one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
     let Snapshot { table, holds, connections, .. } = snapshot;
-    format!(
-        "table {} of {}, {} given up; held {} of {}; connections SPOP {} HTTP {}",
-        short(table.entries as f64),
-        short(table.entries_max as f64),
-        short(table.evictions as f64),
-        short(holds.now as f64),
-        short(holds.max as f64),
-        connections.spop,
-        connections.http,
-    )
+    let [entries, entries_max, evictions] =
+        [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
+    let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
+    [
+        format!("table {entries} of {entries_max}, {evictions} evicted"),
+        format!("; held {held} of {held_max}"),
+        format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+    ]
 }
 
 /// Who is connected, and how the last reloads went.

@@ -9,6 +9,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, Tab
 use crate::shown::shown;
 use crate::status::{Minutes, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
+use crate::top::layout::{self, Wanted, packed, shortened};
 use crate::top::plain;
 use crate::top::view::{Popup, Sort, Tab, View};
 
@@ -16,13 +17,16 @@ const PASS: Color = Color::Blue;
 const DELAY: Color = Color::Yellow;
 const DENY: Color = Color::Red;
 
-const HELP: &str = "q quit  Tab next table  < > sort  r reverse  / filter  Enter explain";
+const HELP: [&str; 6] = ["q quit", "Tab next table", "/ filter", "Enter explain", "< > sort", "r reverse"];
 
 /// Draws it all, in whatever room there is.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
+    let width = frame.area().width.into();
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
-    let [head, numbers, minutes, tabs, table, foot] = Layout::vertical([
+    let doubt = self::doubt(&view.snapshot, width);
+    let [head, banner, numbers, minutes, tabs, table, foot] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(doubt.len() as u16),
         Constraint::Length(2),
         Constraint::Length(charts),
         Constraint::Length(1),
@@ -30,47 +34,65 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    frame.render_widget(self::head(view), head);
-    frame.render_widget(Paragraph::new(self::numbers(&view.snapshot)), numbers);
+    frame.render_widget(self::head(view, width), head);
+    frame.render_widget(Paragraph::new(doubt), banner);
+    frame.render_widget(Paragraph::new(self::numbers(&view.snapshot, width)), numbers);
     self::minutes(frame, &view.snapshot.minutes, minutes);
-    frame.render_widget(self::tabs(view), tabs);
+    frame.render_widget(self::tabs(view, width), tabs);
     match view.tab {
         Tab::Keys => rows(frame, table, view, &columns::keys(), &view.keys()),
         Tab::Slos => rows(frame, table, view, &columns::slos(), &view.slos()),
         Tab::Connections => {
-            frame.render_widget(Paragraph::new(plain::connections(&view.snapshot)), table);
+            let text = plain::connections(&view.snapshot);
+            let lines = text.lines().flat_map(|line| wrapped(line, width)).map(Line::from);
+            frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), table);
         }
     }
-    frame.render_widget(self::foot(view), foot);
+    frame.render_widget(self::foot(view, width), foot);
     if let Some(popup) = &mut view.popup {
         self::popup(frame, popup);
     }
 }
 
-fn head(view: &View) -> Line<'static> {
+fn head(view: &View, width: usize) -> Line<'static> {
     let Snapshot { version, uptime_s, .. } = &view.snapshot;
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut line = Line::from(vec![
+    let pieces = [
         Span::styled("slowlane", bold),
-        Span::raw(format!(" {} at {}, up {}", shown(version), view.address, time(*uptime_s))),
-    ]);
+        Span::raw(format!(" {}", shown(version))),
+        Span::raw(format!(" at {}", view.address)),
+        Span::raw(format!(", up {}", time(*uptime_s))),
+    ];
+    let mut line = packed(pieces, width);
     if let Some(problem) = &view.problem {
-        line.push_span(Span::styled(format!("  NO ANSWER: {problem}"), bold.fg(DENY)));
+        let told = format!("  NO ANSWER: {problem}");
+        line.push_span(Span::styled(shortened(&told, width.saturating_sub(line.width())), bold.fg(DENY)));
     }
     line
 }
 
-fn numbers(snapshot: &Snapshot) -> Vec<Line<'static>> {
+/// As many lines are told of a policy that is refused.
+const DOUBT_LINES_MAX: usize = 3;
+
+fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
+    let Some((is_refused, told)) = plain::doubt(snapshot) else { return Vec::new() };
+    let style = Style::new().fg(if is_refused { DENY } else { DELAY }).add_modifier(Modifier::BOLD);
+    let lines = wrapped(&told, width).into_iter().take(DOUBT_LINES_MAX);
+    lines.map(|line| Line::styled(line, style)).collect()
+}
+
+fn numbers(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let [pass, delayed, deny] = snapshot.rates;
     let coloured = |name: &str, rate: f64, colour| Span::styled(format!("{name} {}  ", short(rate)), colour);
-    let first = Line::from(vec![
+    let first = [
         Span::raw(format!("{} requests/s: ", short(pass + delayed + deny))),
         coloured("pass", pass, PASS),
         coloured("delay", delayed, DELAY),
         coloured("deny", deny, DENY),
-        Span::raw(format!("delay p50 {} p99 {}", delay(snapshot.delay.p50_ms), delay(snapshot.delay.p99_ms))),
-    ]);
-    vec![first, Line::from(plain::stores(snapshot))]
+        Span::raw(format!("delay p50 {}", delay(snapshot.delay.p50_ms))),
+        Span::raw(format!(" p99 {}", delay(snapshot.delay.p99_ms))),
+    ];
+    vec![packed(first, width), packed(plain::stores(snapshot).map(Span::raw), width)]
 }
 
 /// One line for each verdict and one for the delay, the newest second at the right.
@@ -87,50 +109,67 @@ fn minutes(frame: &mut Frame<'_>, minutes: &Minutes, area: Rect) {
         let line = Rect { y, height: 1, ..area };
         let [label, chart] = Layout::horizontal([Constraint::Length(16), Constraint::Min(0)]).areas(line);
         let newest = values.last().copied().unwrap_or(0);
-        frame.render_widget(Line::from(format!("{name:<8}{newest:>6} ")), label);
+        frame.render_widget(Line::from(format!("{name:<8}{:>6} ", short(newest as f64))), label);
         let first = values.len().saturating_sub(chart.width.into());
         frame.render_widget(Sparkline::default().data(&values[first..]).style(colour), chart);
     }
 }
 
-fn tabs(view: &View) -> Line<'static> {
+fn tabs(view: &View, width: usize) -> Line<'static> {
     let plain = Style::new().add_modifier(Modifier::DIM);
     let chosen = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     let tab = |(number, tab): (usize, Tab)| {
         let style = if tab == view.tab { chosen } else { plain };
-        [Span::styled(format!(" {} {} ", number + 1, tab.name()), style), Span::raw(" ")]
+        [Span::styled(format!(" [{}] {} ", number + 1, tab.name()), style), Span::raw(" ")]
     };
-    Line::from_iter(Tab::ALL.into_iter().enumerate().flat_map(tab))
+    packed(Tab::ALL.into_iter().enumerate().flat_map(tab), width)
 }
 
 fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>], rows: &[&T]) {
     let sort = view.sort(view.tab);
     let texts: Vec<Vec<String>> =
         rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect()).collect();
-    let width = |place: usize| {
-        let longest = texts.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
-        longest.max(columns[place].name.len() + 1) as u16
+    let wanted = |name_chars: usize| -> Vec<Wanted> {
+        let wanted = |(place, column): (usize, &Column<T>)| {
+            let longest = texts.iter().map(|row| layout::width(&row[place])).max().unwrap_or(0);
+            // With room for the mark of the order.
+            let width = longest.max(column.name.len() + 1);
+            // The order of the rows is to be seen.
+            let rank = if place == sort.column { column.rank.min(1) } else { column.rank };
+            Wanted { width, least: column.least(width, name_chars), rank }
+        };
+        columns.iter().enumerate().map(wanted).collect()
     };
-    let widths: Vec<Constraint> = (0..columns.len())
-        .map(|place| match columns[place].is_number {
-            true => Constraint::Length(width(place)),
-            false => Constraint::Min(width(place).min(24)),
-        })
-        .collect();
-    let cell = |column: &Column<T>, text: String| {
-        let alignment = if column.is_number { Alignment::Right } else { Alignment::Left };
-        Cell::from(Line::from(text).alignment(alignment))
+    let fits = |name_chars| layout::fit(&wanted(name_chars), area.width.into());
+    let [long, middling, short] = columns::NAME_CHARS;
+    let widths = match fits(long).or_else(|_| fits(middling)).or_else(|_| fits(short)) {
+        Ok(widths) => widths,
+        Err(least) => {
+            let told = format!("too narrow for this table: it takes {least} columns");
+            let lines = wrapped(&told, area.width.into()).into_iter().map(Line::from);
+            return frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
+        }
     };
-    let header = columns.iter().enumerate().map(|(place, column)| cell(column, heading(column, place, sort)));
-    let body = texts
-        .into_iter()
-        .map(|row| Row::new(columns.iter().zip(row).map(|(column, text)| cell(column, text))));
-    let table = Table::new(body, widths)
-        .header(Row::new(header).style(Style::new().add_modifier(Modifier::UNDERLINED)))
-        .column_spacing(2)
+    let row = |texts: Vec<String>| {
+        let cells = columns.iter().zip(texts).zip(&widths).filter_map(|((column, text), width)| {
+            let alignment = if column.is_number { Alignment::Right } else { Alignment::Left };
+            Some(Cell::from(Line::from(shortened(&text, (*width)?)).alignment(alignment)))
+        });
+        Row::new(cells)
+    };
+    let names = columns.iter().enumerate().map(|(place, column)| heading(column, place, sort)).collect();
+    let constraints = widths.iter().flatten().map(|&width| Constraint::Length(width as u16));
+    let table = Table::new(texts.into_iter().map(row), constraints)
+        .header(row(names).style(Style::new().add_modifier(Modifier::UNDERLINED)))
+        .column_spacing(layout::GAP as u16)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let selected = (!rows.is_empty()).then_some(view.selected.min(rows.len().saturating_sub(1)));
     frame.render_stateful_widget(table, area, &mut TableState::default().with_selected(selected));
+    if rows.is_empty() {
+        let below = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
+        let lines = wrapped(&view.why_empty(), area.width.into()).into_iter().map(Line::from);
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+    }
 }
 
 fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
@@ -142,13 +181,17 @@ fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
     format!("{}{mark}", column.name)
 }
 
-fn foot(view: &View) -> Line<'static> {
-    let filter = &view.filter;
-    match (view.is_typing, filter.is_empty()) {
-        (true, _) => Line::from(format!("filter: {filter}█  Enter keeps it, Esc drops it")),
-        (false, false) => Line::from(format!("filter: {filter}  Esc drops it   {HELP}")),
-        (false, true) => Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)),
-    }
+fn foot(view: &View, width: usize) -> Line<'static> {
+    let filter = view.filter();
+    let told = match (view.is_typing, filter.is_empty()) {
+        (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc drops it".into()],
+        (false, false) => vec![format!("filter: {filter}"), "Esc drops it".into()],
+        (false, true) => Vec::new(),
+    };
+    let soft = Style::new().add_modifier(Modifier::DIM);
+    let help = HELP.into_iter().filter(|_| !view.is_typing);
+    let told = told.into_iter().map(|text| Span::raw(shortened(&text, width) + "  "));
+    packed(told.chain(help.map(|text| Span::styled(format!("{text}  "), soft))), width)
 }
 
 fn popup(frame: &mut Frame<'_>, popup: &mut Popup) {
@@ -205,7 +248,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::status::{FieldLine, KeyLine};
+    use crate::status::{Delay, FieldLine, KeyLine, ReloadLine, SloLine};
 
     fn drawn(view: &mut View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -246,6 +289,144 @@ mod tests {
         }
         view.heard(Err("connection refused".into()));
         assert!(drawn(&mut view, 100, 24).contains("NO ANSWER: connection refused"));
+    }
+
+    /// A line of cells, told from each other by more than one blank.
+    fn cells(line: &str) -> Vec<&str> {
+        line.trim_matches('"').split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    }
+
+    /// What the table under the tabs says: of each row its cells by the names of their columns.
+    fn table(text: &str) -> Vec<Vec<(String, String)>> {
+        let mut lines = text.lines().skip_while(|line| !line.contains("SLO  ") && !line.contains("SLO▼"));
+        let name = |name: &str| name.trim_end_matches(['▼', '▲']).to_owned();
+        let names: Vec<String> = cells(lines.next().unwrap_or_default()).into_iter().map(name).collect();
+        let rows = lines.map(cells).take_while(|cells| !cells.is_empty());
+        rows.map(|cells| {
+            assert_eq!(cells.len(), names.len(), "{text}");
+            names.iter().cloned().zip(cells.into_iter().map(str::to_owned)).collect()
+        })
+        .collect()
+    }
+
+    /// Every cell of a table is the whole text of its value; of a name there may be both its ends.
+    fn assert_whole<T>(text: &str, columns: &[Column<T>], rows: &[T], kept: &[&str]) {
+        let told = table(text);
+        assert_eq!(told.len(), rows.len(), "{text}");
+        for (cells, row) in told.iter().zip(rows) {
+            for (name, cell) in cells {
+                let column = columns.iter().find(|column| column.name == name);
+                let column = column.unwrap_or_else(|| panic!("{name} is the name of no column:\n{text}"));
+                let whole = (column.text)(row);
+                match cell.split_once('…').filter(|_| !column.is_number) {
+                    Some((head, tail)) => assert!(whole.starts_with(head) && whole.ends_with(tail), "{text}"),
+                    None => assert_eq!(*cell, whole, "{name} in\n{text}"),
+                }
+            }
+            for name in kept {
+                assert!(cells.iter().any(|(told, _)| told == name), "{name} is kept in\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_is_seen_whole_or_not_at_all_however_narrow_the_screen() {
+        let field = |name: &str, value: &str| FieldLine { name: name.into(), value: value.into() };
+        let long = "a-very-long-name.of-a-shop.example";
+        let key = |value: &str, throttled_per_s, delay_ms| KeyLine {
+            slo: 2001,
+            fields: vec![field("website", value), field("source", "2001:db8:1:2::/64")],
+            throttled_per_s,
+            delayed: 123_456,
+            denied: 9_999,
+            delay_ms,
+            let_through_per_s: Some(1_234.0),
+            clients: Some(99.25),
+            ..KeyLine::default()
+        };
+        let slo = |id, rate: &str, law: &str| SloLine {
+            id,
+            law: law.into(),
+            per: vec!["source".into(), "website".into()],
+            rate: rate.into(),
+            objective: format!("{rate}, burst 10"),
+            rates: [1_234.5, 234.5, 34.5],
+            busiest_per_s: Some(1_985.0),
+            keys: 100,
+            ..SloLine::default()
+        };
+        let snapshot = Snapshot {
+            version: "1.2.3".into(),
+            rates: [1_234.5, 234.5, 34.5],
+            delay: Delay { p50_ms: Some(1_985), p99_ms: Some(9_985) },
+            keys: vec![key(long, 1_234.5, 1_985), key("shop.example", 123.0, 12_345)],
+            slos: vec![slo(1, "1000/m", "pace"), slo(2_001, "86400/d", "sliding-buckets")],
+            ..Snapshot::default()
+        };
+        let mut view = View::new("127.0.0.1:9002".into());
+        view.heard(Ok(snapshot.clone()));
+        for width in [110, 80, 70, 60, 40] {
+            view.tab = Tab::Keys;
+            let text = drawn(&mut view, width, 24);
+            assert_whole(&text, &columns::keys(), &snapshot.keys, &["who", "throttled/s", "delay", "SLO"]);
+            for (name, value) in [("p50 ", "1985 ms"), ("p99 ", "9985 ms"), ("deny ", "34.5")] {
+                let shown = text.lines().nth(1).and_then(|line| line.split(name).nth(1));
+                assert!(shown.is_none_or(|shown| shown.starts_with(value)), "{text}");
+            }
+            view.tab = Tab::Slos;
+            let text = drawn(&mut view, width, 24);
+            assert_whole(&text, &columns::slos(), &snapshot.slos, &["SLO", "objective", "busiest"]);
+        }
+        view.tab = Tab::Keys;
+        assert!(drawn(&mut view, 110, 24).contains("denied"), "there is room for it");
+        for tab in [Tab::Keys, Tab::Slos] {
+            view.tab = tab;
+            assert!(drawn(&mut view, 24, 24).contains("too narrow"));
+        }
+    }
+
+    #[test]
+    fn who_was_seen_last_and_when_is_told_and_why_nobody_is() {
+        let mut view = view("shop.example");
+        view.snapshot.keys[0].seen_ms_ago = 65_400;
+        let text = drawn(&mut view, 80, 24);
+        let told = table(&text);
+        assert!(told[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
+        assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
+        view.heard(Ok(Snapshot::default()));
+        assert!(drawn(&mut view, 80, 24).contains("nobody is throttled"));
+    }
+
+    #[test]
+    fn a_policy_that_is_refused_is_told_at_the_top_of_each_table_until_one_is_taken() {
+        let mut view = view("shop.example");
+        let refused = ReloadLine {
+            problems: vec!["slo.map:12: rate \"5x/s\": expected a number".into(), "owner.map:1: no".into()],
+            problems_total: 7,
+            ..ReloadLine::default()
+        };
+        let taken = ReloadLine { ok: true, summary: "4 SLOs".into(), ..ReloadLine::default() };
+        let warned =
+            ReloadLine { problems: vec!["owner.map:2: odd".into()], problems_total: 1, ..taken.clone() };
+        let mut top_of = |reloads: &[&ReloadLine], tab| {
+            view.tab = tab;
+            view.snapshot.reloads = reloads.iter().map(|reload| (*reload).clone()).collect();
+            let text = drawn(&mut view, 80, 24);
+            text.lines()
+                .skip(1)
+                .take(2)
+                .map(|line| line[1..line.len() - 1].trim())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for tab in Tab::ALL {
+            let told = top_of(&[&refused, &taken], tab);
+            let begins =
+                "POLICY REFUSED, the one before it serves on (and 6 more): slo.map:12: rate \"5x/s\": ";
+            assert!(told.starts_with(begins), "{told}");
+            assert!(top_of(&[&warned], tab).starts_with("POLICY WARNING: owner.map:2: odd"));
+            assert!(!top_of(&[&taken, &refused], tab).contains("POLICY"));
+        }
     }
 
     #[test]

@@ -64,7 +64,8 @@ pub(super) struct View {
     pub(super) problem: Option<String>,
     pub(super) tab: Tab,
     sorts: [Sort; 2],
-    pub(super) filter: String,
+    /// Of each table its own.
+    filters: [String; 3],
     pub(super) is_typing: bool,
     pub(super) selected: usize,
     /// The explanation that stands above all else.
@@ -140,8 +141,8 @@ impl View {
             KeyCode::Char('1') => (self.tab, self.selected) = (Tab::Keys, 0),
             KeyCode::Char('2') => (self.tab, self.selected) = (Tab::Slos, 0),
             KeyCode::Char('3') => (self.tab, self.selected) = (Tab::Connections, 0),
-            KeyCode::Char('/') => self.is_typing = true,
-            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('/') => self.is_typing = self.tab != Tab::Connections,
+            KeyCode::Esc => self.filter_mut().clear(),
             KeyCode::Char('<') | KeyCode::Left => self.sort_by(|column, count| (column + count - 1) % count),
             KeyCode::Char('>') | KeyCode::Right => self.sort_by(|column, count| (column + 1) % count),
             KeyCode::Char('r') => {
@@ -161,16 +162,15 @@ impl View {
     }
 
     fn edit(&mut self, code: KeyCode) {
+        let filter = self.filter_mut();
         match code {
             KeyCode::Enter => self.is_typing = false,
             KeyCode::Esc => {
+                filter.clear();
                 self.is_typing = false;
-                self.filter.clear();
             }
-            KeyCode::Backspace => drop(self.filter.pop()),
-            KeyCode::Char(letter) if self.filter.chars().count() < FILTER_CHARS_MAX => {
-                self.filter.push(letter)
-            }
+            KeyCode::Backspace => drop(filter.pop()),
+            KeyCode::Char(letter) if filter.chars().count() < FILTER_CHARS_MAX => filter.push(letter),
             _ => {}
         }
         self.selected = 0;
@@ -188,6 +188,28 @@ impl View {
                 Wish::Explain(Box::new(key))
             }
             None => Wish::Nothing,
+        }
+    }
+
+    /// What the rows of this table are looked for by.
+    pub(super) fn filter(&self) -> &str {
+        &self.filters[self.tab as usize]
+    }
+
+    fn filter_mut(&mut self) -> &mut String {
+        &mut self.filters[self.tab as usize]
+    }
+
+    /// Why a table has no rows.
+    pub(super) fn why_empty(&self) -> String {
+        let all = match self.tab {
+            Tab::Keys => self.snapshot.keys.len(),
+            Tab::Slos | Tab::Connections => self.snapshot.slos.len(),
+        };
+        match (all, self.tab) {
+            (0, Tab::Keys) => "nobody is throttled".to_owned(),
+            (0, _) => "no SLO".to_owned(),
+            (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.filter()),
         }
     }
 
@@ -224,11 +246,11 @@ impl View {
 
     /// The keys that are looked for, in the order that is asked for.
     pub(super) fn keys(&self) -> Vec<&KeyLine> {
-        found(&self.snapshot.keys, &columns::keys(), self.sort(Tab::Keys), &self.filter)
+        found(&self.snapshot.keys, &columns::keys(), self.sort(Tab::Keys), &self.filters[0])
     }
 
     pub(super) fn slos(&self) -> Vec<&SloLine> {
-        found(&self.snapshot.slos, &columns::slos(), self.sort(Tab::Slos), &self.filter)
+        found(&self.snapshot.slos, &columns::slos(), self.sort(Tab::Slos), &self.filters[1])
     }
 }
 
@@ -284,11 +306,27 @@ mod tests {
         assert_eq!(shown(&view), ["a.example", "c.test", "b.example"]);
         press(&mut view, ">>>>>");
         assert_eq!(shown(&view), ["a.example", "c.test", "b.example"], "by what is denied");
-        press(&mut view, ">>");
+        press(&mut view, ">>>");
         assert_eq!(shown(&view), ["a.example", "b.example", "c.test"], "by who");
         press(&mut view, "/EXAMPLE\n");
         assert_eq!(shown(&view), ["a.example", "b.example"]);
         press(&mut view, "\x1b");
+        assert_eq!(shown(&view).len(), 3);
+    }
+
+    #[test]
+    fn each_table_has_its_own_filter_and_an_empty_one_says_why() {
+        let mut view = view();
+        assert_eq!(View::new("here".into()).why_empty(), "nobody is throttled");
+        press(&mut view, "/nowhere\n");
+        assert_eq!((shown(&view).len(), view.filter()), (0, "nowhere"));
+        assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");
+        press(&mut view, "\t");
+        assert_eq!((view.filter(), view.why_empty().as_str()), ("", "no SLO"));
+        // Nothing is looked for among the connections.
+        press(&mut view, "3/");
+        assert_eq!(press(&mut view, "q"), Wish::Leave);
+        press(&mut view, "1\x1b");
         assert_eq!(shown(&view).len(), 3);
     }
 

@@ -134,8 +134,8 @@ impl Agent {
                 assert_eq!(asked, Ok(Question::Verdict));
                 let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
                 self.verdicts.count(&decision);
-                self.throttled.note(&decision, 0, |label| {
-                    self.throttle.policy().facts(&request, decision.slo, |fact| label.push(fact));
+                self.throttled.note(&decision, 0, |slo, label| {
+                    self.throttle.policy().facts(&request, slo, |fact| label.push(fact));
                 });
                 haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
             }
@@ -195,6 +195,7 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
         assert_none(measured(&mut agent, others));
         assert_none(measured(&mut agent, others));
         assert!(agent.throttle.usage().entries > 1_000, "{name}");
+        assert!(agent.throttled.dry_runs(1_000).len() > 100, "{name}: no dry run was noted");
     }
 }
 

@@ -85,7 +85,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     assert!(!keys.contains("free.example"), "who passes is not there:\n{keys}");
     page.shows("#engines", "HAProxy engine engine-one");
     page.shows("#engines", "HAProxy engine <b>engine-two");
-    page.shows("#slos", "5000/s, burst 10k");
+    page.shows("#slos", "5000/s, burst 10000");
     page.shows("#table", "of 1M");
     page.shows("#uptime", "up ");
     assert_eq!(page.text("#version"), env!("CARGO_PKG_VERSION"));
@@ -152,8 +152,14 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
 
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
+    // And at the top, where nobody has to scroll, for as long as it is so.
+    page.shows("#banner", "Policy refused, the one before it serves on (and ");
+    page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a number");
+    page.value("scrollTo(0, 0)");
+    assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);
     slowlane.replace("slo.map", SLO_MAP);
     page.shows("#reloads", "4 SLOs; source.map 1 line, website.map ");
+    assert_eq!(page.value("document.querySelector('#banner').hidden"), true);
 
     // Nothing has come into the page but text.
     assert_eq!(page.value("document.title"), "slowlane");
@@ -182,6 +188,27 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
         assert_eq!(page.value(HARD_TO_READ), serde_json::json!([]), "{scheme}");
     }
 
+    // On a common screen no number stands apart from its name, on a phone the columns that matter are on the screen.
+    page.value("show = (show => now => show({ ...now, rates: [1234.5, 234.5, 36.8] }))(show)");
+    page.shows("#verdicts", "deny 36.8");
+    for (width, height) in [(1280, 800), (390, 844)] {
+        page.resize(width, height);
+        let parted = "[...document.querySelectorAll('#verdicts span')].filter(e => e.getClientRects().length > 1).length";
+        assert_eq!(page.value(parted), 0, "{width}");
+        let sticks_out = "[...document.querySelectorAll('.scroll')]
+            .filter(e => e.scrollWidth > e.clientWidth).map(e => e.firstChild.id)";
+        assert_eq!(page.value(sticks_out), serde_json::json!([]), "{width}");
+    }
+    for (table, columns) in [
+        ("keys", &["who", "throttled/s", "delay", "SLO"][..]),
+        ("slos", &["SLO", "objective", "busiest key", "delay/s", "deny/s"]),
+    ] {
+        let seen = format!(
+            "[...document.querySelectorAll('#{table} th')].filter(e => e.checkVisibility()).map(e => e.textContent)"
+        );
+        assert_eq!(page.value(&seen), serde_json::json!(columns));
+    }
+
     // On a phone nothing sticks out, and what matters is there. A phone would show a page that is wider as small as it is wide.
     page.resize(360, 740);
     let widths = "[document.documentElement.scrollWidth, innerWidth, visualViewport.width]";
@@ -204,6 +231,49 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
     assert!(colours.len() > 50, "blank: {colours:?}");
     let dark_cards = colours.iter().find(|(_, colour)| colour == "27,33,40").map_or(0, |(count, _)| *count);
     assert!(dark_cards > 50_000, "{colours:?}");
+}
+
+#[test]
+fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
+    let slowlane = slowlane();
+    let mut page = page(&slowlane);
+    page.shows("#state", "live");
+    let drawn = |page: &mut Chromium, chart: usize, data: &str| {
+        page.value(&format!(
+            "(() => {{
+                charts[{chart}].show({data});
+                const svg = charts[{chart}].svg, left = svg.getBoundingClientRect().left;
+                const texts = [...svg.querySelectorAll('text')];
+                return {{
+                    cut: svg.querySelectorAll('.cut').length,
+                    texts: texts.map(e => e.textContent).filter(text => !/min|now/.test(text)),
+                    left: texts.every(e => e.getBoundingClientRect().left >= left),
+                    height: Math.round(svg.querySelector('polygon.pass')?.getBBox().height),
+                }};
+            }})()"
+        ))
+    };
+    let told = |drawn: &Value, texts: &[&str]| {
+        assert_eq!(drawn["texts"], serde_json::json!(texts));
+        assert_eq!(drawn["left"], true, "{drawn}");
+    };
+    let zeros = "Array(300).fill(0)";
+    let of = |one: u32| format!("[{zeros}.map((_, i) => i === 200 ? {one} : 50), {zeros}, {zeros}]");
+    let towering = drawn(&mut page, 0, &of(1_200));
+    told(&towering, &["0", "50", "100", "cut: 1200"]);
+    assert_eq!(towering["cut"], 1);
+    // What is not much higher is seen whole.
+    let whole = drawn(&mut page, 0, &of(80));
+    told(&whole, &["0", "50", "100"]);
+    assert_eq!(whole["cut"], 0);
+    for (low, high, texts) in [
+        (40, 400, ["0 ms", "200 ms", "400 ms"]),
+        (900, 5_000, ["0 s", "2.5 s", "5 s"]),
+        (5_000, 10_000, ["0 s", "5 s", "10 s"]),
+    ] {
+        let delays = format!("[Array(300).fill({low}), Array(300).fill({high})]");
+        told(&drawn(&mut page, 1, &delays), &texts);
+    }
 }
 
 /// Texts that stand out from what is behind them by less than WCAG 2.2 asks for (1.4.3: 4.5 to 1).
@@ -248,7 +318,7 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
         page.shows("#state", state);
     }
     assert_eq!(page.value(form), true);
-    page.shows("#slos", "5000/s, burst 10k");
+    page.shows("#slos", "5000/s, burst 10000");
     // Nobody is throttled: also what is empty can be put in order.
     page.shows("#keys", "nobody is throttled");
     page.click("#keys th:first-child button");

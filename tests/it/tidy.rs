@@ -28,7 +28,7 @@ const IMPORTS: &[(&str, &str)] = &[
     ("chart", ""),
     ("simulate", "chart draw law policy request slo_id table throttle ticket time units verdict"),
     ("replay", "chart draw key network policy request shown slo_id throttle ticket time units verdict"),
-    ("status", "draw key network policy request shown slo_id table telemetry throttle time verdict"),
+    ("status", "draw key network policy quota request shown slo_id table telemetry throttle time verdict"),
     ("runtime_api", "key policy shown status table throttle time"),
     ("telemetry", "request time slo_id verdict"),
     ("reload", "policy status throttle telemetry time"),

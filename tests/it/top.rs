@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
 use crate::cli::ran;
-use crate::support::own_address;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::Line;
 use crate::support::terminal::Terminal;
+use crate::support::{client, eventually, own_address};
 
 const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
 
@@ -90,9 +90,86 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
 
     slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
     top.shows("a refused reload", |text| text.contains("REFUSED") && text.contains("rate \"5x/s\""));
+    top.press("1");
+    top.shows("it above each table", |text| {
+        let banner: String = text.lines().skip(1).take(2).collect();
+        banner.starts_with("POLICY REFUSED, the one before it serves on (and ")
+            && banner.contains("slo.map:1: rate")
+    });
     top.press("q");
     let (status, is_given_back) = top.ended();
     assert!(status.success() && is_given_back);
+}
+
+/// The cells of the row that has this in it, and the names above it.
+fn row<'t>(text: &'t str, part: &str) -> Option<(Vec<&'t str>, Vec<&'t str>)> {
+    let cells = |line: &'t str| -> Vec<&str> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    };
+    let names = text.lines().find(|line| line.contains("SLO  "))?;
+    Some((cells(names), cells(text.lines().find(|line| line.contains(part))?)))
+}
+
+/// On the terminal that everybody has, and on narrower ones.
+#[test]
+fn no_number_is_cut_on_a_narrow_terminal() {
+    let slowlane = slowlane();
+    ask(&slowlane);
+    let status = client::get(slowlane.admin, "/api/status", &[]).body;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let delay_ms = status["keys"][0]["delay_ms"].as_f64().unwrap();
+    let delay = format!("{:.1} s", delay_ms / 1e3);
+    let mut top = top(slowlane.admin, 24, 80);
+    for columns in [80, 70, 60, 50] {
+        top.resize(24, columns);
+        top.shows("whole numbers under whole names", |text| {
+            let Some((names, cells)) = row(text, "  2001  website=") else { return false };
+            let told = |name: &str| names.iter().position(|told| *told == name).map(|place| cells[place]);
+            names.len() == cells.len()
+                && names[0] == "throttled/s▼"
+                && told("delay") == Some(&delay)
+                && told("SLO") == Some("2001")
+                && text.lines().all(|line| line.chars().count() <= columns.into())
+        });
+    }
+    top.resize(24, 30);
+    top.shows("that there is no room", |text| text.contains("too narrow"));
+    top.press("q");
+    assert!(top.ended().0.success());
+}
+
+/// The way that the README goes: see who takes the most before anybody has to wait, then give that one its own line.
+#[test]
+fn a_dry_run_for_everybody_tells_who_takes_the_most() {
+    const EVERYBODY: &str = "0.0.0.0/0 3001\n::/0 3001\n";
+    const SLOS: &str = "0 burst=10000 rate=5000/s\n3001 burst=10 rate=5/s dry_run=yes\n";
+    let slowlane = Slowlane::with_policy(&[("slo.map", SLOS), ("source.map", EVERYBODY)]);
+    let admin = slowlane.admin.to_string();
+    let mut line = Line::greeted(slowlane.spop);
+    (0..60).for_each(|stream| drop(line.ask(stream, "203.0.113.7", "shop.example")));
+    (0..40).for_each(|stream| drop(line.ask(stream, "203.0.113.8", "shop.example")));
+    (0..5).for_each(|stream| drop(line.ask(stream, "203.0.113.9", "shop.example")));
+    // Over HTTP as well.
+    for _ in 0..20 {
+        let answer = slowlane.check("", &[("X-Slowlane-Source", "2001:db8:7::1")]);
+        assert_eq!(answer.header("x-slowlane-verdict"), Some("pass"), "nobody has to wait");
+    }
+    let told = ran(&["top", "--once", "--admin", &admin]);
+    let marked: Vec<&str> = told.out.lines().filter(|line| line.contains(" 3001 dry run source=")).collect();
+    let sources: Vec<&str> = marked.iter().map(|line| line.split("source=").nth(1).unwrap()).collect();
+    assert_eq!(sources, ["203.0.113.7", "203.0.113.8", "2001:db8:7::/64"], "{}", told.out);
+    let status: serde_json::Value =
+        serde_json::from_str(&client::get(slowlane.admin, "/api/status", &[]).body).unwrap();
+    let first = &status["keys"][0];
+    assert_eq!((&first["dry_run"], &first["fields"][0]["value"]), (&true.into(), &"203.0.113.7".into()));
+    assert!(first["delayed"].as_u64() > Some(20), "{first}");
+
+    slowlane.replace("slo.map", &format!("{SLOS}3002 burst=10 rate=5/s\n"));
+    slowlane.replace("source.map", &format!("203.0.113.7 3002\n{EVERYBODY}"));
+    eventually("it has its own line", || {
+        let told = ran(&["why", "--admin", &admin, "source=203.0.113.7"]).out;
+        (told.contains("\nSLO 3002  burst=10 rate=5/s\n") && told.contains("/source.map:1 ")).then_some(())
+    });
 }
 
 #[test]
