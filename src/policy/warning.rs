@@ -125,6 +125,10 @@ impl WebsitePart {
             WebsitePart::Whole => key,
             WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
         };
+        // Almost all of a million lines end here.
+        if website.iter().all(|byte| !matches!(byte, b':' | b'/' | b'A'..=b'Z')) {
+            return None;
+        }
         let website = std::str::from_utf8(website).ok()?;
         let (host, what) = if let Some((_, rest)) = website.split_once("://") {
             (host(rest), "a scheme")

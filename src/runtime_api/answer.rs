@@ -21,7 +21,7 @@ pub const PIECE_BYTES: usize = 8 * 1024;
 const PAGES_MAX: usize = 16;
 
 /// What the process knows of itself, beside its table and its policy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     pub pid: u32,
     pub threads: usize,
@@ -64,9 +64,13 @@ enum Rest {
 const NO_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.\n";
 
 impl Answer {
-    /// Does what is asked, or begins to.
-    pub fn to(command: Command, throttle: &Throttle, info: &Info, now: Timestamp) -> Answer {
+    /// Does what is asked, or begins to; or says what is wrong with it.
+    pub fn to(command: Result<Command, String>, throttle: &Throttle, info: &Info, now: Timestamp) -> Answer {
         let table = throttle.table();
+        let command = match command {
+            Ok(command) => command,
+            Err(told) => return Answer::refusal(told),
+        };
         match command {
             Command::Nothing | Command::Prompt(_) | Command::Quit => Answer::of(String::new()),
             Command::Help(words) => {
@@ -283,16 +287,6 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
-    const INFO: Info = Info {
-        pid: 1,
-        threads: 1,
-        uptime: Duration::ZERO,
-        connections: 0,
-        connections_total: 0,
-        requests_total: 0,
-        is_ending: false,
-    };
-
     /// With as many rows as it holds.
     fn full(rows: u32) -> Throttle {
         let sizing = Sizing { entries_max: rows, expire: Duration::from_secs(30) };
@@ -308,10 +302,7 @@ mod tests {
     /// All answers to a line, each as it is told before the empty line that ends it.
     fn told(throttle: &Throttle, line: &[u8]) -> Vec<String> {
         let answer = |words: &_| {
-            let mut answer = match Command::parse(words) {
-                Ok(command) => Answer::to(command, throttle, &INFO, NOW),
-                Err(told) => Answer::refusal(told),
-            };
+            let mut answer = Answer::to(Command::parse(words), throttle, &Info::default(), NOW);
             let mut told = String::new();
             for _ in 0..100 {
                 if !answer.more(throttle, NOW, &mut told) {

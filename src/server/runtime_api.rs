@@ -131,10 +131,7 @@ impl Conversation {
 impl Agent {
     /// The answer to a command, or to what is none.
     pub(super) fn answer(&self, command: Result<Command, String>, shutdown: &Shutdown) -> Answer {
-        match command {
-            Ok(command) => Answer::to(command, &self.throttle, &self.info(shutdown), self.clock.now()),
-            Err(told) => Answer::refusal(told),
-        }
+        Answer::to(command, &self.throttle, &self.info(shutdown), self.clock.now())
     }
 
     fn info(&self, shutdown: &Shutdown) -> Info {

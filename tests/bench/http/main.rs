@@ -40,7 +40,7 @@ fn main() {
     questions(effort);
     start::print_times(effort);
     let bytes = fs::metadata(BINARY).expect("the binary is built").len();
-    print("size of the binary", "slowlane", bytes as f64 / 1e6, "MB", &[]);
+    print("size of the binary, with what benches add", "slowlane", bytes as f64 / 1e6, "MB", &[]);
 }
 
 fn questions(effort: Effort) {

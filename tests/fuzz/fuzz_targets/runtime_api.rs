@@ -14,16 +14,6 @@ use slowlane::time::Timestamp;
 
 const ENTRIES_MAX: u32 = 200;
 
-const INFO: Info = Info {
-    pid: 1,
-    threads: 1,
-    uptime: Duration::ZERO,
-    connections: 0,
-    connections_total: 0,
-    requests_total: 0,
-    is_ending: false,
-};
-
 /// Of a table without rows: many more pieces than any answer has.
 const PIECES_MAX: usize = 1_000;
 
@@ -36,10 +26,7 @@ fuzz_target!(|text: &[u8]| {
     }
     for line in text.split(|&byte| byte == b'\n') {
         for words in commands(line) {
-            let mut answer = match Command::parse(&words) {
-                Ok(command) => Answer::to(command, &throttle, &INFO, now),
-                Err(told) => Answer::refusal(told),
-            };
+            let mut answer = Answer::to(Command::parse(&words), &throttle, &Info::default(), now);
             let (mut told, mut pieces) = (String::new(), 1);
             while answer.more(&throttle, now, &mut told) {
                 pieces += 1;
