@@ -11,22 +11,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
+use crate::base::address::Address;
 use crate::config::{AdminConfig, Config, ConfigFile, Listen};
+use crate::observe::clock::Clock;
+use crate::observe::decision_log::{DecisionLog, Place};
+use crate::observe::log;
+use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::observe::status::Status;
+use crate::observe::systemd;
 use crate::policy::Policy;
-use crate::reload::{self, Reload};
 use crate::server::admin::Admin;
+use crate::server::admin_socket;
 use crate::server::http::Check;
-use crate::server::runtime_api;
 use crate::server::shutdown::{self, Shutdown, Trigger};
-use crate::server::socket::{Address, Handed, Listener, OpenAdmin, UNIX_MODE};
+use crate::server::socket::{Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{Agent, Entrance};
-use crate::status::Status;
-use crate::telemetry::decision_log::{DecisionLog, Place};
-use crate::telemetry::log;
-use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
-use crate::telemetry::systemd;
 use crate::throttle::Throttle;
+use crate::watch::{self, Reload};
 
 /// How long the end may take: answers in flight are written at once, and proxies close when told to.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -71,10 +73,11 @@ pub struct Serving {
 
 /// Builds everything, and begins to serve.
 pub async fn start(config: &Config) -> anyhow::Result<Serving> {
+    let clock = Clock::start();
     let metrics = Arc::new(Metrics::new());
     let status = Arc::new(Status::default());
-    let (throttle, reload) = throttle(config, &metrics, &status)?;
-    let agent = Agent::new(throttle, config.hold, metrics.clone(), status);
+    let (throttle, reload) = throttle(config, clock, &metrics, &status)?;
+    let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
     let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics)?));
     warn_of_limits(config);
 
@@ -99,7 +102,7 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
         admin.open(&agent, &shutdown, move |stream, agent, shutdown| {
             page.clone().serve(stream, agent, shutdown)
         });
-        socket.open(&agent, &shutdown, runtime_api::serve);
+        socket.open(&agent, &shutdown, admin_socket::serve);
         // It waits for whoever reads what it keeps.
         keep_status(agent.clone(), &shutdown);
         watch_table(agent.clone(), &shutdown);
@@ -111,6 +114,7 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
 /// The first policy is read here; later ones by the reloader.
 fn throttle(
     config: &Config,
+    clock: Clock,
     metrics: &Arc<Metrics>,
     status: &Arc<Status>,
 ) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
@@ -123,10 +127,10 @@ fn throttle(
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());
-    reload::warn(&policy.warnings().to_string());
+    watch::warn(&policy.warnings().to_string());
     systemd::status(&format!("serving {}", policy.summary()));
     let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
-    let reload = reload::start(source, seen, throttle.clone(), metrics.clone(), status.clone());
+    let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
     Ok((throttle, Some(reload)))
 }
 

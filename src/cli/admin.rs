@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 
-use crate::admin_client::{AdminClient, Question};
+use crate::base::address::Address;
 use crate::config::{Config, Flags, read_token};
-use crate::server::socket::Address;
+use crate::tools::admin_client::{AdminClient, Question};
 
 /// Where it is, and what opens it.
 #[derive(Debug, Args)]

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf, absolute};
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::base::address::Address;
 use crate::cli::{RunArguments, config};
 use crate::config::{Config, Flags};
-use crate::server::socket::Address;
-use crate::shipped::haproxy::{self, Delivery, Version};
-use crate::shipped::{File, installed, nginx};
+use crate::proxy::shipped::haproxy::{self, Delivery, Version};
+use crate::proxy::shipped::{File, installed, nginx};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::base::address::Address;
 use crate::config::{Config, Flags};
-use crate::server::socket::Address;
 
 /// Throttles HAProxy's and nginx's greedy clients gently: pass, wait N ms, or 429.
 ///

@@ -11,16 +11,16 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 
+use crate::base::shown::shown;
+use crate::base::units;
 use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use crate::policy::Policy;
-use crate::replay::{
+use crate::throttle::Throttle;
+use crate::tools::replay::{
     self, Choice, Dialect, Format, FormatError, Input, LogOutcome, Mapping, Outcome, Settings, Subject,
 };
-use crate::shown::shown;
-use crate::throttle::Throttle;
-use crate::units;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::daemon;
-use crate::telemetry::log;
+use crate::observe::log;
 
 pub(super) fn run(config: Config) -> anyhow::Result<()> {
     log::start(config.log);

@@ -10,10 +10,10 @@ use anyhow::{anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
+use crate::base::units::{self, Rate};
 use crate::cli::progress::Progress;
 use crate::law::Law;
-use crate::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
-use crate::units::{self, Rate};
+use crate::tools::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use clap::{Args, Subcommand};
 
-use crate::admin_client::Question;
+use crate::base::key::Key;
 use crate::cli::admin::{self, At};
-use crate::key::Key;
-use crate::status::TABLE;
+use crate::observe::status::TABLE;
+use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

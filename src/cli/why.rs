@@ -8,15 +8,15 @@ use std::time::Duration;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::admin_client::Question;
+use crate::base::request::{Request, Value};
 use crate::cli::admin::{self, At};
 use crate::config::{Config, Flags};
+use crate::observe::clock::Clock;
+use crate::observe::status::Why;
 use crate::policy::Policy;
-use crate::request::{Request, Value};
-use crate::status::Why;
 use crate::table::Sizing;
 use crate::throttle::Throttle;
-use crate::time::Clock;
+use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

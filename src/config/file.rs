@@ -8,14 +8,15 @@ use std::time::Duration;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::address::Address;
+use crate::base::token::Token;
+use crate::base::units;
 use crate::config::Flags;
+use crate::observe::decision_log::{self, Kind as VerdictKind, Place, Sample};
+use crate::observe::log::{Format, Level};
 use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::holds::WhenFull;
-use crate::server::socket::{Address, UNIX_MODE};
-use crate::server::token::Token;
-use crate::telemetry::decision_log::{self, Kind as VerdictKind, Place, Sample};
-use crate::telemetry::log::{Format, Level};
-use crate::units;
+use crate::server::socket::UNIX_MODE;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize, Serialize)]

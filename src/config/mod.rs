@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::reload::Source;
+use crate::base::address::Address;
+use crate::base::token::Token;
+use crate::observe::{decision_log, log};
 use crate::server::holds::HoldLimits;
-use crate::server::socket::{Address, OpenAdmin};
-use crate::server::token::Token;
+use crate::server::socket::OpenAdmin;
 use crate::table::Sizing;
-use crate::telemetry::{decision_log, log};
+use crate::watch::Source;
 
 /// All that needs a restart to change. The policy does not: only where it is read from stands here.
 #[derive(Debug, PartialEq, Eq)]

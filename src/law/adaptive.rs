@@ -20,10 +20,10 @@
 
 use std::time::Duration;
 
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::verdict::Verdict;
 
 const JITTER_DEFAULT: f64 = 0.1;
 

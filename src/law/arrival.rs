@@ -1,13 +1,13 @@
 //! A request as a law sees it, and what the law makes of it.
 
-use crate::draw::Draw;
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 
 /// When a request comes, what it counts for and whose it is.
 ///
 /// ```
-/// use slowlane::{law::Arrival, time::Timestamp};
+/// use slowlane::{law::Arrival, base::time::Timestamp};
 /// let now = Timestamp::from_millis(1);
 /// assert_eq!(Arrival::at(now).cost, 1);
 /// let export = Arrival { cost: 20, ..Arrival::at(now) };

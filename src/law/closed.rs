@@ -1,8 +1,8 @@
 //! An SLO with a rate of 0: every request is denied, whatever its law.
 
+use crate::base::units::{Period, Rate};
 use crate::law::{Arrival, Judgement, Objective};
 use crate::table::Entry;
-use crate::units::{Period, Rate};
 
 /// Stands in for the law that the SLO names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,11 +19,11 @@
 
 use std::time::Duration;
 
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 const LEASE_DEFAULT: Duration = Duration::from_secs(60);
 
@@ -62,7 +62,7 @@ impl Concurrency {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // Two at a time: the third has to wait until one has ended.
     /// let objective = Objective { burst: 0, rate: "1/s".parse().unwrap() };

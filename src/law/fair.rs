@@ -27,13 +27,13 @@
 
 use std::time::Duration;
 
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::calendar::{Booking, Calendar, Plan, Wish};
 use crate::law::formula::{compared, option, time};
 use crate::law::pace::Pace;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 const SOURCES_DEFAULT: u32 = 256;
 
@@ -78,7 +78,7 @@ impl Fair {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // 10/s: one source asks again and again. As soon as another has come, it leaves slots in between to it.
     /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };

@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 /// The law `fixed-window` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl FixedWindow {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // Two a second, from the first one on.
     /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };

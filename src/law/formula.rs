@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::units::written;
+use crate::base::units::written;
 
 /// At most three decimals, and no zeros at their end.
 ///

@@ -15,11 +15,11 @@
 
 use std::time::Duration;
 
+use crate::base::verdict::Verdict;
 use crate::law::bucket::Bucket;
 use crate::law::formula::{number, time};
 use crate::law::{Arrival, Judgement, Objective};
 use crate::table::Entry;
-use crate::verdict::Verdict;
 
 /// The law `leaky-bucket` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct LeakyBucket {
 
 impl LeakyBucket {
     /// ```
-    /// use slowlane::{law::{Arrival, LeakyBucket, Objective}, table::Entry, time::Timestamp, verdict::Verdict};
+    /// use slowlane::{law::{Arrival, LeakyBucket, Objective}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
     ///
     /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
     /// let law = LeakyBucket::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });

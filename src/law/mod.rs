@@ -42,11 +42,11 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 pub use warm_up::WarmUp;
 
-use crate::quota::Quota;
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::base::units::Rate;
+use crate::base::verdict::Verdict;
 use crate::table::Entry;
-use crate::time::Timestamp;
-use crate::units::Rate;
-use crate::verdict::Verdict;
 
 /// What a customer is promised: `burst` requests at once, and `rate` from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ impl Law {
     /// The law's formula with the numbers in it, as they would be for this request.
     ///
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::default()).unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::base::units::{self, Rate, UnitError, written};
 use crate::law::Law;
-use crate::units::{self, Rate, UnitError, written};
 
 /// An option that cannot be taken, and what may stand there.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -17,11 +17,11 @@
 
 use std::time::Duration;
 
+use crate::base::verdict::Verdict;
 use crate::law::bucket::Bucket;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::verdict::Verdict;
 
 /// Longer than this a client seldom waits, and a slot spent on one that has left is lost to the others.
 pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub struct Pace {
 impl Pace {
     /// ```
     /// use std::time::Duration;
-    /// use slowlane::{law::{Arrival, Objective, Pace}, table::Entry, time::Timestamp, verdict::Verdict};
+    /// use slowlane::{law::{Arrival, Objective, Pace}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
     ///
     /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
     /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };

@@ -17,13 +17,13 @@
 
 use std::time::Duration;
 
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
-use crate::quota::Quota;
 use crate::table::{Entry, State};
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 /// The default: as many as fit, but no more than this.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
@@ -79,7 +79,7 @@ impl SlidingBuckets {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // 10/s in two halves: ten at the end of one half. A half later that one has fallen out, but five more
     /// // are all that may come before a whole second is over.

@@ -15,12 +15,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 /// The most admissions that one key remembers: half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
@@ -57,7 +57,7 @@ impl SlidingLog {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // Two a second, in any second.
     /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };

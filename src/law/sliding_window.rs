@@ -21,12 +21,12 @@
 
 use std::time::Duration;
 
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::window::Window;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
 
 /// The law `sliding-window` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl SlidingWindow {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
     /// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };

@@ -13,11 +13,11 @@
 
 use std::time::Duration;
 
+use crate::base::verdict::Verdict;
 use crate::law::bucket::Bucket;
 use crate::law::formula::{number, time};
 use crate::law::{Arrival, Judgement, Objective};
 use crate::table::Entry;
-use crate::verdict::Verdict;
 
 /// The law `token-bucket` for one objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// ```
-    /// use slowlane::{law::{Arrival, Objective, TokenBucket}, table::Entry, time::Timestamp, verdict::Verdict};
+    /// use slowlane::{law::{Arrival, Objective, TokenBucket}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
     ///
     /// // 10/s with a burst of 2: two pass, the third comes too early by a tenth of a second.
     /// let law = TokenBucket::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });

@@ -20,12 +20,12 @@
 
 use std::time::Duration;
 
+use crate::base::verdict::Verdict;
 use crate::law::bucket::Bucket;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::pace::MAX_DELAY_DEFAULT;
 use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::Entry;
-use crate::verdict::Verdict;
 
 const WARMUP_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -82,7 +82,7 @@ impl WarmUp {
     }
 
     /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, time::Timestamp};
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
     ///
     /// // 10/s, three times slower when cold: the first passes, and the second waits 0.3 s for it.
     /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use crate::base::quota::Quota;
+use crate::base::units::Rate;
 use crate::law::formula::option;
 use crate::law::{Objective, OptionError, Options};
-use crate::quota::Quota;
-use crate::units::Rate;
 
 /// Shorter than this a window is mostly empty, and a proxy's own timers blur it.
 const WINDOW_MIN: Duration = Duration::from_millis(10);

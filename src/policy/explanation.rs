@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use crate::base::request::Request;
+use crate::base::slo_id::SloId;
 use crate::policy::fields::{Place, Values};
 use crate::policy::lookup::LookupMap;
 use crate::policy::pattern::Pattern;
 use crate::policy::{Case, Cases, Policy};
-use crate::request::Request;
-use crate::slo_id::SloId;
 
 /// All SLOs of a request, its own first.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! What a policy sees of a request, field by field, for whoever has to name a key.
 
+use crate::base::request::{Request, Value};
+use crate::base::slo_id::SloId;
 use crate::policy::fields::{Fields, Place, Values};
 use crate::policy::{Docket, Policy};
-use crate::request::{Request, Value};
-use crate::slo_id::SloId;
 
 /// A field that the policy looks at, as a request has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Policy {
     /// What a request has for each field that the policy looks at, those first that make up the key of the SLO.
     ///
     /// ```
-    /// # use slowlane::{policy::Policy, request::{Request, Value}, slo_id::SloId};
+    /// # use slowlane::{policy::Policy, base::request::{Request, Value}, base::slo_id::SloId};
     /// let mut request = Request::new();
     /// request.push(b"website", Value::Text(b"shop.example"));
     /// request.push(b"source", Value::address("2001:db8::1".parse().unwrap()));

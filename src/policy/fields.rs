@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
-use crate::key::KeyHasher;
-use crate::network::{Network, v4_mask, v6_mask};
+use crate::base::key::KeyHasher;
+use crate::base::network::{Network, v4_mask, v6_mask};
+use crate::base::request::{FIELDS_MAX, Request, Value, is_same_name};
 use crate::policy::layout::Layout;
-use crate::request::{FIELDS_MAX, Request, Value, is_same_name};
 
 /// A field's place among the [`Fields`].
 pub(super) type Place = usize;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::request::FIELDS_MAX;
+use crate::base::request::FIELDS_MAX;
 
 /// The file of the SLOs.
 const SLO_MAP: &str = "slo.map";

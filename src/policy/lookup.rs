@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::base::slo_id::SloId;
 use crate::policy::exact::Exact;
 use crate::policy::fields::{Place, Text, Values};
 use crate::policy::file::MapFile;
@@ -17,7 +18,6 @@ use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::regexes::Regexes;
 use crate::policy::slo::Slos;
 use crate::policy::warning::{Doubt, Warnings, WebsitePart};
-use crate::slo_id::SloId;
 
 /// The map of a lookup.
 #[derive(Debug)]

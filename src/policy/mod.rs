@@ -58,10 +58,10 @@ pub use strays::Strays;
 use summary::MapSize;
 pub use warning::{Doubt, WARNINGS_MAX, Warning, Warnings};
 
-use crate::key::{Key, KeyHasher};
-use crate::request::{Request, Value};
-use crate::slo_id::SloId;
-use crate::verdict::JUDGED_MAX;
+use crate::base::key::{Key, KeyHasher};
+use crate::base::request::{Request, Value};
+use crate::base::slo_id::SloId;
+use crate::base::verdict::JUDGED_MAX;
 
 /// As many as an id has thousands digits.
 const TYPES: usize = SloId::END / 1000;
@@ -71,7 +71,7 @@ const TYPES: usize = SloId::END / 1000;
 /// ```
 /// use std::{io, path::Path};
 /// use slowlane::policy::{Layout, Policy};
-/// use slowlane::request::{Request, Value};
+/// use slowlane::base::request::{Request, Value};
 ///
 /// let read = |path: &Path| match path.to_str() {
 ///     Some("maps/slo.map") => Ok(b"0 burst=10000 rate=5000/s\n2001 burst=100 rate=50/s".to_vec()),
@@ -234,7 +234,7 @@ impl Policy {
     ///
     /// ```
     /// # use std::{io, path::Path};
-    /// # use slowlane::{policy::{Layout, Policy}, request::{Request, Value}};
+    /// # use slowlane::{policy::{Layout, Policy}, base::request::{Request, Value}};
     /// let read = |path: &Path| match path.to_str() {
     ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s also=owner\n1001 burst=9 rate=9/s".to_vec()),
     ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),
@@ -393,7 +393,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::request::Value;
+    use crate::base::request::Value;
 
     const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n1001 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n\
         3001 burst=1 rate=1/s\n4001 burst=1 rate=1/s\n5001 burst=1 rate=1/s\n";

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::network::v6_mask;
+use crate::base::network::v6_mask;
 use crate::policy::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 

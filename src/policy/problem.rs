@@ -5,11 +5,11 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
+use crate::base::request::FIELDS_MAX;
+use crate::base::slo_id::SloId;
+use crate::base::units::{Rate, UnitError};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX};
-use crate::request::FIELDS_MAX;
-use crate::slo_id::SloId;
-use crate::units::{Rate, UnitError};
 
 /// The most problems that are kept; more are only counted. Who sees a hundred has one cause to look for.
 pub const PROBLEMS_MAX: usize = 100;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::base::quota::Quota;
+use crate::base::slo_id::SloId;
+use crate::base::units::Rate;
 use crate::law::{Law, Objective, Options};
 use crate::policy::bounds::BURST_YEARS_MAX;
 use crate::policy::file::MapFile;
@@ -11,14 +14,11 @@ use crate::policy::layout::Layout;
 use crate::policy::map::{self, Line};
 use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
-use crate::quota::Quota;
-use crate::slo_id::SloId;
-use crate::units::Rate;
 
 /// A Service Level Objective: what is promised, and the law that holds it.
 ///
 /// ```
-/// use slowlane::{policy::Slo, slo_id::SloId};
+/// use slowlane::{policy::Slo, base::slo_id::SloId};
 /// let slo = Slo::parse(SloId::DEFAULT, "burst=100 rate=50/s law=pace max_delay=2s").unwrap();
 /// assert_eq!((slo.objective.burst, slo.law.name()), (100, "pace"));
 /// assert!(Slo::parse(SloId::DEFAULT, "burst=100").is_err());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::base::units::written;
 use crate::policy::layout::{Lookup, Method};
 use crate::policy::problem::quoted;
-use crate::units::written;
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;

@@ -16,15 +16,15 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
-use crate::key::Key;
-use crate::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
+use crate::base::key::Key;
+use crate::base::token::Token;
+use crate::observe::status::{Row, Why};
 use crate::server::ask::Asked;
 use crate::server::patience::Patience;
+use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::server::token::Token;
-use crate::server::{Agent, http1, page, runtime_api};
-use crate::status::{Row, Why};
+use crate::server::{Agent, admin_socket, http1, page};
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -52,7 +52,7 @@ impl Admin {
     }
 
     pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let stream = Patience::with(stream, runtime_api::IDLE_TIMEOUT);
+        let stream = Patience::with(stream, admin_socket::IDLE_TIMEOUT);
         let answer = |request| {
             let answer = self.answer(request, &agent, &shutdown);
             async move { guarded(answer.await) }
@@ -122,7 +122,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shut
     if request.headers().contains_key(ORIGIN) {
         return plain(StatusCode::FORBIDDEN, "not from a web page\n");
     }
-    let body = Limited::new(request.into_body(), runtime_api::LINE_BYTES_MAX).collect();
+    let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
     let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };

@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode;
 
-use crate::request::{FIELDS_MAX, Request, Value};
+use crate::base::request::{FIELDS_MAX, Request, Value};
 
 /// The fields of a query, decoded. More than a request carries are left out.
 pub(super) struct Asked(Vec<(Vec<u8>, Vec<u8>)>);

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::Verdict;
+use crate::base::verdict::Verdict;
 
 /// What is done with a request whose delay cannot be held because too many already are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

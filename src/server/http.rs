@@ -7,13 +7,13 @@ use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Response, StatusCode};
 
-use crate::draw::Draw;
-use crate::nginx::{self, Manner};
+use crate::base::draw::Draw;
+use crate::base::verdict::{Decision, Verdict};
+use crate::proxy::nginx::{self, Manner};
 use crate::server::repeats::Repeats;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
 use crate::server::{Agent, http1};
-use crate::verdict::{Decision, Verdict};
 
 type Answer = Response<Empty<Bytes>>;
 

@@ -1,6 +1,7 @@
 //! The sockets: listeners, their connections, and everything that waits.
 
 pub mod admin;
+pub mod admin_socket;
 mod ask;
 pub mod holds;
 pub mod http;
@@ -13,7 +14,6 @@ pub mod runtime_api;
 pub mod shutdown;
 pub mod socket;
 pub mod spoe;
-pub mod token;
 
 use std::io;
 use std::sync::Arc;
@@ -21,17 +21,18 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::request::Value;
+use crate::base::request::Value;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::clock::Clock;
+use crate::observe::decision_log::DecisionLog;
+use crate::observe::log::OncePerSecond;
+use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::observe::status::Status;
 use crate::server::holds::{HoldLimits, Holds, Place};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::{Listener, Stream};
-use crate::status::Status;
-use crate::telemetry::decision_log::DecisionLog;
-use crate::telemetry::log::OncePerSecond;
-use crate::telemetry::metrics::{ConnectionMetrics, Metrics};
 use crate::throttle::Throttle;
-use crate::time::{Clock, Timestamp};
-use crate::verdict::{Decision, Verdict};
 
 /// What every connection works with.
 #[derive(Debug)]
@@ -48,12 +49,13 @@ pub struct Agent {
 impl Agent {
     pub fn new(
         throttle: Arc<Throttle>,
+        clock: Clock,
         hold: HoldLimits,
         metrics: Arc<Metrics>,
         status: Arc<Status>,
     ) -> Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
-        let (clock, holds_line) = (Clock::start(), OncePerSecond::default());
+        let holds_line = OncePerSecond::default();
         Agent { throttle, clock, metrics, status, holds, holds_line, decision_log: None }
     }
 

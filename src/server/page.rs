@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
+use crate::observe::status::Sources;
 use crate::server::Agent;
-use crate::status::Sources;
 
 /// The whole page: it needs nothing else but `/api/`.
 const PAGE: &str = include_str!("page.html");

@@ -60,14 +60,15 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::key::Key;
+    use crate::base::key::Key;
+    use crate::observe::clock::Clock;
+    use crate::observe::metrics::Metrics;
+    use crate::observe::status::Status;
     use crate::policy::Policy;
     use crate::server::admin::Admin;
     use crate::server::holds::{HoldLimits, WhenFull};
-    use crate::server::{Agent, runtime_api, shutdown};
-    use crate::status::Status;
+    use crate::server::{Agent, admin_socket, shutdown};
     use crate::table::Sizing;
-    use crate::telemetry::metrics::Metrics;
     use crate::throttle::Throttle;
 
     /// Its table has more rows than any socket holds.
@@ -75,7 +76,8 @@ mod tests {
         let sizing = Sizing { entries_max: 50_000, expire: Duration::from_secs(3_600) };
         let throttle = Arc::new(Throttle::new(Policy::builtin(), sizing, 0));
         let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(1), when_full: WhenFull::Pass };
-        let agent = Agent::new(throttle, hold, Arc::new(Metrics::new()), Arc::new(Status::default()));
+        let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::default()));
+        let agent = Agent::new(throttle, Clock::start(), hold, metrics, status);
         for bits in 0..40_000u64 {
             let key = Key::from_bits(bits.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             agent.throttle.table().with(key, agent.clock.now(), Duration::ZERO, |entry| entry.gpt0 = 1_000);
@@ -107,7 +109,7 @@ mod tests {
             let (_trigger, shutdown) = shutdown::channel();
             let (started, stream) = (Instant::now(), Stream::Unix(stream));
             match self {
-                Way::Socket => runtime_api::serve(stream, agent, shutdown).await,
+                Way::Socket => admin_socket::serve(stream, agent, shutdown).await,
                 Way::Http => Admin::new(None).serve(stream, agent, shutdown).await,
             }
             started.elapsed()

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use xxhash_rust::xxh64::xxh64;
 
-use crate::time::Timestamp;
-use crate::verdict::{Decision, Verdict};
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
 
 /// How long an answered request is remembered.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -89,9 +89,9 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
-    use crate::slo_id::SloId;
-    use crate::verdict::Judged;
+    use crate::base::key::Key;
+    use crate::base::slo_id::SloId;
+    use crate::base::verdict::Judged;
 
     fn decision(verdict: Verdict) -> Decision {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(1));

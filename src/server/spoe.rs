@@ -10,20 +10,20 @@ use arrayvec::ArrayVec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::draw::Draw;
-use crate::haproxy::{self, Question};
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::observe::log::OncePerSecond;
+use crate::observe::metrics;
+use crate::observe::status::Connected;
+use crate::proxy::haproxy::{self, Question};
 use crate::server::Agent;
 use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
-use crate::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
-use crate::status::Connected;
-use crate::telemetry::log::OncePerSecond;
-use crate::telemetry::metrics;
 use crate::throttle::{DOCKET_MAX, Docket, Sitting};
-use crate::time::Timestamp;
-use crate::verdict::Verdict;
+use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
 /// HAProxy up to 3.0 repeats a refused handshake at once, thousands of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);

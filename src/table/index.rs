@@ -1,6 +1,6 @@
 //! The index of a shard: from key to row, in one array that never has to be rebuilt.
 
-use crate::key::Key;
+use crate::base::key::Key;
 
 /// Three quarters full at most: on average a key is found two or three slots from home, in one line of the cache.
 const FULL_QUARTERS: usize = 3;

@@ -18,8 +18,8 @@ pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
 use shard::Shard;
 
-use crate::key::Key;
-use crate::time::Timestamp;
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
 
 /// Locks are so short that this many keep a few threads apart. Of requests that come together those of one shard are
 /// looked up side by side, so there should not be many more.
@@ -61,7 +61,7 @@ pub struct Usage {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane::{key::Key, table::{Sizing, Table}, time::Timestamp};
+/// use slowlane::{base::key::Key, table::{Sizing, Table}, base::time::Timestamp};
 ///
 /// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
 /// let (key, now) = (Key::from_bits(7), Timestamp::from_millis(1_000));
@@ -212,7 +212,7 @@ impl Table {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use slowlane::{key::Key, table::{Cursor, Page, Sizing, Table}, time::Timestamp};
+    /// # use slowlane::{base::key::Key, table::{Cursor, Page, Sizing, Table}, base::time::Timestamp};
     /// # let table = Table::new(Sizing { entries_max: 1_000, expire: Duration::from_secs(30) });
     /// # let now = Timestamp::from_millis(1_000);
     /// for bits in 0..500 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::key::Key;
+use crate::base::key::Key;
 use crate::table::Entry;
 
 /// To copy as many takes a microsecond or two, and nobody is kept waiting for longer.

@@ -5,17 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
-use slowlane::draw::Draw;
-use slowlane::haproxy::{self, Id, Question};
+use slowlane::base::draw::Draw;
+use slowlane::base::request::Request;
+use slowlane::base::time::Timestamp;
 use slowlane::law::Law;
+use slowlane::observe::metrics::Verdicts;
+use slowlane::observe::status::Throttled;
 use slowlane::policy::{Layout, Policy};
-use slowlane::request::Request;
-use slowlane::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
-use slowlane::status::Throttled;
+use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane::table::Sizing;
-use slowlane::telemetry::metrics::Verdicts;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
+use slowlane::wire::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
 
 const NOTIFIES: usize = 10_000;
 

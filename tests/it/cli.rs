@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use slowlane::law::Law;
-use slowlane::spop::{Frame, Kind};
+use slowlane::wire::spop::{Frame, Kind};
 
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use slowlane::key::KeyHasher;
+use slowlane::base::key::KeyHasher;
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};

@@ -15,7 +15,7 @@ use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
 use crate::support::{eventually, own_address};
-use slowlane::spop::Data;
+use slowlane::wire::spop::Data;
 
 /// One SLO per website: one at once and the next in half a second; none; only tried.
 const POLICY: [(&str, &str); 2] = [

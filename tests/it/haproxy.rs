@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use slowlane::key::{Key, KeyHasher};
+use slowlane::base::key::{Key, KeyHasher};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};

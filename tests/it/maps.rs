@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use fastrand::Rng;
+use slowlane::base::request::{Request, Value};
 use slowlane::policy::{Layout, Lookup, Method, Policy};
-use slowlane::request::{Request, Value};
 
 use crate::support::eventually;
 use crate::support::process::Process;

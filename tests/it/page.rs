@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use slowlane::spop::HaproxyHello;
+use slowlane::wire::spop::HaproxyHello;
 
 use crate::support::chromium::{Chromium, bytes_of};
 use crate::support::client::{self, Client};

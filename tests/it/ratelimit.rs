@@ -5,7 +5,7 @@ use crate::support::client::{Client, Response};
 use crate::support::printed::{EACH, Printed};
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, message};
-use slowlane::spop::Data;
+use slowlane::wire::spop::Data;
 
 /// One SLO per website: two at once; no more than one at a time, in the sense of a window; only tried; none.
 const POLICY: [(&str, &str); 2] = [

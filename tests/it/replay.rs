@@ -12,17 +12,17 @@ use allocation_counter::measure;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use slowlane::draw::Draw;
-use slowlane::key::Key;
+use slowlane::base::draw::Draw;
+use slowlane::base::key::Key;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::slo_id::SloId;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
-use slowlane::replay::{Choice, Input, Outcome, Settings, Subject, replay};
-use slowlane::request::{Request, Value};
-use slowlane::slo_id::SloId;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
-use slowlane::verdict::{Decision, Verdict};
+use slowlane::tools::replay::{Choice, Input, Outcome, Settings, Subject, replay};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran_in};
@@ -163,14 +163,14 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
 }
 
 fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
-    let of = |row: &slowlane::replay::KeyRow| {
+    let of = |row: &slowlane::tools::replay::KeyRow| {
         ((row.slo, row.key), [row.requests, row.delayed, row.denied, row.delay_ms, row.longest_ms])
     };
     outcome.sides[0].keys.iter().map(of).collect()
 }
 
 fn replayed(log: String) -> Outcome {
-    let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+    let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
     replay(vec![input(log.into_bytes())], &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
 }
 
@@ -233,7 +233,7 @@ fn adaptive_is_seeded() {
         })
         .collect();
     let of = |seed| {
-        let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
         let settings = Settings { format, seed, ..settings() };
         rows(&replay(vec![input(log.clone().into_bytes())], &[subject()], &settings, |_| ()).unwrap())
     };
@@ -254,7 +254,7 @@ fn a_line_takes_no_memory() {
     };
     let allocations = |lines| {
         let log = log(lines);
-        let format = Choice::This(slowlane::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
         let (settings, subjects, inputs) = (Settings { format, ..settings() }, [subject()], vec![input(log)]);
         measure(|| drop(replay(inputs, &subjects, &settings, |_| ()))).count_total
     };
@@ -347,7 +347,7 @@ fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
         let outcome = replay(inputs, &[policy()], &settings(), |_| ()).unwrap();
         assert_eq!((outcome.requests(), outcome.logs.len()), (400, 3));
         assert!(
-            !outcome.notes.iter().any(|note| matches!(note, slowlane::replay::Note::Late { .. })),
+            !outcome.notes.iter().any(|note| matches!(note, slowlane::tools::replay::Note::Late { .. })),
             "{:?}",
             outcome.notes
         );

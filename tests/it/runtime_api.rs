@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use slowlane::key::Key;
+use slowlane::base::key::Key;
+use slowlane::base::time::Timestamp;
 use slowlane::policy::Policy;
-use slowlane::runtime_api::{Answer, Command, Info, PIECE_BYTES, commands};
+use slowlane::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, commands};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
 
 use crate::support::client::{self, Client};
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};

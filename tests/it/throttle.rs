@@ -5,13 +5,13 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::policy::{Layout, Policy};
-use slowlane::request::{Request, Value};
 use slowlane::table::{Sizing, Usage};
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
-use slowlane::verdict::{Decision, Verdict};
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use slowlane::key::KeyHasher;
+use slowlane::base::key::KeyHasher;
 
 use crate::cli::{Ran, ran};
 use crate::support::client::{self, Client};

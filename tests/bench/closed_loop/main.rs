@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::key::KeyHasher;
+use slowlane::base::key::KeyHasher;
 use support::effort::{self, Effort, Part};
 use support::programs::backend::Backend;
 use support::programs::client::{self, Client, Response};

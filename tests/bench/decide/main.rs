@@ -12,12 +12,12 @@ mod support;
 use std::hint::black_box;
 use std::time::Duration;
 
-use slowlane::draw::Draw;
-use slowlane::haproxy::{self, Id, Question};
-use slowlane::spop::{Connection, Data, Frame, Notify, Step};
+use slowlane::base::draw::Draw;
+use slowlane::base::time::Timestamp;
+use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane::table::Sizing;
 use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
-use slowlane::time::Timestamp;
+use slowlane::wire::spop::{Connection, Data, Frame, Notify, Step};
 use support::effort::Effort;
 use support::five_maps::{LINES, policy, request, source};
 use support::programs::spop;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use slowlane::spop::{Ack, Action, Data, Frame, Kind};
+use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind};
 
 use crate::support::connection;
 use crate::support::programs::spop;

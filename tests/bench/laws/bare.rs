@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::time::Timestamp;
 use slowlane::law::{Annex, Arrival, Law};
 use slowlane::table::Entry;
-use slowlane::time::Timestamp;
 
 use crate::law;
 use crate::support::Cost;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use governor::Quota;
 use governor::clock::FakeRelativeClock;
-use slowlane::annexes::Annexes;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::time::Timestamp;
 use slowlane::law::Arrival;
 use slowlane::table::{Sizing, Table};
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
+use slowlane::throttle::annexes::Annexes;
 
 use crate::law;
 use crate::support::{Cost, five_maps, key, keyed};

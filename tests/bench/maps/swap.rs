@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::observe::clock::Clock;
 use slowlane::policy::{Method, Policy};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Clock;
 use tempfile::TempDir;
 
 use crate::LINES;

@@ -13,9 +13,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use slowlane::policy::{Layout, Policy};
-use slowlane::replay::{Choice, Input, Lines, Settings, Subject, replay};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
+use slowlane::tools::replay::{Choice, Input, Lines, Settings, Subject, replay};
 use support::effort::Effort;
 use support::{cpu_time, print};
 

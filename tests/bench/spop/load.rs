@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use slowlane::spop::{Ack, Action, Data, Frame, Kind, Notify};
+use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind, Notify};
 
 use crate::Agent;
 use crate::support::clients::WARM_UP_MAX;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{self, SocketAddr};
 
 use mio::net::TcpStream;
-use slowlane::spop::{Frame, Kind};
+use slowlane::wire::spop::{Frame, Kind};
 
 use super::programs::spop;
 

@@ -4,8 +4,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use slowlane::base::request::{Request, Value};
 use slowlane::policy::{Layout, Policy};
-use slowlane::request::{Request, Value};
 
 use super::programs::slowlane::Slowlane;
 

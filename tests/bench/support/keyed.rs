@@ -6,7 +6,7 @@ use governor::nanos::Nanos;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use hashbrown::DefaultHashBuilder;
-use slowlane::key::Key;
+use slowlane::base::key::Key;
 
 /// Keys are hashed as hashbrown does by default, which costs less than governor's own default.
 pub type Keyed =

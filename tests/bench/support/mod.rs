@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use slowlane::key::Key;
+use slowlane::base::key::Key;
 
 use programs::process::Process;
 

@@ -1,6 +1,6 @@
 //! The floor: the least that an agent can do. It finds the ids of each NOTIFY and answers a constant.
 
-use slowlane::spop::{Ack, Connection, Data, Frame, Kind, Scope};
+use slowlane::wire::spop::{Ack, Connection, Data, Frame, Kind, Scope};
 
 use super::plain_server;
 

@@ -3,12 +3,12 @@
 use std::process;
 use std::time::{Duration, Instant};
 
-use slowlane::draw::Draw;
-use slowlane::key::Key;
+use slowlane::base::draw::Draw;
+use slowlane::base::key::Key;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Verdict;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
-use slowlane::verdict::Verdict;
 
 use crate::ENTRIES;
 use crate::stores::{START, throttle_under};

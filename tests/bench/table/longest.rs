@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use slowlane::base::time::Timestamp;
 use slowlane::table::{Sizing, Table};
-use slowlane::time::Timestamp;
 
 use crate::ENTRIES;
 use crate::stores::{Dashmap, START, Store};

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
 use slowlane::law::{Arrival, Law};
 use slowlane::policy::Slo;
-use slowlane::slo_id::SloId;
+use slowlane::base::slo_id::SloId;
 use slowlane::table::Entry;
-use slowlane::time::Timestamp;
-use slowlane::verdict::Verdict;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Verdict;
 
 /// A request, or what becomes of the one before it.
 #[derive(Clone, Copy)]
@@ -107,7 +107,7 @@ fn run(slo: &Slo, state: [u32; 3], text: &str, steps: impl Iterator<Item = Step>
 fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
     let option = |name: &str| {
         let value = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.map(|value| slowlane::units::duration(value).unwrap())
+        value.map(|value| slowlane::base::units::duration(value).unwrap())
     };
     let burst = u64::from(slo.objective.burst).max(1);
     let slot_ns = slo.objective.rate.slot().as_nanos() as u64;

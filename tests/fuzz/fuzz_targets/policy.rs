@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use slowlane::policy::{DEFAULT_LINE, Layout, Lookup, Method, Policy};
-use slowlane::request::{Request, Value};
+use slowlane::base::request::{Request, Value};
 
 fuzz_target!(|input: (u8, bool, &[u8], &[u8], &[u8])| {
     let (method, joined, slo_map, map, value) = input;

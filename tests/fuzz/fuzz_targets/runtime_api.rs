@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use slowlane::key::Key;
+use slowlane::base::key::Key;
 use slowlane::policy::Policy;
-use slowlane::runtime_api::{Answer, Command, Info, commands};
+use slowlane::server::runtime_api::{Answer, Command, Info, commands};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
+use slowlane::base::time::Timestamp;
 
 const ENTRIES_MAX: u32 = 200;
 

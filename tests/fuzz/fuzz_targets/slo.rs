@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use slowlane::policy::Slo;
-use slowlane::slo_id::SloId;
+use slowlane::base::slo_id::SloId;
 
 fuzz_target!(|text: &[u8]| {
     if let Err(faults) = Slo::parse(SloId::DEFAULT, &String::from_utf8_lossy(text)) {

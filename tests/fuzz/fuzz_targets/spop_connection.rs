@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use slowlane::spop::{Ack, Close, Connection, Data, Error, Frame, HaproxyHello, Notify, Scope, Step};
+use slowlane::wire::spop::{Ack, Close, Connection, Data, Error, Frame, HaproxyHello, Notify, Scope, Step};
 
 const FRAME_BYTES_MAX: u32 = 4_096;
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use slowlane::spop::{
+use slowlane::wire::spop::{
     Ack, Action, AgentHello, Data, Disconnect, Error, Frame, HaproxyHello, Head, Kind, Notify,
 };
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use slowlane::base::verdict::Verdict;
 use slowlane::law::{Adaptive, Arrival};
 use slowlane::table::Entry;
-use slowlane::verdict::Verdict;
 
 use super::oracle::{Subject, at_ms, closed_loop, objective};
 use super::rates::Oracle;

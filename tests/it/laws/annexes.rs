@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use proptest::prelude::*;
-use slowlane::annexes::Annexes;
-use slowlane::draw::Draw;
-use slowlane::key::Key;
+use slowlane::base::draw::Draw;
+use slowlane::base::key::Key;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::time::Timestamp;
 use slowlane::law::Arrival;
-use slowlane::request::{Request, Value};
-use slowlane::status::Why;
+use slowlane::observe::status::Why;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
+use slowlane::throttle::annexes::Annexes;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, schedule};
 use super::several::policy;
@@ -28,7 +28,7 @@ fn throttle(slo: &str, annex_bytes_max: usize) -> Throttle {
     Throttle::new(policy(&slo_map, &[("website.map", &websites)]), sizing, annex_bytes_max)
 }
 
-fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::verdict::Decision {
+fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::base::verdict::Decision {
     let (website, source) = (format!("w{website}"), format!("192.0.2.{}", arrival.sharer));
     let mut request = Request::new();
     request.push(b"website", Value::Text(website.as_bytes()));

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
+use slowlane::base::ticket::Ticket;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Verdict;
 use slowlane::law::Arrival;
-use slowlane::ticket::Ticket;
-use slowlane::time::Timestamp;
-use slowlane::verdict::Verdict;
 
 use super::oracle::{SECOND_NS, Subject, at_ms, at_ns, retry_after_s};
 
@@ -26,7 +26,7 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
             under_way.pop();
             if is_told {
                 // As the proxy hands it back: to the millisecond.
-                let counted = [(subject.slo.id, slowlane::key::Key::from_bits(1))];
+                let counted = [(subject.slo.id, slowlane::base::key::Key::from_bits(1))];
                 let ticket: Ticket = Ticket::new(at_ns(begun_ns), 1, counted).to_string().parse().unwrap();
                 let now = at_ns(end_ns);
                 subject.law.end(&mut subject.entry, ticket.cost, ticket.begun(now), now);

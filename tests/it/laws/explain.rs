@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::verdict::Verdict;
 use slowlane::law::{Arrival, Law};
-use slowlane::request::{Request, Value};
-use slowlane::status::Why;
+use slowlane::observe::status::Why;
 use slowlane::table::{Cursor, Found, Page};
 use slowlane::throttle::Throttle;
-use slowlane::verdict::Verdict;
 
 use super::conformance::line;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};

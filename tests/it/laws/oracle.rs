@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::slo_id::SloId;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Verdict;
 use slowlane::law::{Annex, Arrival, Judgement, Law, Objective};
 use slowlane::policy::Slo;
-use slowlane::slo_id::SloId;
 use slowlane::table::{Entry, State};
-use slowlane::time::Timestamp;
-use slowlane::verdict::Verdict;
 
 pub fn objective(burst: u32, rate: &str) -> Objective {
     Objective { burst, rate: rate.parse().unwrap() }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use slowlane::base::verdict::Verdict;
 use slowlane::law::{Arrival, Law, Options, Pace};
 use slowlane::table::Entry;
-use slowlane::verdict::Verdict;
 
 use super::oracle::{at_ms, closed_loop, objective};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::request::Request;
 use slowlane::law::Law;
-use slowlane::request::Request;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
 

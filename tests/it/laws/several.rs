@@ -6,15 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::draw::Draw;
+use slowlane::base::draw::Draw;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::slo_id::SloId;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::law::{Arrival, Law};
 use slowlane::policy::{Layout, Policy};
-use slowlane::request::{Request, Value};
-use slowlane::slo_id::SloId;
 use slowlane::table::{Entry, Sizing};
 use slowlane::throttle::Throttle;
-use slowlane::time::Timestamp;
-use slowlane::verdict::{Decision, Verdict};
 
 use super::oracle::{Subject, arrivals, at_ms, schedule};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use slowlane::base::verdict::Verdict;
 use slowlane::law::Arrival;
-use slowlane::verdict::Verdict;
 
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule,

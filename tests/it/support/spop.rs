@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use slowlane::spop::{
+use slowlane::wire::spop::{
     Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify, varint,
 };
 

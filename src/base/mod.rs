@@ -1,0 +1,15 @@
+//! Values that every floor may hold: moments, keys, requests, verdicts and their like. None knows a room above it.
+
+pub mod address;
+pub mod draw;
+pub mod key;
+pub mod network;
+pub mod quota;
+pub mod request;
+pub mod shown;
+pub mod slo_id;
+pub mod ticket;
+pub mod time;
+pub mod token;
+pub mod units;
+pub mod verdict;

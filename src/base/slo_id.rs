@@ -1,0 +1,45 @@
+//! The number of an SLO, whose thousands digit is its type.
+
+use std::fmt;
+
+/// An SLO's number, 0 to 9999.
+///
+/// ```
+/// use slowlane::base::slo_id::SloId;
+/// let shop = SloId::new(2001).unwrap();
+/// assert_eq!(shop.kind(), 2);
+/// assert_eq!(SloId::new(10_000), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SloId(u16);
+
+impl SloId {
+    /// The SLO of a request that no map names.
+    pub const DEFAULT: SloId = SloId(0);
+
+    /// One past the greatest number.
+    pub const END: usize = 10_000;
+
+    pub const fn new(number: u16) -> Option<SloId> {
+        if (number as usize) < SloId::END { Some(SloId(number)) } else { None }
+    }
+
+    /// The type: which fields make up the throttling key.
+    pub const fn kind(self) -> u8 {
+        (self.0 / 1000) as u8
+    }
+
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for SloId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,88 @@
+//! The token that opens the admin listener.
+
+use std::fmt;
+
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+use thiserror::Error;
+
+/// Fewer could be tried out: 16 hex digits are 64 bits.
+const LENGTH_MIN: usize = 16;
+
+/// What stands behind `Authorization: Bearer`. It is compared in constant time, and no log has it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Token(String);
+
+/// What was written is no token. It is not repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "expected a token of {LENGTH_MIN} or more letters, digits and signs without blanks, like `openssl rand -hex 16` prints"
+)]
+pub struct TokenError;
+
+impl Token {
+    /// Whether a header's value shows it.
+    ///
+    /// ```
+    /// use slowlane::base::token::Token;
+    /// let token = Token::try_from("0123456789abcdef".to_owned()).unwrap();
+    /// assert!(token.is_in(b"Bearer 0123456789abcdef"));
+    /// assert!(!token.is_in(b"Bearer 0123456789abcdeF") && !token.is_in(b"Bearer ") && !token.is_in(b""));
+    /// ```
+    pub fn is_in(&self, authorization: &[u8]) -> bool {
+        let Some((scheme, given)) = authorization.split_at_checked(BEARER.len()) else { return false };
+        scheme.eq_ignore_ascii_case(BEARER) && given.ct_eq(self.0.as_bytes()).into()
+    }
+
+    /// What to send with a request.
+    pub fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+const BEARER: &[u8] = b"Bearer ";
+
+impl TryFrom<String> for Token {
+    type Error = TokenError;
+
+    fn try_from(text: String) -> Result<Token, TokenError> {
+        let is_one = text.len() >= LENGTH_MIN && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_one { Ok(Token(text)) } else { Err(TokenError) }
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_short_or_has_blanks_is_no_token_and_is_not_repeated() {
+        for text in ["", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\n", "0123456789abcdéf"] {
+            let error = Token::try_from(text.to_owned()).unwrap_err().to_string();
+            assert!(text.is_empty() || !error.contains(text), "{error}");
+        }
+        let token = Token::try_from("0123456789abcdef".to_owned()).unwrap();
+        assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+
+    #[test]
+    fn only_the_whole_token_opens() {
+        let token = Token::try_from("0123456789abcdef".to_owned()).unwrap();
+        for wrong in [
+            "0123456789abcdef",
+            "Basic 0123456789abcdef",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdef ",
+        ] {
+            assert!(!token.is_in(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(token.is_in(b"bearer 0123456789abcdef"), "the scheme has no case (RFC 9110, 11.1)");
+    }
+}

@@ -1,0 +1,226 @@
+//! The quantities that operators write: `50/s`, `500ms`, `10`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// What was written is not such a quantity. Says what would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum UnitError {
+    #[error("expected a number and a period s, m, h or d, like 50/s")]
+    Rate,
+    #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
+    RateRange,
+    #[error("expected a number and a unit us, ms, s, m, h or d, like 5s")]
+    Duration,
+    #[error("expected a duration of at most {} days", DURATION_MAX.as_secs() / 86_400)]
+    DurationRange,
+}
+
+/// The highest rate: a slot of a microsecond, of which a whole nanosecond is 0.1 %.
+pub const RATE_MAX_PER_S: u64 = 1_000_000;
+
+/// The longest duration: no operator means more than a year.
+pub const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// The units of a duration, in microseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("us", 1),
+    ("ms", 1_000),
+    ("s", 1_000_000),
+    ("m", 60_000_000),
+    ("h", 3_600_000_000),
+    ("d", 86_400_000_000),
+];
+
+/// The period that a rate counts in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    Second,
+    Minute,
+    Hour,
+    Day,
+}
+
+impl Period {
+    pub const fn seconds(self) -> u64 {
+        match self {
+            Period::Second => 1,
+            Period::Minute => 60,
+            Period::Hour => 3_600,
+            Period::Day => 86_400,
+        }
+    }
+
+    const fn letter(self) -> char {
+        match self {
+            Period::Second => 's',
+            Period::Minute => 'm',
+            Period::Hour => 'h',
+            Period::Day => 'd',
+        }
+    }
+}
+
+/// A number of requests per period, from 1 per day to a million per second; 0 is none at all.
+///
+/// ```
+/// use slowlane::base::units::Rate;
+/// let rate: Rate = "50/s".parse().unwrap();
+/// assert_eq!(rate.slot().as_millis(), 20);
+/// assert_eq!("90/m".parse::<Rate>().unwrap().per_second(), 1.5);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    count: u64,
+    period: Period,
+}
+
+impl Rate {
+    pub const fn new(count: u64, period: Period) -> Result<Rate, UnitError> {
+        if count > RATE_MAX_PER_S * period.seconds() {
+            return Err(UnitError::RateRange);
+        }
+        Ok(Rate { count, period })
+    }
+
+    /// None at all.
+    pub const ZERO: Rate = Rate { count: 0, period: Period::Second };
+
+    pub const fn is_zero(self) -> bool {
+        self.count == 0
+    }
+
+    /// The period that it was written with.
+    pub const fn period(self) -> Duration {
+        Duration::from_secs(self.period.seconds())
+    }
+
+    /// The whole requests that it allows in a window.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane::base::units::Rate;
+    /// let rate: Rate = "90/m".parse().unwrap();
+    /// assert_eq!(rate.requests_in(Duration::from_secs(10)), 15);
+    /// ```
+    pub const fn requests_in(self, window: Duration) -> u128 {
+        self.count as u128 * window.as_nanos() / self.period().as_nanos()
+    }
+
+    pub fn per_second(self) -> f64 {
+        self.count as f64 / self.period.seconds() as f64
+    }
+
+    /// The time that one request takes up at this rate, to the nearest nanosecond; at a rate of 0 centuries.
+    pub const fn slot(self) -> Duration {
+        if self.count == 0 {
+            return Duration::from_nanos(u64::MAX);
+        }
+        let period_ns = self.period.seconds() * 1_000_000_000;
+        Duration::from_nanos((period_ns + self.count / 2) / self.count)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Rate, UnitError> {
+        let (count, period) = text.split_once('/').ok_or(UnitError::Rate)?;
+        let period = match period {
+            "s" => Period::Second,
+            "m" => Period::Minute,
+            "h" => Period::Hour,
+            "d" => Period::Day,
+            _ => return Err(UnitError::Rate),
+        };
+        Rate::new(digits(count).ok_or(UnitError::Rate)?, period)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.count, self.period.letter())
+    }
+}
+
+/// Reads a duration as HAProxy writes it, but never without a unit: HAProxy would take a bare number for
+/// milliseconds and nginx for seconds.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane::base::units::duration;
+/// assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+/// assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+/// assert!(duration("5").is_err());
+/// ```
+pub fn duration(text: &str) -> Result<Duration, UnitError> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(UnitError::Duration)?;
+    let (count, unit) = text.split_at(unit_at);
+    let (_, unit_us) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(UnitError::Duration)?;
+    let us = digits(count).ok_or(UnitError::Duration)?.saturating_mul(*unit_us);
+    let duration = Duration::from_micros(us);
+    if duration > DURATION_MAX { Err(UnitError::DurationRange) } else { Ok(duration) }
+}
+
+/// A duration as it would be written, in the largest unit that leaves it whole.
+///
+/// ```
+/// use slowlane::base::units::{duration, written};
+/// assert_eq!(written(duration("90s").unwrap()), "90s");
+/// assert_eq!(written(duration("1440m").unwrap()), "1d");
+/// assert_eq!(written(duration("0s").unwrap()), "0s");
+/// ```
+pub fn written(duration: Duration) -> String {
+    let us = duration.as_micros();
+    match UNITS.iter().rev().find(|&&(_, unit_us)| us > 0 && us.is_multiple_of(unit_us.into())) {
+        Some((unit, unit_us)) => format!("{}{unit}", us / u128::from(*unit_us)),
+        None => "0s".into(),
+    }
+}
+
+/// Reads decimal digits and nothing else: no sign, no space; too many saturate.
+fn digits(text: &str) -> Option<u64> {
+    let only_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    only_digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_read_back_as_they_were_written() {
+        for text in ["0/s", "1/d", "50/s", "90/m", "1000000/s", "7/h"] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_refused() {
+        for text in ["", "50", "5x/s", "/s", "50/", "50/w", "-1/s", "+1/s", " 1/s", "1.5/s", "50/s "] {
+            assert_eq!(text.parse::<Rate>(), Err(UnitError::Rate), "{text:?}");
+        }
+        for text in ["1000001/s", "99999999999999999999/d"] {
+            assert_eq!(text.parse::<Rate>(), Err(UnitError::RateRange), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_the_nearest_nanosecond() {
+        assert_eq!("3/s".parse::<Rate>().unwrap().slot().as_nanos(), 333_333_333);
+        assert_eq!("600001/s".parse::<Rate>().unwrap().slot().as_nanos(), 1_667);
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "5", "s", "5 s", "5S", "5sec", "-5s", "1.5s", "5ms5"] {
+            assert_eq!(duration(text), Err(UnitError::Duration), "{text:?}");
+        }
+        assert_eq!(duration("367d"), Err(UnitError::DurationRange));
+        assert_eq!(duration("99999999999999999999s"), Err(UnitError::DurationRange));
+        assert_eq!(duration("250us"), Ok(Duration::from_micros(250)));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a proxy is told: pass, wait, or refuse.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use crate::base::key::Key;
+use crate::base::slo_id::SloId;
+use crate::base::ticket::{COUNTED_MAX, Ticket};
+use crate::base::time::Timestamp;
+
+/// The judgement of a law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let it through at once.
+    Pass,
+    /// Let it through after this long; never zero.
+    Delay(Duration),
+    /// Refuse it with a 429; asking again is of use after this many seconds, at least one.
+    Deny { retry_after_s: u32 },
+}
+
+impl Verdict {
+    /// The `retry_after_s` of what is never let through, at a rate of 0 or over any burst: a day, after which
+    /// at least the SLO may be another.
+    pub const NEVER_S: u32 = 86_400;
+
+    /// `Delay(wait)`, or `Pass` where there is nothing to wait for.
+    pub fn after(wait: Duration) -> Verdict {
+        if wait.is_zero() { Verdict::Pass } else { Verdict::Delay(wait) }
+    }
+
+    /// At once or after a delay.
+    pub const fn is_let_through(self) -> bool {
+        !matches!(self, Verdict::Deny { .. })
+    }
+
+    /// The delay; zero where there is none.
+    pub const fn wait(self) -> Duration {
+        match self {
+            Verdict::Delay(wait) => wait,
+            Verdict::Pass | Verdict::Deny { .. } => Duration::ZERO,
+        }
+    }
+
+    /// The name it goes by in variables, headers and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Delay(_) => "delay",
+            Verdict::Deny { .. } => "deny",
+        }
+    }
+
+    /// The delay in whole milliseconds, rounded up so that no request is early; 0 when there is none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane::base::verdict::Verdict;
+    /// assert_eq!(Verdict::Delay(Duration::from_micros(19_400)).delay_ms(), 20);
+    /// assert_eq!(Verdict::Pass.delay_ms(), 0);
+    /// ```
+    pub fn delay_ms(self) -> u64 {
+        match self {
+            Verdict::Delay(wait) => wait.as_nanos().div_ceil(1_000_000) as u64,
+            Verdict::Pass | Verdict::Deny { .. } => 0,
+        }
+    }
+}
+
+/// How strict a verdict is: what is denied for longer comes after it, then what waits longer.
+fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
+    let rank = |verdict: &Verdict| match *verdict {
+        Verdict::Pass => (0, Duration::ZERO),
+        Verdict::Delay(wait) => (1, wait),
+        Verdict::Deny { retry_after_s } => (2, Duration::from_secs(retry_after_s.into())),
+    };
+    rank(one).cmp(&rank(other))
+}
+
+/// What one SLO has to say about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    pub slo: SloId,
+    /// What the request was counted under.
+    pub key: Key,
+    pub verdict: Verdict,
+    /// How many more would pass at once.
+    pub remaining: u32,
+    /// It only says so: it has no part in what the proxy is told.
+    pub is_dry_run: bool,
+    /// It wants to know when the request ends.
+    pub counts_end: bool,
+}
+
+impl Judged {
+    /// The entry has the request, and would have to give it back.
+    pub const fn is_counted(&self) -> bool {
+        self.verdict.is_let_through()
+    }
+
+    /// When it would have the request leave, if it was asked about at `at`.
+    pub fn due(&self, at: Timestamp) -> Timestamp {
+        at + self.verdict.wait()
+    }
+}
+
+/// The most SLOs that one request falls under: its own, and two that it names with `also`.
+pub const JUDGED_MAX: usize = COUNTED_MAX;
+
+/// What the proxy is told: the strictest verdict, with the SLO that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub verdict: Verdict,
+    pub slo: SloId,
+    pub key: Key,
+    /// How many more would pass at once: the fewest that any of the SLOs says.
+    pub remaining: u32,
+    /// How many requests it counted for.
+    pub cost: u32,
+    /// When it was decided.
+    pub at: Timestamp,
+    judged: [Judged; JUDGED_MAX],
+    judged_count: u8,
+}
+
+impl Decision {
+    /// Of one to [`JUDGED_MAX`] judgements, the request's own SLO first.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Decision, Judged, Verdict}};
+    ///
+    /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
+    /// let first = Judged {
+    ///     slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false,
+    /// };
+    /// let second = Judged { verdict: Verdict::Delay(Duration::from_millis(20)), remaining: 0, ..first };
+    /// let third = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, is_dry_run: true, ..first };
+    /// let decision = Decision::of(&[first, second, third], 1, Timestamp::from_millis(1));
+    /// assert_eq!((decision.verdict, decision.remaining), (second.verdict, 0));
+    /// ```
+    pub fn of(judged: &[Judged], cost: u32, at: Timestamp) -> Decision {
+        let mut decision = Decision::of_one(judged[0], cost, at);
+        for other in &judged[1..] {
+            decision.add(*other);
+        }
+        decision
+    }
+
+    /// Of the one SLO that most requests fall under.
+    pub const fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
+        let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
+        let verdict = if is_dry_run { Verdict::Pass } else { verdict };
+        Decision { verdict, slo, key, remaining, cost, at, judged: [judged; JUDGED_MAX], judged_count: 1 }
+    }
+
+    fn add(&mut self, other: Judged) {
+        let is_first_to_count = self.judged().iter().all(|judged| judged.is_dry_run);
+        self.judged[usize::from(self.judged_count)] = other;
+        self.judged_count += 1;
+        if other.is_dry_run {
+            return;
+        }
+        if is_first_to_count || strictness(&other.verdict, &self.verdict) == Ordering::Greater {
+            (self.verdict, self.slo, self.key) = (other.verdict, other.slo, other.key);
+        }
+        self.remaining =
+            if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
+    }
+
+    /// What each of its SLOs says.
+    pub fn judged(&self) -> &[Judged] {
+        &self.judged[..usize::from(self.judged_count)]
+    }
+
+    pub const fn is_let_through(&self) -> bool {
+        self.verdict.is_let_through()
+    }
+
+    /// One of its SLOs delays or denies the request, or would if it were no dry run.
+    pub fn is_throttled(&self) -> bool {
+        self.judged().iter().any(|judged| judged.verdict != Verdict::Pass)
+    }
+
+    /// What its end is to be told with, where an SLO wants to know and the request was let through.
+    pub fn ticket(&self) -> Option<Ticket> {
+        let wanted = |judged: &&Judged| judged.counts_end && judged.is_counted();
+        if !self.is_let_through() {
+            return None;
+        }
+        let counted = self.judged().iter().filter(wanted).map(|judged| (judged.slo, judged.key));
+        let ticket = Ticket::new(self.at, self.cost, counted);
+        (!ticket.counted.is_empty()).then_some(ticket)
+    }
+}

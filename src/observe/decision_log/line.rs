@@ -1,0 +1,202 @@
+//! A line of the decision log: JSON, and plain ASCII whatever a client calls itself.
+
+use std::fmt::{self, Write};
+
+use crate::base::request::Value;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+
+/// A value of a client is told up to here.
+const VALUE_CHARS_MAX: usize = 200;
+
+pub(super) fn line<'a>(
+    decision: &Decision,
+    rate: u32,
+    fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
+) -> String {
+    let mut line = String::with_capacity(320);
+    write_line(&mut line, decision, rate, fields).expect("a string takes all that is written");
+    line
+}
+
+fn write_line<'a>(
+    line: &mut String,
+    decision: &Decision,
+    rate: u32,
+    fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
+) -> fmt::Result {
+    let &Decision { verdict, slo, key, remaining, cost, at, .. } = decision;
+    write!(line, "{{\"time\":\"{}\",\"verdict\":\"{}\"", Utc(at), verdict.name())?;
+    match verdict {
+        Verdict::Pass => {}
+        Verdict::Delay(_) => write!(line, ",\"delay_ms\":{}", verdict.delay_ms())?,
+        Verdict::Deny { retry_after_s } => write!(line, ",\"retry_after_s\":{retry_after_s}")?,
+    }
+    write!(line, ",\"slo\":{},\"key\":\"{key}\",\"rate\":{rate},\"remaining\":{remaining}", slo.number())?;
+    write!(line, ",\"cost\":{cost}")?;
+    for (number, judged) in decision.judged().iter().filter(|judged| judged.is_dry_run).enumerate() {
+        let start = if number == 0 { ",\"dry_run\":{" } else { "," };
+        write!(line, "{start}\"{}\":\"{}\"", judged.slo.number(), judged.verdict.name())?;
+    }
+    if decision.judged().iter().any(|judged| judged.is_dry_run) {
+        line.push('}');
+    }
+    line.push_str(",\"fields\":{");
+    let mut names: Vec<&[u8]> = Vec::new();
+    for (name, value) in fields {
+        // Of several of one name the first counts.
+        if names.contains(&name) {
+            continue;
+        }
+        line.push_str(if names.is_empty() { "" } else { "," });
+        names.push(name);
+        write_text(line, name)?;
+        line.push(':');
+        match value {
+            Value::Address(address) => write!(line, "\"{address}\"")?,
+            Value::Number(number) => write!(line, "{number}")?,
+            Value::Text(text) => write_text(line, text)?,
+        }
+    }
+    line.push_str("}}\n");
+    Ok(())
+}
+
+/// A text of a client as a JSON string that is ASCII and of one line, whatever it is read with: quotes, control
+/// characters and whatever is not ASCII are escaped, what is no UTF-8 is replaced, and what is too long is cut.
+fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
+    // A character has four bytes at most.
+    let is_cut = bytes.len() > VALUE_CHARS_MAX * 4;
+    let text = String::from_utf8_lossy(if is_cut { &bytes[..VALUE_CHARS_MAX * 4] } else { bytes });
+    line.push('"');
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(VALUE_CHARS_MAX) {
+        match c {
+            '"' | '\\' => write!(line, "\\{c}")?,
+            ' '..='~' => line.push(c),
+            _ => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(line, "\\u{unit:04x}")?;
+                }
+            }
+        }
+    }
+    if is_cut || chars.next().is_some() {
+        line.push_str("...");
+    }
+    line.push('"');
+    Ok(())
+}
+
+/// A moment as RFC 3339 has it, in UTC, to the millisecond.
+struct Utc(Timestamp);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0.as_nanos() / 1_000_000;
+        let (day, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+        let (year, month, day) = civil(day);
+        write!(f, "{year:04}-{month:02}-{day:02}T")?;
+        write!(f, "{:02}:{:02}:{:02}.{:03}Z", second / 3600, second / 60 % 60, second % 60, ms % 1000)
+    }
+}
+
+/// Year, month and day of a number of days since 1970-01-01, as Howard Hinnant's `civil_from_days` has it: years begin
+/// in March, so that the day that some have and others do not is their last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    let days = days + 719_468;
+    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, of_next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + of_next_year, month, day)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::key::Key;
+    use crate::base::slo_id::SloId;
+    use crate::base::verdict::Judged;
+
+    pub(in crate::observe::decision_log) const DELAY: Verdict = Verdict::Delay(Duration::from_micros(1_500));
+
+    pub(in crate::observe::decision_log) fn decision(verdict: Verdict, is_dry_run: bool) -> Decision {
+        let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(255));
+        let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run, counts_end: false };
+        Decision::of(&[judged], 2, Timestamp::from_millis(1_793_267_709_123))
+    }
+
+    #[test]
+    fn a_line_tells_all_about_a_decision() {
+        let address = Value::address("2001:db8::1".parse().unwrap());
+        let fields: [(&[u8], Value<'_>); 4] = [
+            (b"source", address),
+            (b"cost", Value::Number(-2)),
+            (b"a\"b", Value::Text(b"\x1b]0;\xff\n\\")),
+            (b"cost", Value::Number(3)),
+        ];
+        let line = line(&decision(DELAY, false), 52, fields.into_iter());
+        let want = concat!(
+            r#"{"time":"2026-10-29T09:55:09.123Z","verdict":"delay","delay_ms":2,"slo":3001,"#,
+            r#""key":"00000000000000FF","rate":52,"remaining":4,"cost":2,"#,
+            r#""fields":{"source":"2001:db8::1","cost":-2,"a\"b":"\u001b]0;\ufffd\u000a\\"}}"#,
+            "\n"
+        );
+        assert_eq!(line, want);
+        let of = |decision| super::line(&decision, 0, std::iter::empty());
+        assert!(
+            of(decision(Verdict::Deny { retry_after_s: 3 }, false))
+                .contains(r#""verdict":"deny","retry_after_s":3,"slo""#)
+        );
+        assert!(of(decision(DELAY, true)).contains(r#""verdict":"pass","slo":3001"#));
+        assert!(of(decision(DELAY, true)).contains(r#","dry_run":{"3001":"delay"},"fields":{}}"#));
+    }
+
+    #[test]
+    fn moments_are_told_as_the_calendar_has_them() {
+        let told = |seconds: u64| Utc(Timestamp::from_millis(seconds * 1000)).to_string();
+        assert_eq!(told(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(told(951_782_399), "2000-02-28T23:59:59.000Z");
+        assert_eq!(told(951_782_400), "2000-02-29T00:00:00.000Z");
+        assert_eq!(told(1_709_251_199), "2024-02-29T23:59:59.000Z");
+        assert_eq!(told(1_735_689_599), "2024-12-31T23:59:59.000Z");
+        assert_eq!(told(4_107_542_400), "2100-03-01T00:00:00.000Z");
+    }
+
+    proptest! {
+        /// Whatever a client calls itself: a JSON reader gets it back, and a terminal gets nothing to obey.
+        #[test]
+        fn any_text_is_one_plain_line_of_json(bytes in prop::collection::vec(any::<u8>(), 0..1200), text in "\\PC{0,300}") {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let mut line = String::new();
+                write_text(&mut line, bytes).unwrap();
+                prop_assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+                let read: String = serde_json::from_str(&line).unwrap();
+                let whole = String::from_utf8_lossy(bytes);
+                match read.strip_suffix("...").filter(|_| read != whole) {
+                    Some(cut) => prop_assert_eq!(cut.chars().count(), VALUE_CHARS_MAX),
+                    None => prop_assert_eq!(read, whole),
+                }
+            }
+        }
+
+        #[test]
+        fn a_whole_line_is_json_whatever_its_fields_are(
+            fields in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..9), prop::collection::vec(any::<u8>(), 0..9)), 0..9),
+        ) {
+            let fields = fields.iter().map(|(name, value)| (&name[..], Value::Text(value)));
+            let line = line(&decision(DELAY, true), 1, fields);
+            let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+            prop_assert_eq!(&read["slo"], 3001);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+        }
+    }
+}

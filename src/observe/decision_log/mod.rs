@@ -1,0 +1,268 @@
+//! The decision log: some of the decisions, a line of JSON each, for whoever wants to know who was delayed and why.
+//!
+//! ```text
+//! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
+//!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
+//! ```
+//! Nobody waits for it: a line is made only of a decision that is wanted, drawn, and within the lines of this second;
+//! then it goes into a bounded queue, from which a thread of its own writes. What finds the queue full is counted.
+
+mod line;
+mod writer;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::request::Value;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::metrics::DecisionLogMetrics;
+use line::line;
+use writer::Writer;
+
+/// What is logged, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub place: Place,
+    pub sample: Sample,
+    /// The most lines of any second.
+    pub per_second: u32,
+    pub kinds: Vec<Kind>,
+}
+
+/// Where the lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Stdout,
+    File(PathBuf),
+}
+
+/// A kind of verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Pass,
+    Delay,
+    Deny,
+}
+
+impl Kind {
+    fn of(verdict: Verdict) -> Kind {
+        match verdict {
+            Verdict::Pass => Kind::Pass,
+            Verdict::Delay(_) => Kind::Delay,
+            Verdict::Deny { .. } => Kind::Deny,
+        }
+    }
+}
+
+/// The part of the decisions that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// As one of 64 random bits: what is not above it is drawn.
+    most: u64,
+}
+
+impl Sample {
+    /// Some part, up to all: more than 0, and at most 1.
+    ///
+    /// ```
+    /// use slowlane::observe::decision_log::Sample;
+    /// assert!(Sample::new(1.0).unwrap().draws(u64::MAX));
+    /// assert!(!Sample::new(0.5).unwrap().draws(u64::MAX));
+    /// assert!(Sample::new(0.0).is_none());
+    /// ```
+    pub fn new(part: f64) -> Option<Sample> {
+        // The largest number is rounded up, and then cut to what there is.
+        (part > 0.0 && part <= 1.0).then(|| Sample { most: (part * 2f64.powi(64)) as u64 })
+    }
+
+    pub fn draws(self, bits: u64) -> bool {
+        bits <= self.most
+    }
+}
+
+/// Lines that wait to be written: some 300 bytes each.
+const QUEUE_MAX: usize = 4096;
+
+/// How long the end waits for what is queued.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The log, as those see it who decide.
+#[derive(Debug)]
+pub struct DecisionLog {
+    queue: SyncSender<Message>,
+    sample: Sample,
+    quota: PerSecond,
+    wants: [bool; 3],
+    metrics: DecisionLogMetrics,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    /// Tell when all before it is written.
+    Flush(SyncSender<()>),
+}
+
+impl DecisionLog {
+    /// Opens the place, and starts the thread that writes there.
+    pub fn start(settings: &Settings, metrics: DecisionLogMetrics) -> io::Result<DecisionLog> {
+        let (queue, messages) = sync_channel(QUEUE_MAX);
+        let writer = Writer::open(&settings.place, metrics.clone())?;
+        thread::Builder::new().name("decision log".into()).spawn(move || writer.run(&messages))?;
+        let wants = [Kind::Pass, Kind::Delay, Kind::Deny].map(|kind| settings.kinds.contains(&kind));
+        let quota = PerSecond::new(settings.per_second);
+        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
+    }
+
+    /// Whether a decision is to be written: by its verdict, by what an SLO of a dry run would have said, by chance, and by how
+    /// many have been in this second.
+    pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
+        let is_kind = |verdict| self.wants[Kind::of(verdict) as usize];
+        let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
+        if !is_kind(decision.verdict) && !shadow.map(|judged| judged.verdict).any(is_kind) {
+            return false;
+        }
+        if !self.sample.draws(draw()) {
+            return false;
+        }
+        let is_within = self.quota.take(now);
+        if !is_within {
+            self.metrics.dropped_rate.inc();
+        }
+        is_within
+    }
+
+    /// Queues a line of a decision, or counts it as dropped. `rate` is that of its key, `fields` are what it was made from.
+    pub fn write<'a>(
+        &self,
+        decision: &Decision,
+        rate: u32,
+        fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
+    ) {
+        match self.queue.try_send(Message::Line(line(decision, rate, fields))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.metrics.dropped_queue.inc();
+            }
+        }
+    }
+
+    /// Waits until what is queued has been written, for a second at most.
+    pub fn flush(&self) {
+        let (done, is_done) = sync_channel(1);
+        let deadline = Instant::now() + GOODBYE;
+        let mut message = Message::Flush(done);
+        loop {
+            match self.queue.try_send(message) {
+                Err(TrySendError::Full(unsent)) if Instant::now() < deadline => message = unsent,
+                Err(_) => return,
+                Ok(()) => break,
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        // In vain: the place takes no more, and the end has waited long enough.
+        let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// So many in each second of the clock.
+#[derive(Debug)]
+struct PerSecond {
+    most: u32,
+    /// The second, and how many have been in it: its low half.
+    state: AtomicU64,
+}
+
+impl PerSecond {
+    fn new(most: u32) -> PerSecond {
+        PerSecond { most, state: AtomicU64::new(0) }
+    }
+
+    fn take(&self, now: Timestamp) -> bool {
+        let second = (now.as_nanos() / 1_000_000_000) << 32;
+        let next = |state: u64| {
+            let count = if state & !u64::from(u32::MAX) == second { state & u64::from(u32::MAX) } else { 0 };
+            (count < self.most.into()).then_some(second | (count + 1))
+        };
+        self.state.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::line::tests::{DELAY, decision};
+    use super::*;
+    use crate::observe::metrics::Metrics;
+
+    fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let place = Place::File(file.path().to_owned());
+        let sample = Sample::new(sample).unwrap();
+        let settings = Settings { place, sample, per_second, kinds: kinds.to_vec() };
+        (DecisionLog::start(&settings, Metrics::new().decision_log).unwrap(), file)
+    }
+
+    const NOW: Timestamp = Timestamp::from_millis(60_000);
+
+    #[test]
+    fn only_what_is_wanted_is_written() {
+        let (log, _file) = log(1.0, 1000, &[Kind::Deny]);
+        let wants = |decision| log.wants(&decision, NOW, || 0);
+        assert!(!wants(decision(Verdict::Pass, false)));
+        assert!(!wants(decision(DELAY, false)));
+        assert!(wants(decision(Verdict::Deny { retry_after_s: 1 }, false)));
+        assert!(wants(decision(Verdict::Deny { retry_after_s: 1 }, true)), "it would have been denied");
+        assert!(!wants(decision(DELAY, true)));
+    }
+
+    #[test]
+    fn a_second_has_so_many_lines_and_no_more() {
+        let (log, _file) = log(1.0, 3, &[Kind::Delay]);
+        let wanted = |now| (0..10).filter(|_| log.wants(&decision(DELAY, false), now, || 0)).count();
+        assert_eq!(wanted(NOW), 3);
+        assert_eq!(wanted(NOW + Duration::from_millis(999)), 0);
+        assert_eq!(wanted(NOW + Duration::from_millis(1000)), 3);
+        assert_eq!(log.metrics.dropped_rate.get(), 24);
+        // Chance comes first: what was not drawn is no drop.
+        let half = Sample::new(0.5).unwrap();
+        assert!(half.draws(0) && half.draws(u64::MAX / 2) && !half.draws(u64::MAX / 2 + 2));
+        assert_eq!([0.0, -1.0, 1.1, f64::NAN].map(Sample::new), [None; 4]);
+    }
+
+    /// The writer hangs: the queue fills up, the rest is counted, and nobody waits.
+    #[test]
+    fn who_decides_does_not_wait_for_who_writes() {
+        let (mut log, _file) = log(1.0, 1000, &[Kind::Delay]);
+        let (queue, messages) = sync_channel(4);
+        log.queue = queue;
+        for _ in 0..10 {
+            log.write(&decision(DELAY, false), 0, std::iter::empty());
+        }
+        assert_eq!((messages.try_iter().count(), log.metrics.dropped_queue.get()), (4, 6));
+        drop(messages);
+        log.write(&decision(DELAY, false), 0, std::iter::empty());
+        assert_eq!(log.metrics.dropped_queue.get(), 7);
+        log.flush();
+    }
+
+    #[test]
+    fn what_is_queued_is_written_when_it_is_asked_for() {
+        let (log, file) = log(1.0, 1000, &[Kind::Delay]);
+        for _ in 0..100 {
+            log.write(&decision(DELAY, false), 0, std::iter::empty());
+        }
+        log.flush();
+        assert_eq!(fs::read_to_string(file.path()).unwrap().lines().count(), 100);
+        assert_eq!(log.metrics.lines.get(), 100);
+    }
+}

@@ -1,0 +1,175 @@
+//! The thread that writes the decision log, to standard output or to a file that may be rotated.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use crate::base::time::Timestamp;
+use crate::observe::decision_log::{Message, Place, QUEUE_MAX};
+use crate::observe::log::OncePerSecond;
+use crate::observe::metrics::DecisionLogMetrics;
+
+/// How often it is asked whether the file is still the one of its name: it is moved away to be rotated.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the thread works with.
+pub(super) struct Writer {
+    out: Box<dyn Write + Send>,
+    file: Option<Opened>,
+    metrics: DecisionLogMetrics,
+    failed_line: OncePerSecond,
+    started: Instant,
+    /// The last write may have ended within a line.
+    is_torn: bool,
+}
+
+/// Which file it is that is written to.
+struct Opened {
+    path: PathBuf,
+    identity: (u64, u64),
+    looked_at: Instant,
+}
+
+impl Writer {
+    pub(super) fn open(place: &Place, metrics: DecisionLogMetrics) -> io::Result<Writer> {
+        let (out, file): (Box<dyn Write + Send>, _) = match place {
+            Place::Stdout => (Box::new(io::stdout()), None),
+            Place::File(path) => {
+                let (file, opened) = open(path)?;
+                (Box::new(file), Some(opened))
+            }
+        };
+        let (failed_line, started) = (OncePerSecond::default(), Instant::now());
+        Ok(Writer { out, file, metrics, failed_line, started, is_torn: false })
+    }
+
+    /// Until the last who could queue something is gone.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        let (mut lines, mut count) = (String::new(), 0);
+        while let Ok(message) = messages.recv() {
+            let mut told = Vec::new();
+            // What has come meanwhile is written with it.
+            for message in std::iter::once(message).chain(messages.try_iter().take(QUEUE_MAX)) {
+                match message {
+                    Message::Line(line) => {
+                        lines.push_str(&line);
+                        count += 1;
+                    }
+                    Message::Flush(done) => told.push(done),
+                }
+            }
+            self.write(&lines, count);
+            lines.clear();
+            count = 0;
+            for done in told {
+                // Whoever waited may have given up.
+                let _ = done.try_send(());
+            }
+        }
+    }
+
+    fn write(&mut self, lines: &str, count: u64) {
+        // A full disk may have taken half a line: the next is not to be a part of it.
+        let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
+        let written = self.follow().and_then(|()| self.out.write_all(end));
+        let written = written.and_then(|()| self.out.write_all(lines.as_bytes()));
+        match written.and_then(|()| self.out.flush()) {
+            Ok(()) => {
+                self.is_torn = false;
+                self.metrics.lines.inc_by(count);
+            }
+            Err(error) => {
+                self.is_torn = true;
+                self.metrics.dropped_write.inc_by(count);
+                let now = Timestamp::from_millis(1) + self.started.elapsed();
+                if let Some(unsaid) = self.failed_line.allow(now) {
+                    tracing::error!(unsaid, "cannot write to the decision log: {error}");
+                }
+            }
+        }
+    }
+
+    /// Opens the file again if another one has taken its name, or none has.
+    fn follow(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if file.looked_at.elapsed() < LOOK {
+            return Ok(());
+        }
+        file.looked_at = Instant::now();
+        let found = fs::metadata(&file.path).map(|found| (found.dev(), found.ino()));
+        if !found.is_ok_and(|identity| identity == file.identity) {
+            let (out, opened) = open(&file.path)?;
+            (self.out, self.file) = (Box::new(out), Some(opened));
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<(File, Opened)> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    let found = file.metadata()?;
+    let opened =
+        Opened { path: path.to_owned(), identity: (found.dev(), found.ino()), looked_at: Instant::now() };
+    Ok((file, opened))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::observe::metrics::Metrics;
+
+    #[test]
+    fn a_file_that_was_moved_away_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, moved] = ["log", "log.1"].map(|name| folder.path().join(name));
+        let mut writer = Writer::open(&Place::File(path.clone()), Metrics::new().decision_log).unwrap();
+        writer.write("one\n", 1);
+        fs::rename(&path, &moved).unwrap();
+        writer.write("two\n", 1);
+        let file = writer.file.as_mut().unwrap();
+        file.looked_at = file.looked_at.checked_sub(LOOK).unwrap();
+        writer.write("three\n", 1);
+        assert_eq!(fs::read_to_string(moved).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
+    }
+
+    /// Takes so many bytes, and then no more until there is room again.
+    struct Disk {
+        room: usize,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 && !bytes.is_empty() {
+                self.room = usize::MAX;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= count;
+            self.taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_has_cut_off_spoils_no_other_line() {
+        let taken = Arc::<Mutex<Vec<u8>>>::default();
+        let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log).unwrap();
+        writer.out = Box::new(Disk { room: 6, taken: taken.clone() });
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            writer.write(line, 1);
+        }
+        assert_eq!(String::from_utf8_lossy(&taken.lock().unwrap()), "one\ntw\nthree\nfour\n");
+        assert_eq!((writer.metrics.lines.get(), writer.metrics.dropped_write.get()), (3, 1));
+    }
+}

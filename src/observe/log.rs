@@ -1,0 +1,146 @@
+//! The log: lines on standard error, which journald, Docker and terminals all keep.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
+
+use crate::base::time::Timestamp;
+
+/// How much is logged. `info` is a line for each change of state, and none for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+}
+
+impl Level {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+impl From<Level> for LevelFilter {
+    fn from(level: Level) -> LevelFilter {
+        match level {
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+        }
+    }
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For who reads it, in colour on a terminal.
+    #[default]
+    Human,
+    /// An object of JSON each, for what reads it.
+    Json,
+}
+
+/// How much is logged, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pub level: Level,
+    pub format: Format,
+}
+
+/// The log of this process, once it has been started.
+static STARTED: OnceLock<Started> = OnceLock::new();
+
+struct Started {
+    configured: Level,
+    now: Mutex<Level>,
+    filter: reload::Handle<LevelFilter, Registry>,
+}
+
+/// Starts logging. A second call in one process changes nothing.
+pub fn start(settings: Settings) {
+    let Settings { level, format } = settings;
+    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
+    let lines = fmt::layer().with_writer(stderr).with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
+    let begun = match format {
+        Format::Human => registry.with(lines.with_ansi(stderr().is_terminal())).try_init(),
+        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
+    };
+    if begun.is_ok() {
+        let _ = STARTED.set(Started { configured: level, now: Mutex::new(level), filter: handle });
+    }
+}
+
+/// From the level of the config to `debug`, and back; says so.
+pub fn toggle_debug() {
+    if let Some(started) = STARTED.get() {
+        started.toggle_debug();
+    }
+}
+
+impl Started {
+    fn toggle_debug(&self) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = if *now == Level::Debug { self.configured } else { Level::Debug };
+        let set = |level| self.filter.reload(LevelFilter::from(level));
+        // The line that says so is there to be seen, even where nothing but errors is from then on.
+        let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {
+            tracing::info!("the log level is {}, it was {}", level.name(), now.name());
+            set(level)
+        });
+        if changed.is_ok() {
+            *now = level;
+        }
+    }
+}
+
+/// Lets one line a second through, so that a thousand failures a second are one line that counts them.
+#[derive(Debug, Default)]
+pub struct OncePerSecond {
+    state: Mutex<(Timestamp, u64)>,
+}
+
+impl OncePerSecond {
+    /// Some: say it now, for itself and for so many before it that were not said, if any.
+    pub fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (said_at, unsaid) = *state;
+        if said_at != Timestamp::default() && now.since(said_at) < Duration::from_secs(1) {
+            state.1 += 1;
+            return None;
+        }
+        *state = (now, 0);
+        Some((unsaid > 0).then_some(unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_a_second_that_counts() {
+        let line = OncePerSecond::default();
+        let start = Timestamp::from_millis(1_000);
+        assert_eq!(line.allow(start), Some(None));
+        assert_eq!(line.allow(start + Duration::from_millis(1)), None);
+        assert_eq!(line.allow(start + Duration::from_millis(999)), None);
+        assert_eq!(line.allow(start + Duration::from_millis(1_000)), Some(Some(2)));
+    }
+}

@@ -1,0 +1,320 @@
+//! Every metric: its name, its help text and the handle that counts it.
+//!
+//! No label takes its value from a client: SLO numbers come from the policy, all others from this file.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+
+use crate::base::slo_id::SloId;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::delays::Delays;
+
+/// The handles. Everything on a request's path is an atomic that is already at hand.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    pub verdicts: Arc<Verdicts>,
+    pub table_entries: Gauge,
+    pub table_evictions: Arc<Total>,
+    pub annex_bytes: Gauge,
+    pub law_fallbacks: Arc<Total>,
+    pub holds: Gauge,
+    pub holds_refused: Counter,
+    pub holds_abandoned: Counter,
+    pub request_ids_forgotten: Counter,
+    pub spop: ConnectionMetrics,
+    pub http: ConnectionMetrics,
+    pub admin: ConnectionMetrics,
+    pub frames: FrameMetrics,
+    pub spop_errors: Family<SpopError, Counter>,
+    pub reloads_done: Counter,
+    pub reloads_refused: Counter,
+    pub policy_refused: Gauge,
+    pub decision_log: DecisionLogMetrics,
+}
+
+/// One listener's connections.
+#[derive(Clone, Debug)]
+pub struct ConnectionMetrics {
+    pub open: Gauge,
+    pub accepted: Counter,
+    pub waited: Counter,
+    pub accept_errors: Counter,
+}
+
+/// Lines of the decision log, written and not written.
+#[derive(Clone, Debug)]
+pub struct DecisionLogMetrics {
+    pub lines: Counter,
+    /// Too many in one second.
+    pub dropped_rate: Counter,
+    /// Too many that wait to be written.
+    pub dropped_queue: Counter,
+    /// The place takes none.
+    pub dropped_write: Counter,
+}
+
+/// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
+#[derive(Clone, Debug)]
+pub struct FrameMetrics {
+    pub hello: Counter,
+    pub notify: Counter,
+    pub ack: Counter,
+    pub disconnect: Counter,
+}
+
+/// The SPOP status code that ended a connection, one of SPOE.txt 3.5, and who gave it: `slowlane` or `haproxy`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SpopError {
+    pub status: u32,
+    pub by: &'static str,
+}
+
+type Labels = [(&'static str, &'static str); 1];
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("slowlane");
+        let verdicts = Arc::new(Verdicts::default());
+        registry.register_collector(Box::new(verdicts.clone()));
+        registry.register_collector(Box::new(verdicts.delays.clone()));
+        let table_evictions = Arc::new(Total {
+            name: "table_evictions",
+            help: "Live entries given up because the table was full",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(table_evictions.clone()));
+        let law_fallbacks = Arc::new(Total {
+            name: "law_fallbacks",
+            help: "Requests judged by a simpler law, for fair or sliding-log had no room to remember more",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(law_fallbacks.clone()));
+
+        let connections = Family::<Labels, Gauge>::default();
+        registry.register("connections", "Connections open, by listener", connections.clone());
+        let accepted = Family::<Labels, Counter>::default();
+        registry.register("connections_accepted", "Connections accepted, by listener", accepted.clone());
+        let waited = Family::<Labels, Counter>::default();
+        let help = "Connections that had to wait because there were too many";
+        registry.register("connections_waited", help, waited.clone());
+        let accept_errors = Family::<Labels, Counter>::default();
+        registry.register("accept_errors", "Connections that could not be accepted", accept_errors.clone());
+        let listener = |name| {
+            let label = [("listener", name)];
+            ConnectionMetrics {
+                open: connections.get_or_create_owned(&label),
+                accepted: accepted.get_or_create_owned(&label),
+                waited: waited.get_or_create_owned(&label),
+                accept_errors: accept_errors.get_or_create_owned(&label),
+            }
+        };
+        let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
+
+        let frames = Family::<Labels, Counter>::default();
+        registry.register("spop_frames", "SPOP frames taken, and ACKs given, by type", frames.clone());
+        let frame = |name| frames.get_or_create_owned(&[("type", name)]);
+        let frames = FrameMetrics {
+            hello: frame("hello"),
+            notify: frame("notify"),
+            ack: frame("ack"),
+            disconnect: frame("disconnect"),
+        };
+        let spop_errors = Family::<SpopError, Counter>::default();
+        let help = "SPOP connections ended for a reason, by status code and who gave it";
+        registry.register("spop_errors", help, spop_errors.clone());
+
+        let reloads = Family::<Labels, Counter>::default();
+        registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
+        let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
+
+        let help = "1 while the files of the policy have a mistake and the policy from before serves on";
+        let policy_refused = gauge(&mut registry, "policy_refused", help);
+        let lines = counter(&mut registry, "decision_log_lines", "Lines written to the decision log");
+        let dropped = Family::<Labels, Counter>::default();
+        let help = "Decisions that were to be logged and were not, by reason";
+        registry.register("decision_log_dropped", help, dropped.clone());
+        let dropped = |reason| dropped.get_or_create_owned(&[("reason", reason)]);
+        let decision_log = DecisionLogMetrics {
+            lines,
+            dropped_rate: dropped("rate"),
+            dropped_queue: dropped("queue"),
+            dropped_write: dropped("write"),
+        };
+
+        let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
+        let help = "What fair and sliding-log remember beside the table";
+        let annex_bytes = gauge(&mut registry, "annex_bytes", help);
+        let holds = gauge(&mut registry, "holds", "Answers held at this moment");
+        Metrics {
+            verdicts,
+            table_entries,
+            table_evictions,
+            annex_bytes,
+            law_fallbacks,
+            holds,
+            holds_refused: counter(&mut registry, "holds_refused", "Answers not held: too many were already"),
+            holds_abandoned: counter(
+                &mut registry,
+                "holds_abandoned",
+                "Answers whose client left while held",
+            ),
+            request_ids_forgotten: counter(
+                &mut registry,
+                "request_ids_forgotten",
+                "Request ids not remembered: too many within a second",
+            ),
+            spop,
+            http,
+            admin,
+            frames,
+            spop_errors,
+            reloads_done: reload("done"),
+            reloads_refused: reload("refused"),
+            policy_refused,
+            decision_log,
+            registry,
+        }
+    }
+
+    /// All of them in the OpenMetrics text format, which Prometheus scrapes.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("a string can always be written to");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+/// Verdicts by SLO and verdict, and the shadow verdicts of dry runs: arrays by number, so that counting is one
+/// atomic and needs no policy.
+#[derive(Debug)]
+pub struct Verdicts {
+    given: Counts,
+    shadow: Counts,
+    pub delays: Arc<Delays>,
+}
+
+type Counts = Box<[[AtomicU64; 3]]>;
+
+const VERDICTS: [&str; 3] = ["pass", "delay", "deny"];
+
+impl Default for Verdicts {
+    fn default() -> Verdicts {
+        let none = || [const { AtomicU64::new(0) }; 3];
+        let counts = || (0..SloId::END).map(|_| none()).collect();
+        Verdicts { given: counts(), shadow: counts(), delays: Arc::default() }
+    }
+}
+
+impl Verdicts {
+    pub fn count(&self, decision: &Decision) {
+        Verdicts::add(&self.given, decision.slo, decision.verdict);
+        if let Verdict::Delay(wait) = decision.verdict {
+            self.delays.count(wait);
+        }
+        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+            Verdicts::add(&self.shadow, judged.slo, judged.verdict);
+        }
+    }
+
+    /// How many there were of each verdict, pass, delay and deny, by the SLOs that have given any, in their order.
+    pub fn given(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.given)
+    }
+
+    /// The same of dry runs.
+    pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
+        some(&self.shadow)
+    }
+
+    /// All that were given.
+    pub fn total(&self) -> u64 {
+        self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
+    }
+
+    fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
+        let verdict = match verdict {
+            Verdict::Pass => 0,
+            Verdict::Delay(_) => 1,
+            Verdict::Deny { .. } => 2,
+        };
+        counts[slo.index()][verdict].fetch_add(1, Relaxed);
+    }
+}
+
+fn some(counts: &Counts) -> impl Iterator<Item = (SloId, [u64; 3])> {
+    let counts = counts.iter().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
+    let numbered = (0..).zip(counts).filter(|(_, counts)| *counts != [0; 3]);
+    numbered.map(|(number, counts)| (SloId::new(number).expect("there is a place for each id"), counts))
+}
+
+impl Collector for Verdicts {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let families = [
+            ("verdicts", "Verdicts, by SLO and verdict", &self.given),
+            ("shadow_verdicts", "What SLOs with dry_run=yes would have said", &self.shadow),
+        ];
+        for (name, help, counts) in families {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (slo, counts) in counts.iter().enumerate() {
+                for (verdict, count) in VERDICTS.into_iter().zip(counts) {
+                    let count = count.load(Relaxed);
+                    if count > 0 {
+                        let labels = [("slo", slo.to_string()), ("verdict", verdict.to_owned())];
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A total that is counted elsewhere and read when it is scraped.
+#[derive(Debug)]
+pub struct Total {
+    name: &'static str,
+    help: &'static str,
+    value: AtomicU64,
+}
+
+impl Total {
+    pub fn set(&self, value: u64) {
+        self.value.store(value, Relaxed);
+    }
+}
+
+impl Collector for Total {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counter = ConstCounter::new(self.value.load(Relaxed));
+        let metric = encoder.encode_descriptor(self.name, self.help, None, ConstCounter::<u64>::TYPE)?;
+        counter.encode(metric)
+    }
+}

@@ -1,0 +1,147 @@
+//! What the keys that have been noticed are asked for and let through, over the last seconds.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+use crate::table::{Entry, FreqCtr, PERIOD_MS, Table};
+
+/// A minute of seconds, and one: as many differences.
+const SAMPLES_MAX: usize = 61;
+
+/// Keys, each with its totals second by second. There are as many as have a place among the throttled ones.
+#[derive(Debug, Default)]
+pub(super) struct Busy(HashMap<Key, Meters>);
+
+impl Busy {
+    /// To be told once a second which keys there are.
+    pub(super) fn tick(&mut self, now: Timestamp, keys: Vec<Key>, table: &Table) {
+        let mut before = std::mem::take(&mut self.0);
+        for key in keys {
+            let Some((entry, _)) = table.get(key, now) else { continue };
+            let mut meters = before.remove(&key).unwrap_or_else(|| Meters::begin(&entry));
+            meters.read(now, &entry);
+            self.0.insert(key, meters);
+        }
+    }
+
+    /// Requests per second, asked for and let through, over so much of the last minute as is known; None: of less than a
+    /// second.
+    pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
+        let samples = &self.0.get(&key)?.samples;
+        let &(at, totals) = samples.back()?;
+        let &(since, before) = samples.iter().find(|(then, _)| at.since(*then) <= over + SLACK)?;
+        let seconds = at.since(since).as_secs_f64();
+        (seconds > 0.5).then(|| [0, 1].map(|rate| (totals[rate] - before[rate]) as f64 / seconds))
+    }
+}
+
+/// By as much a second may be late.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// Of one key.
+#[derive(Debug)]
+struct Meters {
+    asked: Meter,
+    let_through: Meter,
+    /// Both totals, the newest last.
+    samples: VecDeque<(Timestamp, [u64; 2])>,
+}
+
+impl Meters {
+    fn begin(entry: &Entry) -> Meters {
+        let begin = |last| Meter { last, total: 0 };
+        Meters {
+            asked: begin(entry.gpc0_rate),
+            let_through: begin(entry.gpc1_rate),
+            samples: VecDeque::new(),
+        }
+    }
+
+    fn read(&mut self, now: Timestamp, entry: &Entry) {
+        self.asked.read(entry.gpc0_rate);
+        self.let_through.read(entry.gpc1_rate);
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, [self.asked.total, self.let_through.total]));
+    }
+}
+
+/// A total from a rate whose windows follow each other: who looks once in each window misses nothing.
+#[derive(Debug)]
+struct Meter {
+    last: FreqCtr,
+    total: u64,
+}
+
+impl Meter {
+    fn read(&mut self, now: FreqCtr) {
+        let last = std::mem::replace(&mut self.last, now);
+        let new = if now.curr_tick == last.curr_tick {
+            now.curr_ctr.saturating_sub(last.curr_ctr)
+        } else if now.curr_tick == last.curr_tick.wrapping_add(PERIOD_MS) {
+            now.prev_ctr.saturating_sub(last.curr_ctr).saturating_add(now.curr_ctr)
+        } else {
+            now.prev_ctr.saturating_add(now.curr_ctr)
+        };
+        self.total += u64::from(new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::table::Sizing;
+
+    const KEY: Key = Key::from_bits(7);
+
+    /// What is told after some seconds of requests that come in even steps.
+    fn told(every_ms: u64, first_ms: u64, look_ms: u64, seconds: u64, over_s: u64) -> f64 {
+        let table = Table::new(Sizing { entries_max: 10, expire: Duration::from_secs(90) });
+        let mut busy = Busy::default();
+        let start = 1_000_000;
+        let mut next = start + first_ms;
+        for second in 0..seconds {
+            let look = start + 1_000 * second + look_ms;
+            while next <= look {
+                let now = Timestamp::from_millis(next);
+                table.with(KEY, now, Duration::ZERO, |entry| entry.let_through(1, now));
+                next += every_ms;
+            }
+            busy.tick(Timestamp::from_millis(look), vec![KEY], &table);
+        }
+        let [asked, let_through] = busy.per_second(KEY, Duration::from_secs(over_s)).unwrap();
+        assert_eq!(asked, 0.0);
+        let_through
+    }
+
+    proptest! {
+        /// Whenever they come, and whenever one looks.
+        #[test]
+        fn a_rate_that_is_held_is_told_as_it_is(first_ms in 0u64..2_000, look_ms in 0u64..1_000) {
+            prop_assert_eq!(told(2_000, first_ms, look_ms, 80, 60), 0.5);
+            prop_assert_eq!(told(2_000, first_ms, look_ms, 80, 10), 0.5);
+            prop_assert_eq!(told(20, first_ms, look_ms, 30, 10), 50.0);
+            prop_assert_eq!(told(1_000, first_ms, look_ms, 30, 10), 1.0);
+            prop_assert_eq!(told(6_000, first_ms, look_ms, 80, 60), 1.0 / 6.0);
+        }
+    }
+
+    #[test]
+    fn who_is_not_noticed_any_more_is_forgotten_and_who_is_new_waits_for_a_second() {
+        let table = Table::new(Sizing { entries_max: 10, expire: Duration::from_secs(90) });
+        let mut busy = Busy::default();
+        let now = |second: u64| Timestamp::from_millis(1_000_000 + 1_000 * second);
+        table.with(KEY, now(0), Duration::ZERO, |entry| entry.let_through(9, now(0)));
+        busy.tick(now(0), vec![KEY], &table);
+        assert_eq!(busy.per_second(KEY, Duration::from_secs(10)), None);
+        busy.tick(now(1), vec![KEY], &table);
+        assert_eq!(busy.per_second(KEY, Duration::from_secs(10)), Some([0.0, 0.0]));
+        busy.tick(now(2), vec![], &table);
+        assert_eq!(busy.per_second(KEY, Duration::from_secs(10)), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! The fields of a request, kept in few bytes for whoever wants to know whose a key is.
+
+use std::fmt::{Display, Write};
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use crate::base::network::Network;
+use crate::base::request::Value;
+use crate::base::shown::shown;
+use crate::throttle::Fact;
+
+/// What is kept of a request: its source, a website or two, and then some.
+const LABEL_BYTES_MAX: usize = 320;
+
+/// Of a longer name or value no more than this is kept.
+const NAME_BYTES_MAX: usize = 32;
+const VALUE_BYTES_MAX: usize = 128;
+
+const IN_KEY: u8 = 1;
+const CUT: u8 = 2;
+
+/// Facts one after the other, as long as there is room:
+///
+/// ```text
+///  │ flags │ prefix + 1, or 0 │ bytes of name │ bytes of value │ name … │ value … │
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    bytes: ArrayVec<u8, LABEL_BYTES_MAX>,
+    is_cut: bool,
+}
+
+/// A fact as it was kept: its value is text, as a map would have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept<'l> {
+    pub name: &'l [u8],
+    pub value: &'l [u8],
+    pub in_key: bool,
+    /// Only so many leading bits of the address are a part of the key.
+    pub prefix: Option<u8>,
+    /// There was more of the name or of the value.
+    pub is_cut: bool,
+}
+
+impl Label {
+    pub fn push(&mut self, fact: Fact<'_, '_>) {
+        let mut written = ArrayString::new();
+        let value = match fact.value {
+            Value::Text(text) => text,
+            Value::Address(address) => write_to(&mut written, address),
+            Value::Number(number) => write_to(&mut written, number),
+        };
+        let name = &fact.name.as_bytes()[..fact.name.len().min(NAME_BYTES_MAX)];
+        let kept = &value[..value.len().min(VALUE_BYTES_MAX)];
+        let is_cut = name.len() < fact.name.len() || kept.len() < value.len();
+        if self.bytes.remaining_capacity() < 4 + name.len() + kept.len() {
+            self.is_cut = true;
+            return;
+        }
+        let flags = if fact.in_key { IN_KEY } else { 0 } | if is_cut { CUT } else { 0 };
+        let head = [flags, fact.prefix.map_or(0, |prefix| prefix + 1), name.len() as u8, kept.len() as u8];
+        for part in [&head[..], name, kept] {
+            self.bytes.try_extend_from_slice(part).expect("there is room");
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.is_cut = false;
+    }
+
+    /// In the order in which they came.
+    pub fn facts(&self) -> impl Iterator<Item = Kept<'_>> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let (&[flags, prefix, name, value], after) = rest.split_first_chunk()?;
+            let (name, after) = after.split_at(name.into());
+            let (value, after) = after.split_at(value.into());
+            rest = after;
+            let prefix = prefix.checked_sub(1);
+            Some(Kept { name, value, in_key: flags & IN_KEY > 0, prefix, is_cut: flags & CUT > 0 })
+        })
+    }
+
+    /// There were facts for which there was no room.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+/// The longest address, which is longer than any number.
+const ADDRESS_BYTES_MAX: usize = 45;
+
+fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -> &[u8] {
+    write!(written, "{value}").expect("it is no longer than the longest address");
+    written.as_bytes()
+}
+
+impl Kept<'_> {
+    /// The value as it may be shown anywhere: a network where only that is a part of the key, and nothing that a
+    /// terminal or a browser would obey.
+    pub fn shown(&self) -> String {
+        let address = std::str::from_utf8(self.value).ok().and_then(|text| text.parse().ok());
+        if let (Some(prefix), Some(address)) = (self.prefix, address) {
+            return Network::of(address, prefix).to_string();
+        }
+        let cut = if self.is_cut { "…" } else { "" };
+        shown(self.value) + cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fact<'a>(name: &'a str, value: Value<'a>, in_key: bool) -> Fact<'a, 'a> {
+        Fact { name, value, in_key, prefix: None }
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_comes_out_as_it_went_in(
+            facts in prop::collection::vec(("[a-z_]{0,40}", prop::collection::vec(any::<u8>(), 0..200), any::<bool>()), 0..9)
+        ) {
+            let mut label = Label::default();
+            facts.iter().for_each(|(name, value, in_key)| label.push(fact(name, Value::Text(value), *in_key)));
+            let mut rest = facts.iter();
+            for kept in label.facts() {
+                // One that found no room may be followed by one that does.
+                let came_from = rest.find(|(name, value, in_key)| {
+                    let is_cut = name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
+                    let begins = name.as_bytes().starts_with(kept.name) && value.starts_with(kept.value);
+                    begins && (*in_key, is_cut) == (kept.in_key, kept.is_cut)
+                });
+                prop_assert!(came_from.is_some(), "{kept:?} was never told");
+            }
+            prop_assert_eq!(label.facts().count() < facts.len(), label.is_cut());
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_the_network_that_is_counted() {
+        let mut label = Label::default();
+        let value = Value::address("2001:db8:1:2:3::4".parse().unwrap());
+        label.push(Fact { prefix: Some(64), ..fact("source", value, true) });
+        label.push(fact("source", value, false));
+        label.push(fact("cost", Value::Number(-3), false));
+        let shown: Vec<String> = label.facts().map(|fact| fact.shown()).collect();
+        assert_eq!(shown, ["2001:db8:1:2::/64", "2001:db8:1:2:3::4", "-3"]);
+    }
+}

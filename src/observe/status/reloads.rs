@@ -1,0 +1,78 @@
+//! The last reloads of the policy, and what was wrong with those that were refused.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use crate::base::time::Timestamp;
+
+/// As many are remembered.
+const RELOADS_MAX: usize = 10;
+
+/// Of the problems of one as many.
+const PROBLEMS_MAX: usize = 8;
+
+/// Of a problem as many characters.
+const PROBLEM_CHARS_MAX: usize = 300;
+
+/// A reading of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reload {
+    pub at: Timestamp,
+    /// `12 SLOs; website.map 3 lines`; None: it was refused.
+    pub summary: Option<String>,
+    /// The first of them; warnings, where it was not refused.
+    pub problems: Vec<String>,
+    pub problems_total: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Reloads(Mutex<VecDeque<Reload>>);
+
+impl Reloads {
+    /// `warnings` has one in each line.
+    pub fn done(&self, at: Timestamp, summary: String, warnings: &str) {
+        self.add(at, Some(summary), warnings);
+    }
+
+    /// `problems` has one in each line.
+    pub fn refused(&self, at: Timestamp, problems: &str) {
+        self.add(at, None, problems);
+    }
+
+    /// The newest first.
+    pub fn list(&self) -> Vec<Reload> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn add(&self, at: Timestamp, summary: Option<String>, problems: &str) {
+        let first = problems.lines().take(PROBLEMS_MAX);
+        let first = first.map(|line| line.chars().take(PROBLEM_CHARS_MAX).collect());
+        let problems_total = problems.lines().count();
+        let reload = Reload { at, summary, problems: first.collect(), problems_total };
+        let mut reloads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reloads.truncate(RELOADS_MAX - 1);
+        reloads.push_front(reload);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ten_are_there_the_newest_first() {
+        let reloads = Reloads::default();
+        let done = |number| {
+            reloads.done(Timestamp::from_millis(number), format!("{number} SLOs"), "one doubt\nanother");
+        };
+        (0..50).for_each(done);
+        let long = "x".repeat(1_000);
+        reloads.refused(Timestamp::from_millis(50), &[long.as_str(); 20].join("\n"));
+        let list = reloads.list();
+        assert_eq!(list.len(), 10);
+        assert_eq!((list[0].problems.len(), list[0].problems_total), (8, 20));
+        assert_eq!(list[0].problems[0].len(), 300);
+        assert_eq!(list[1].summary.as_deref(), Some("49 SLOs"));
+        assert_eq!(list[1].problems, ["one doubt", "another"]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Rows of the table in the words of HAProxy's `show table`.
+
+use std::fmt;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+use crate::table::{Found, PERIOD_MS, Table};
+use crate::throttle::Throttle;
+
+/// The name of the table; there is one.
+pub const TABLE: &str = "slowlane";
+
+/// The line above the rows.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane::{observe::status::header, table::{Sizing, Table}};
+/// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
+/// assert_eq!(header(&table), "# table: slowlane, type: binary, size:100, used:0\n");
+/// ```
+pub fn header(table: &Table) -> String {
+    let (size, used) = (table.entries_max(), table.usage().entries);
+    format!("# table: {TABLE}, type: binary, size:{size}, used:{used}\n")
+}
+
+/// An entry as HAProxy 3.0 and 3.2 print one; 2.6 knows no `shard`.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane::{base::key::Key, observe::status::Row, table::{Entry, Found}, base::time::Timestamp};
+/// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
+/// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
+/// let row = Row { found: Found { key, entry, left, place: 0x1_0000_000d }, now: Timestamp::from_millis(90_000) };
+/// assert_eq!(row.to_string(), "0x10000000d: key=00000000000000FF use=0 exp=29000 shard=0 gpt0=2500 \
+///                              gpc0_rate(1000)=0 http_req_cnt=7 gpc1_rate(1000)=0");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub found: Found,
+    /// When the rates are read.
+    pub now: Timestamp,
+}
+
+impl Row {
+    /// The row of a key, if the table has one.
+    pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<Row> {
+        throttle.table().row(key, now).map(|found| Row { found, now })
+    }
+}
+
+/// Columns in the order of HAProxy's data types.
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Found { key, entry, left, place } = &self.found;
+        let now_ms = self.now.ticks_ms();
+        write!(f, "{place:#x}: key={key} use=0 exp={} shard=0 gpt0={}", left.as_millis(), entry.gpt0)?;
+        write!(f, " gpc0_rate({PERIOD_MS})={}", entry.gpc0_rate.read(now_ms))?;
+        write!(f, " http_req_cnt={}", entry.http_req_cnt)?;
+        write!(f, " gpc1_rate({PERIOD_MS})={}", entry.gpc1_rate.read(now_ms))
+    }
+}

@@ -1,0 +1,423 @@
+//! A snapshot: everything that is shown, as plain data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::quota::Quota;
+use crate::base::shown::shown;
+use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
+use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::observe::status::busy::Busy;
+use crate::observe::status::heavy_hitters::Ranked;
+use crate::observe::status::history::{Between, History, Second};
+use crate::observe::status::label::Kept;
+use crate::observe::status::{Reload, Status};
+use crate::policy::{Policy, Slo};
+use crate::table::PERIOD_MS;
+use crate::throttle::Throttle;
+
+/// As many throttled keys are told, and as many that a dry run would throttle.
+const KEYS_MAX: usize = 100;
+
+/// As many SLOs are told; those with requests first where there are more.
+const SLOS_MAX: usize = 200;
+
+/// Where a snapshot is taken from, beside the status itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'s> {
+    pub throttle: &'s Throttle,
+    pub metrics: &'s Metrics,
+    pub holds_max: usize,
+    pub uptime: Duration,
+    pub now: Timestamp,
+}
+
+/// What `/api/status` answers. Every text in it may be shown as it is: nothing in it moves a terminal, and a browser
+/// has to take it for text.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub version: String,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    pub uptime_s: u64,
+    /// Requests per second over the last ten seconds: pass, delay, deny.
+    pub rates: [f64; 3],
+    /// Of the same ten seconds.
+    pub delay: Delay,
+    pub minutes: Minutes,
+    pub table: TableUse,
+    pub holds: Holds,
+    pub connections: Connections,
+    pub slos: Vec<SloLine>,
+    pub slos_total: usize,
+    /// Those that are throttled, then those that a dry run would throttle; of each the most throttled first.
+    pub keys: Vec<KeyLine>,
+    /// One in so many throttled requests is looked at.
+    pub one_in: u32,
+    /// The newest first.
+    pub reloads: Vec<ReloadLine>,
+}
+
+/// Milliseconds; none where nothing was delayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delay {
+    pub p50_ms: Option<u64>,
+    pub p99_ms: Option<u64>,
+}
+
+/// The last minutes, a value for each second, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Minutes {
+    pub pass: Vec<f64>,
+    pub delay: Vec<f64>,
+    pub deny: Vec<f64>,
+    pub p50_ms: Vec<Option<u64>>,
+    pub p99_ms: Vec<Option<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableUse {
+    pub entries: u64,
+    pub entries_max: u64,
+    pub evictions: u64,
+    pub annex_bytes: u64,
+    pub law_fallbacks: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Holds {
+    pub now: u64,
+    pub max: u64,
+    pub refused: u64,
+    pub abandoned: u64,
+}
+
+/// Open connections by listener; those of SPOP also by engine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Connections {
+    pub spop: u64,
+    pub http: u64,
+    pub admin: u64,
+    pub engines: Vec<EngineLine>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineLine {
+    pub id: String,
+    pub from: String,
+    pub connections: u32,
+}
+
+/// An SLO, what it promises and what it does now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SloLine {
+    pub id: u16,
+    /// One bucket for each of these; for everybody if empty.
+    pub per: Vec<String>,
+    pub law: String,
+    /// What is promised, in the words of the law.
+    pub objective: String,
+    pub burst: u32,
+    /// As it was written.
+    pub rate: String,
+    pub rate_per_s: f64,
+    pub dry_run: bool,
+    /// Requests per second over the last ten seconds that it decided: pass, delay, deny.
+    pub rates: [f64; 3],
+    /// What it would have said to them, where it is a dry run.
+    pub shadow: [f64; 3],
+    /// What the busiest key that is known is let through per second, as a mean of the last seconds: all, where there is one
+    /// bucket.
+    pub busiest_per_s: Option<f64>,
+    /// The most that are in flight of one key, where the law counts these, and how many it allows.
+    pub in_flight: Option<f64>,
+    pub in_flight_max: Option<u64>,
+    /// How many of its keys are among the throttled ones.
+    pub keys: usize,
+}
+
+/// A throttled key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyLine {
+    pub key: String,
+    pub slo: u16,
+    /// It would be, but passes: that SLO is a dry run.
+    pub dry_run: bool,
+    /// What it is made of.
+    pub fields: Vec<FieldLine>,
+    /// The query that explains it; none where its fields were too long to be kept.
+    pub why: Option<String>,
+    pub throttled_per_s: f64,
+    /// Since it was noticed.
+    pub delayed: u64,
+    pub denied: u64,
+    /// The last.
+    pub delay_ms: u64,
+    pub seen_ms_ago: u64,
+    /// Of its entry, none where it has expired: two rates as means of the last ten seconds, under an SLO of less than
+    /// 1/s of the last minute.
+    pub asked_per_s: Option<f64>,
+    pub let_through_per_s: Option<f64>,
+    pub clients: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FieldLine {
+    pub name: String,
+    pub value: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReloadLine {
+    pub at_ms: u64,
+    pub ok: bool,
+    /// What was read, or nothing.
+    pub summary: String,
+    pub problems: Vec<String>,
+    pub problems_total: usize,
+}
+
+impl Snapshot {
+    pub(super) fn of(status: &Status, history: &History, busy: &Busy, sources: &Sources<'_>) -> Snapshot {
+        let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
+        let policy = throttle.policy();
+        let line = |ranked: &Ranked| key(ranked, status, busy, throttle, &policy, now);
+        let mut keys: Vec<KeyLine> = status.throttled.top(KEYS_MAX).iter().map(line).collect();
+        let dry_runs = status.throttled.dry_runs(KEYS_MAX);
+        keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
+        let delays = history.now().map(|between| between.delays()).unwrap_or_default();
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
+            at_ms: millis(now),
+            uptime_s: uptime.as_secs(),
+            rates: rounded(history.now().map(|between| between.verdicts()).unwrap_or_default()),
+            delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
+            minutes: Minutes::of(history.seconds()),
+            table: TableUse::of(throttle),
+            holds: Holds {
+                now: metrics.holds.get().max(0) as u64,
+                max: holds_max as u64,
+                refused: metrics.holds_refused.get(),
+                abandoned: metrics.holds_abandoned.get(),
+            },
+            connections: Connections::of(status, metrics),
+            slos: slos(&policy, history.now(), &keys),
+            slos_total: policy.slos().count(),
+            keys,
+            one_in: status.throttled.one_in(),
+            reloads: reloads(status),
+        }
+    }
+}
+
+impl Minutes {
+    fn of<'h>(seconds: impl Iterator<Item = &'h Second>) -> Minutes {
+        let mut minutes = Minutes::default();
+        for second in seconds {
+            let [pass, delay, deny] = rounded(second.verdicts);
+            minutes.pass.push(pass);
+            minutes.delay.push(delay);
+            minutes.deny.push(deny);
+            minutes.p50_ms.push(second.p50_ms);
+            minutes.p99_ms.push(second.p99_ms);
+        }
+        minutes
+    }
+}
+
+impl TableUse {
+    fn of(throttle: &Throttle) -> TableUse {
+        let (usage, annexes) = (throttle.usage(), throttle.annex_usage());
+        TableUse {
+            entries: usage.entries,
+            entries_max: throttle.table().entries_max().into(),
+            evictions: usage.evictions,
+            annex_bytes: annexes.bytes,
+            law_fallbacks: annexes.fallbacks,
+        }
+    }
+}
+
+impl Connections {
+    fn of(status: &Status, metrics: &Metrics) -> Connections {
+        let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
+        let engines = status.engines.list().into_iter().map(|engine| EngineLine {
+            id: shown(engine.id.as_bytes()),
+            from: shown(engine.from.as_bytes()),
+            connections: engine.connections,
+        });
+        Connections {
+            spop: open(&metrics.spop),
+            http: open(&metrics.http),
+            admin: open(&metrics.admin),
+            engines: engines.collect(),
+        }
+    }
+}
+
+fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloLine> {
+    let mut known: BTreeMap<u16, Known> = BTreeMap::new();
+    for key in keys {
+        let known = known.entry(key.slo).or_default();
+        known.keys += 1;
+        known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
+        known.clients = most([known.clients, key.clients]);
+    }
+    // Of very many only those that are told are made into lines.
+    let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
+    let mut told: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
+    if told.len() > SLOS_MAX {
+        told.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        told.truncate(SLOS_MAX);
+        told.sort_by_key(|(_, slo)| slo.id);
+    }
+    told.iter()
+        .map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default()))
+        .collect()
+}
+
+/// What is known of the keys of an SLO.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    keys: usize,
+    busiest_per_s: Option<f64>,
+    clients: Option<f64>,
+}
+
+fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
+    numbers.into_iter().flatten().reduce(f64::max)
+}
+
+fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> SloLine {
+    let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
+    let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
+    let [pass, delay, _] = rates;
+    // What is known of its key is of a longer time, where that takes one.
+    let all = per.is_empty().then_some(pass + delay);
+    let in_flight_max = match slo.law.quota(slo.objective) {
+        Quota::Concurrent { requests } => Some(requests),
+        Quota::Window { .. } => None,
+    };
+    SloLine {
+        id: slo.id.number(),
+        law: slo.law.name().into(),
+        objective: slo.law.promise(slo.objective),
+        burst: slo.objective.burst,
+        rate: slo.objective.rate.to_string(),
+        rate_per_s: slo.objective.rate.per_second(),
+        dry_run: slo.dry_run,
+        rates,
+        shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),
+        busiest_per_s: known.busiest_per_s.or(all),
+        in_flight: known.clients.filter(|_| in_flight_max.is_some()),
+        in_flight_max,
+        keys: known.keys,
+        per,
+    }
+}
+
+/// The rates of a key are means of so much time.
+const NOW: Duration = Duration::from_secs(10);
+
+/// Of so much under an SLO that allows less than one request per second: else there would be none in it, or one too many.
+const NOW_IF_RARE: Duration = Duration::from_secs(60);
+
+fn key(
+    ranked: &Ranked,
+    status: &Status,
+    busy: &Busy,
+    throttle: &Throttle,
+    policy: &Policy,
+    now: Timestamp,
+) -> KeyLine {
+    let Ranked { key, hitter, .. } = ranked;
+    let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
+    let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
+    let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
+    let rates = entry.map(|entry| {
+        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+            // It has just been noticed.
+            [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
+        })
+    });
+    let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
+    KeyLine {
+        key: key.to_string(),
+        slo: slo.number(),
+        dry_run: false,
+        fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
+        why: is_whole.then(|| query(hitter.label.facts())),
+        throttled_per_s: round(status.throttled.per_second(ranked, now)),
+        delayed: hitter.delayed,
+        denied: hitter.denied,
+        delay_ms: hitter.delay_ms,
+        seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
+        asked_per_s: rates.map(|[asked, _]| fine(asked)),
+        let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
+        clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
+    }
+}
+
+// A rate is of a second: then it is one per second.
+const _: () = assert!(PERIOD_MS == 1_000);
+
+fn field(fact: Kept<'_>) -> FieldLine {
+    FieldLine { name: shown(fact.name), value: fact.shown() }
+}
+
+/// `source=192.0.2.1&website=shop.example`, every byte that means something else written as `%41`.
+fn query<'l>(facts: impl Iterator<Item = Kept<'l>>) -> String {
+    let mut query = String::new();
+    for fact in facts {
+        if !query.is_empty() {
+            query.push('&');
+        }
+        percent(fact.name, &mut query);
+        query.push('=');
+        percent(fact.value, &mut query);
+    }
+    query
+}
+
+fn percent(bytes: &[u8], query: &mut String) {
+    for &byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+                query.push(byte.into())
+            }
+            _ => *query += &format!("%{byte:02X}"),
+        }
+    }
+}
+
+fn reloads(status: &Status) -> Vec<ReloadLine> {
+    let line = |reload: Reload| ReloadLine {
+        at_ms: millis(reload.at),
+        ok: reload.summary.is_some(),
+        summary: reload.summary.unwrap_or_default(),
+        problems: reload.problems.iter().map(shown).collect(),
+        problems_total: reload.problems_total,
+    };
+    status.reloads.list().into_iter().map(line).collect()
+}
+
+fn millis(moment: Timestamp) -> u64 {
+    moment.as_nanos() / 1_000_000
+}
+
+fn rounded(rates: [f64; 3]) -> [f64; 3] {
+    rates.map(round)
+}
+
+/// Exact enough for a rate of some requests per day.
+fn fine(rate: f64) -> f64 {
+    (rate * 1e6).round() / 1e6
+}
+
+/// To a hundredth: nobody reads more, and it need not be sent.
+fn round(rate: f64) -> f64 {
+    (rate * 100.0).round() / 100.0
+}

@@ -1,0 +1,301 @@
+//! Why a request would get its verdict: the lines that answered, the keys, the entries, the laws with their numbers.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::base::draw::Draw;
+use crate::base::request::{Field, Request, Value, is_same_name};
+use crate::base::shown::{Shown, shown};
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::policy::{Asked, Explained, Origin, Part, Policy};
+use crate::table::{Found, PERIOD_MS};
+use crate::throttle::{Throttle, View};
+
+/// What [`Throttle::decide`] would say of a request, and why. To ask counts nothing and changes nothing.
+///
+/// All text that a client may have chosen can be shown as it is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Why {
+    pub fields: Vec<Named>,
+    /// The names of those that no map, no key and no share of the policy has a use for: perhaps they are misspelt.
+    pub unused: Vec<String>,
+    /// How many requests it would count for.
+    pub cost: u32,
+    /// What the proxy would be told.
+    #[serde(flatten)]
+    pub told: Told,
+    /// The SLO that decides.
+    pub slo: u16,
+    pub slos: Vec<Objection>,
+}
+
+/// A field and its value.
+#[derive(Clone, Debug, Serialize)]
+pub struct Named {
+    pub name: String,
+    pub value: Option<String>,
+}
+
+/// A verdict in the words of the variables.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Told {
+    pub verdict: &'static str,
+    #[serde(rename = "delay")]
+    pub delay_ms: u64,
+    #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u32>,
+    /// How many more would pass at once.
+    pub remaining: u32,
+}
+
+/// What one SLO has to say.
+#[derive(Clone, Debug, Serialize)]
+pub struct Objection {
+    pub slo: u16,
+    /// Path and number of its line of `slo.map`.
+    pub at: String,
+    /// What stands there.
+    pub options: String,
+    pub law: &'static str,
+    pub dry_run: bool,
+    /// The line that named it, if one did; the lookup and the SLO that asked for it with `also`.
+    pub named_at: Option<String>,
+    pub lookup: Option<String>,
+    pub also_of: Option<u16>,
+    /// The lookups that were asked before, in vain.
+    pub asked: Vec<String>,
+    /// Sixteen hex digits.
+    pub key: String,
+    pub key_of: Vec<Named>,
+    pub shared_by: Option<Named>,
+    /// None: the first request of its key, or the first in a while.
+    pub entry: Option<Columns>,
+    pub formula: String,
+    #[serde(flatten)]
+    pub told: Told,
+}
+
+/// The columns of an entry.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Columns {
+    /// Milliseconds until it expires.
+    pub exp: u64,
+    pub gpt0: u32,
+    pub gpc0_rate: u32,
+    pub http_req_cnt: u32,
+    pub gpc1_rate: u32,
+}
+
+impl Why {
+    /// With dice that change nothing: a jitter is left out.
+    pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
+        let policy = throttle.policy();
+        let explanation = policy.explain(request);
+        let foreseen = throttle.foresee(&explanation.cases, now, Draw::MIDDLE);
+        let decision = foreseen.decision;
+        let slos = explanation.of.iter().zip(&foreseen.views);
+        Why {
+            fields: request.fields().map(Named::given).collect(),
+            unused: unused(&policy, request),
+            cost: explanation.cases.cost,
+            told: Told::of(decision.verdict, decision.remaining),
+            slo: decision.slo.number(),
+            slos: slos.map(|(explained, view)| Objection::of(&policy, explained, view, &decision)).collect(),
+        }
+    }
+}
+
+/// The cost is no field that anything is looked up or counted by, and it is told apart.
+fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
+    let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
+    let names = request.fields().map(|field| field.name);
+    names.filter(|name| !is_same_name(b"cost", name) && !is_used(name)).map(shown).collect()
+}
+
+impl Why {
+    /// For programs, with a line break at its end.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain values are JSON") + "\n"
+    }
+}
+
+impl Named {
+    fn given(field: &Field<'_>) -> Named {
+        let value = match field.value {
+            Value::Text(text) => shown(text),
+            Value::Address(address) => address.to_string(),
+            Value::Number(number) => number.to_string(),
+        };
+        Named { name: shown(field.name), value: Some(value) }
+    }
+
+    fn part(part: &Part<'_>) -> Named {
+        Named { name: shown(part.field.as_bytes()), value: part.value.as_deref().map(shown) }
+    }
+}
+
+impl Told {
+    fn of(verdict: Verdict, remaining: u32) -> Told {
+        let retry_after_s = match verdict {
+            Verdict::Deny { retry_after_s } => Some(retry_after_s),
+            Verdict::Pass | Verdict::Delay(_) => None,
+        };
+        Told { verdict: verdict.name(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
+    }
+}
+
+impl Objection {
+    fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> Objection {
+        let slo = explained.case.slo;
+        let origin = explained.origin.as_ref();
+        Objection {
+            slo: slo.id.number(),
+            at: place(policy.slo_map(), explained.line),
+            options: shown(explained.written),
+            law: slo.law.name(),
+            dry_run: slo.dry_run,
+            named_at: origin.map(|&Origin { path, line, .. }| place(path, line)),
+            lookup: origin.map(|origin| shown(origin.lookup.as_bytes())),
+            also_of: explained.named_by.map(|id| id.number()),
+            asked: explained.asked.iter().map(asked).collect(),
+            key: explained.case.key.to_string(),
+            key_of: explained.parts.iter().map(Named::part).collect(),
+            shared_by: explained.share.as_ref().map(Named::part),
+            entry: view.found.map(|found| Columns::of(&found, decision.at)),
+            formula: view.formula.clone(),
+            told: Told::of(view.judgement.verdict, view.judgement.remaining),
+        }
+    }
+}
+
+impl Columns {
+    fn of(Found { entry, left, .. }: &Found, now: Timestamp) -> Columns {
+        let now_ms = now.ticks_ms();
+        Columns {
+            exp: left.as_millis() as u64,
+            gpt0: entry.gpt0,
+            gpc0_rate: entry.gpc0_rate.read(now_ms),
+            http_req_cnt: entry.http_req_cnt,
+            gpc1_rate: entry.gpc1_rate.read(now_ms),
+        }
+    }
+}
+
+fn place(path: &Path, line: usize) -> String {
+    format!("{}:{line}", Shown(path.as_os_str().as_encoded_bytes()))
+}
+
+fn asked(asked: &Asked<'_>) -> String {
+    let lookup = Shown(asked.lookup.as_bytes());
+    match asked.line {
+        Some(line) => format!("{lookup} (line {line}: -1)"),
+        None => lookup.to_string(),
+    }
+}
+
+/// For people:
+///
+/// ```text
+/// request   website=shop.example
+/// SLO 2001  burst=2 rate=50/s
+///   in      policy/slo.map:2
+///   named   policy/website.map:1 (lookup website)
+///   key     26C7827D889F6DA3 of website shop.example
+///   entry   exp=29998 gpt0=2000 gpc0_rate(1000)=3 http_req_cnt=3 gpc1_rate(1000)=3
+///   pace    used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s
+///   says    delay 40 ms
+/// verdict   delay 40 ms
+/// ```
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields =
+            if self.fields.is_empty() { "without a field".into() } else { joined(&self.fields, "=", " ") };
+        let cost = if self.cost == 1 { String::new() } else { format!(", counts for {}", self.cost) };
+        writeln!(f, "request   {fields}{cost}")?;
+        if !self.unused.is_empty() {
+            writeln!(
+                f,
+                "not used  {}: no map, key or share of this policy names it",
+                self.unused.join(", ")
+            )?;
+        }
+        self.slos.iter().try_for_each(|slo| slo.fmt(f))?;
+        let of = if self.slos.len() > 1 { format!(" (SLO {})", self.slo) } else { String::new() };
+        writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.told)
+    }
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<9} {}", format!("SLO {}", self.slo), self.options)?;
+        writeln!(f, "  in      {}", self.at)?;
+        writeln!(f, "  named   {}", self.named())?;
+        let type_digit = self.slo / 1_000;
+        match self.key_of.is_empty() {
+            true => writeln!(f, "  key     {} of nothing: one for all (type {type_digit})", self.key)?,
+            false => writeln!(
+                f,
+                "  key     {} of {} (type {type_digit})",
+                self.key,
+                joined(&self.key_of, " ", ", ")
+            )?,
+        }
+        if let Some(share) = &self.shared_by {
+            writeln!(f, "  shared  by {share}", share = joined(std::slice::from_ref(share), " ", ""))?;
+        }
+        match &self.entry {
+            Some(columns) => writeln!(f, "  entry   {}", columns)?,
+            None => writeln!(f, "  entry   none: a fresh one")?,
+        }
+        writeln!(f, "  {:<7} {}", self.law, self.formula)?;
+        let dry_run = if self.dry_run { " (dry_run=yes: it only says so)" } else { "" };
+        writeln!(f, "  says    {}{dry_run}", self.told)
+    }
+}
+
+impl Objection {
+    fn named(&self) -> String {
+        let asked = match self.asked.is_empty() {
+            true => String::new(),
+            false => format!("; no answer from {}", self.asked.join(", ")),
+        };
+        match (&self.named_at, &self.lookup, self.also_of) {
+            (Some(at), Some(lookup), Some(also_of)) => format!("{at} (also={lookup} of SLO {also_of})"),
+            (Some(at), Some(lookup), None) => format!("{at} (lookup {lookup}{asked})"),
+            _ => format!("by no map, so it has the default{asked}"),
+        }
+    }
+}
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exp={} gpt0={} gpc0_rate({PERIOD_MS})={}", self.exp, self.gpt0, self.gpc0_rate)?;
+        write!(f, " http_req_cnt={} gpc1_rate({PERIOD_MS})={}", self.http_req_cnt, self.gpc1_rate)
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.verdict, self.retry_after_s) {
+            ("delay", _) => write!(f, "delay {} ms", self.delay_ms)?,
+            (_, Some(seconds)) => write!(f, "deny, retry after {seconds} s")?,
+            (verdict, None) => f.write_str(verdict)?,
+        }
+        match self.remaining {
+            // The greatest stands for what is not counted, of which any number would pass.
+            0 | u32::MAX => Ok(()),
+            remaining => write!(f, ", {remaining} more would pass at once"),
+        }
+    }
+}
+
+fn joined(named: &[Named], between: &str, after: &str) -> String {
+    let one = |Named { name, value }: &Named| match value {
+        Some(value) => format!("{name}{between}{value}"),
+        None => format!("{name}{between}(missing)"),
+    };
+    named.iter().map(one).collect::<Vec<_>>().join(after)
+}

@@ -1,0 +1,334 @@
+//! SPOE in HAProxy's words: messages to a question, a decision to variables.
+//!
+//! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
+//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use arrayvec::ArrayString;
+
+use crate::base::quota::{POLICY_BYTES_MAX, Quota};
+use crate::base::request::Value;
+use crate::base::ticket::{COUNTED_MAX, Ticket};
+use crate::base::verdict::{Decision, Verdict};
+use crate::wire::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
+
+/// What a NOTIFY asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// `request`: what is to be done with it? Its arguments are the fields.
+    Verdict,
+    /// The same, and what is its client allowed? Asked with the argument `ratelimit`, for it makes the answer longer.
+    VerdictAndPolicy,
+    /// `hold`: answer after this delay.
+    Hold(Duration),
+    /// `response`: a request has ended, whose verdict came with this ticket.
+    End(Ticket),
+    /// Nothing that slowlane knows; it is answered all the same, or HAProxy would wait.
+    Nothing,
+}
+
+/// Which NOTIFY is answered: its two ids, unique on its connection while it is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id {
+    stream_id: u64,
+    frame_id: u64,
+}
+
+impl Id {
+    pub fn of(notify: &Notify<'_>) -> Id {
+        Id { stream_id: notify.stream_id, frame_id: notify.frame_id }
+    }
+}
+
+/// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
+///
+/// Of several questions the first counts; messages and arguments of other names mean nothing here. The fields of a
+/// request are handed to `field` as they are read, so also those of one that turns out to be broken.
+pub fn question<'a>(
+    notify: &Notify<'a>,
+    mut field: impl FnMut(&'a [u8], Value<'a>),
+) -> Result<Question, Error> {
+    let mut question = Question::Nothing;
+    let mut messages = notify.messages();
+    while let Some(message) = messages.next_message()? {
+        if question != Question::Nothing {
+            continue;
+        }
+        match message.name {
+            b"request" => {
+                let mut wants_policy = false;
+                message.each_argument(|name, data| {
+                    wants_policy |= name == b"ratelimit" && data == Data::Bool(true);
+                    if let Some(value) = value(data) {
+                        field(name, value);
+                    }
+                })?;
+                question = if wants_policy { Question::VerdictAndPolicy } else { Question::Verdict };
+            }
+            b"hold" => {
+                let mut delay = Duration::ZERO;
+                for argument in message.arguments() {
+                    if let (b"delay", data) = argument? {
+                        delay = milliseconds(data);
+                    }
+                }
+                question = Question::Hold(delay);
+            }
+            b"response" => {
+                for argument in message.arguments() {
+                    if let (b"ticket", Data::Str(text)) = argument? {
+                        let ticket = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                        question = ticket.map_or(Question::Nothing, Question::End);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(question)
+}
+
+/// A sample that HAProxy did not find is NULL: a field without a value, as an empty one is.
+fn value(data: Data<'_>) -> Option<Value<'_>> {
+    match data {
+        Data::Null => None,
+        Data::Bool(truth) => Some(Value::Number(truth.into())),
+        Data::Int32(_) | Data::Uint32(_) | Data::Int64(_) | Data::Uint64(_) => {
+            data.to_i64().map(Value::Number)
+        }
+        Data::Ipv4(address) => Some(Value::address(address.into())),
+        Data::Ipv6(address) => Some(Value::address(address.into())),
+        Data::Str(bytes) | Data::Bin(bytes) => (!bytes.is_empty()).then_some(Value::Text(bytes)),
+    }
+}
+
+/// What is no number, or a negative one, is no delay.
+fn milliseconds(data: Data<'_>) -> Duration {
+    let delay_ms = data.to_i64().and_then(|delay_ms| u64::try_from(delay_ms).ok());
+    Duration::from_millis(delay_ms.unwrap_or(0))
+}
+
+const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+const DELAY: Variable = Variable::new(Scope::Txn, b"delay");
+const RETRY_AFTER: Variable = Variable::new(Scope::Txn, b"retry_after");
+const SLO: Variable = Variable::new(Scope::Txn, b"slo");
+const KEY: Variable = Variable::new(Scope::Txn, b"key");
+const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
+const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
+const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
+
+/// Appends the answer to a `request`.
+pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
+    let ack = begin_verdict(id, decision, out);
+    finish_verdict(ack, decision);
+}
+
+/// Appends the answer to a `request` that asks what its client is allowed, too.
+pub fn answer_verdict_and_policy(id: Id, decision: &Decision, quota: Option<Quota>, out: &mut Vec<u8>) {
+    let ack = begin_verdict(id, decision, out);
+    let ack = match quota {
+        Some(quota) => {
+            let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
+            write!(policy, "\"{}\";{quota}", decision.slo.number())
+                .expect("a policy is no longer than its parts");
+            ack.set(&POLICY, Data::Str(policy.as_bytes()))
+        }
+        None => ack,
+    };
+    finish_verdict(ack, decision);
+}
+
+#[inline]
+fn begin_verdict<'o>(id: Id, decision: &Decision, out: &'o mut Vec<u8>) -> AckWriter<'o> {
+    Ack::begin(out, id.stream_id, id.frame_id)
+        .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
+        .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
+        .set(&SLO, Data::Int64(decision.slo.number().into()))
+        .set(&KEY, Data::Int64(decision.key.bits() as i64))
+        .set(&REMAINING, Data::Int64(decision.remaining.into()))
+}
+
+#[inline]
+fn finish_verdict(ack: AckWriter<'_>, decision: &Decision) {
+    if let Verdict::Deny { retry_after_s } = decision.verdict {
+        return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
+    }
+    match decision.ticket() {
+        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket).as_bytes())).finish(),
+        None => ack.finish(),
+    }
+}
+
+/// Two numbers of ten digits, and a number of four and a key of sixteen for each SLO, with their marks.
+const TICKET_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
+
+fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
+    let mut text = ArrayString::new();
+    write!(text, "{ticket}").expect("a ticket is no longer than its parts");
+    text
+}
+
+/// Appends the answer to a `hold` that is over: `pass`, or what is done where holding is impossible.
+///
+/// The group of the hold has a prefix of its own, so these are not the variables of the verdict.
+pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
+    let name = Data::Str(verdict.name().as_bytes());
+    let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
+    match verdict {
+        Verdict::Deny { retry_after_s } => {
+            ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
+        }
+        Verdict::Pass | Verdict::Delay(_) => ack.finish(),
+    }
+}
+
+/// Appends an answer that changes nothing: an ACK must do something, and a variable that nobody sets can be
+/// unset.
+pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
+    Ack::begin(out, id.stream_id, id.frame_id).unset_var(Scope::Txn, b"unknown").finish();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::Key;
+    use crate::base::request::Request;
+    use crate::base::slo_id::SloId;
+    use crate::base::time::Timestamp;
+    use crate::base::verdict::Judged;
+    use crate::wire::spop::{Action, Frame};
+
+    type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
+
+    /// A NOTIFY with these messages, on its way through the wire.
+    fn notify(messages: &[Spoken<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let writer = Notify::begin(&mut bytes, 7, 1);
+        messages.iter().fold(writer, |writer, (name, arguments)| writer.message(name, arguments)).finish();
+        bytes
+    }
+
+    fn asked(bytes: &[u8]) -> Result<Question, Error> {
+        question(&read(bytes), |_, _| {})
+    }
+
+    fn read(bytes: &[u8]) -> Notify<'_> {
+        Notify::decode(Frame::cut(bytes, 16_380).unwrap().unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_fields_and_null_is_none() {
+        let arguments: [(&[u8], Data); 6] = [
+            (b"source", Data::Ipv6("::ffff:192.0.2.1".parse().unwrap())),
+            (b"website", Data::Str(b"\xff.example")),
+            (b"owner", Data::Null),
+            (b"empty", Data::Str(b"")),
+            (b"secure", Data::Bool(true)),
+            (b"", Data::Int64(-5)),
+        ];
+        let bytes = notify(&[(b"request", &arguments)]);
+        let mut request = Request::new();
+        let asked = question(&read(&bytes), |name, value| request.push(name, value));
+        assert_eq!(asked, Ok(Question::Verdict));
+        assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
+        assert_eq!([request.get(b"owner"), request.get(b"empty")], [None, None]);
+        assert_eq!(request.get(b"secure"), Some(Value::Number(1)));
+        assert_eq!(request.get(b""), Some(Value::Number(-5)));
+    }
+
+    #[test]
+    fn the_first_question_counts_and_others_are_walked_over() {
+        let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
+        let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);
+        assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::from_millis(250))));
+        assert_eq!(asked(&notify(&[(b"other", &delay)])), Ok(Question::Nothing));
+        assert_eq!(asked(&notify(&[])), Ok(Question::Nothing));
+    }
+
+    #[test]
+    fn what_is_no_delay_is_not_held() {
+        for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
+            let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
+            assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
+        }
+    }
+
+    #[test]
+    fn a_notify_that_is_broken_at_its_end_asks_nothing() {
+        let mut bytes = notify(&[(b"request", &[])]);
+        bytes.push(9);
+        bytes[3] += 1;
+        assert!(asked(&bytes).is_err());
+    }
+
+    fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
+        let key = Key::from_bits(u64::MAX);
+        let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end };
+        Decision::of(&[judged], 1, Timestamp::from_millis(90_000))
+    }
+
+    #[test]
+    fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
+        let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), true);
+        let mut out = Vec::new();
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut out);
+        let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
+        let ticket = ack.actions().find_map(|action| match action.unwrap() {
+            Action::SetVar { name: b"ticket", value, .. } => Some(value),
+            _ => None,
+        });
+        let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
+        assert_eq!(asked(&bytes), Ok(Question::End(decision.ticket().unwrap())));
+        let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
+        assert_eq!(asked(&nonsense), Ok(Question::Nothing));
+    }
+
+    #[test]
+    fn who_asks_for_it_hears_what_is_allowed() {
+        let arguments =
+            |asked| notify(&[(b"request", &[(b"ratelimit", asked), (b"owner", Data::Str(b"acme"))])]);
+        assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::VerdictAndPolicy));
+        for not in [Data::Bool(false), Data::Str(b"true"), Data::Null, Data::Int64(1)] {
+            assert_eq!(asked(&arguments(not)), Ok(Question::Verdict), "{not:?}");
+        }
+        let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), false);
+        let answer = |quota| {
+            let mut out = Vec::new();
+            answer_verdict_and_policy(Id { stream_id: 1, frame_id: 1 }, &decision, quota, &mut out);
+            out
+        };
+        let mut without = Vec::new();
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut without);
+        assert_eq!(answer(None), without);
+        let with = answer(Some(Quota::Window { requests: 100, window_s: 2 }));
+        let ack = Ack::decode(Frame::cut(&with, 256).unwrap().unwrap().0).unwrap();
+        let policy =
+            Action::SetVar { scope: Scope::Txn, name: b"policy", value: Data::Str(b"\"3001\";q=100;w=2") };
+        assert!(ack.actions().any(|action| action == Ok(policy)));
+    }
+
+    #[test]
+    fn a_denial_tells_all_it_knows() {
+        let slo = SloId::new(3001).unwrap();
+        let verdict = Verdict::Deny { retry_after_s: 3 };
+        let mut out = Vec::new();
+        let id = Id { stream_id: 0, frame_id: 9 };
+        answer_verdict(id, &decision(verdict, slo, false), &mut out);
+        let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
+        assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
+        let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });
+        let actions: Vec<_> = ack.actions().collect();
+        let want = [
+            set(b"verdict", Data::Str(b"deny")),
+            set(b"delay", Data::Int64(0)),
+            set(b"slo", Data::Int64(3001)),
+            set(b"key", Data::Int64(-1)),
+            set(b"remaining", Data::Int64(4)),
+            set(b"retry_after", Data::Int64(3)),
+        ];
+        assert_eq!(actions, want);
+    }
+}

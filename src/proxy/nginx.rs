@@ -1,0 +1,294 @@
+//! The HTTP check in nginx's words: headers to a request, a decision to a status and headers.
+
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use crate::base::quota::Quota;
+use crate::base::request::{Request, Value};
+use crate::base::ticket::Ticket;
+use crate::base::units;
+use crate::base::verdict::{Decision, Verdict};
+
+/// What follows this in a header's name is the name of a field.
+const FIELD_PREFIX: &str = "x-slowlane-";
+
+/// nginx's `$request_id`. Internal redirects ask twice under the same one.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const VERDICT: HeaderName = HeaderName::from_static("x-slowlane-verdict");
+const SLO: HeaderName = HeaderName::from_static("x-slowlane-slo");
+const DELAY: HeaderName = HeaderName::from_static("x-slowlane-delay");
+const REMAINING: HeaderName = HeaderName::from_static("x-slowlane-remaining");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const TICKET: HeaderName = HeaderName::from_static("x-slowlane-ticket");
+
+/// The header names that answers use are no fields: a proxy that copies an answer's headers into its next
+/// question would otherwise invent some.
+const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
+
+/// How a proxy wants to be answered, as the query of `/check` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// A refusal is 403, all that nginx takes, or with `deny=429` the real thing.
+    pub deny: StatusCode,
+    /// The answer is held for the delay, or with `hold=off` only tells it.
+    pub hold: bool,
+    /// With `max_delay=6s` what would wait longer is refused: a proxy that gives up before would let it pass.
+    pub max_delay: Duration,
+    /// With `ratelimit=on` the answer has what the client may be told, as headers that are ready for it.
+    pub ratelimit: bool,
+}
+
+impl Manner {
+    /// Anything that is not understood in the query is ignored.
+    pub fn of(query: Option<&str>) -> Manner {
+        let mut manner =
+            Manner { deny: StatusCode::FORBIDDEN, hold: true, max_delay: Duration::MAX, ratelimit: false };
+        for pair in query.unwrap_or_default().split('&') {
+            match pair {
+                "deny=429" => manner.deny = StatusCode::TOO_MANY_REQUESTS,
+                "hold=off" => manner.hold = false,
+                "ratelimit=on" => manner.ratelimit = true,
+                pair => {
+                    if let Some(Ok(max)) = pair.strip_prefix("max_delay=").map(units::duration) {
+                        manner.max_delay = max;
+                    }
+                }
+            }
+        }
+        manner
+    }
+
+    /// The refusal that a proxy is told in place of a verdict for which it would not wait.
+    pub fn refusal(&self, verdict: Verdict) -> Option<Verdict> {
+        let over = verdict.wait().checked_sub(self.max_delay).filter(|over| !over.is_zero())?;
+        let retry_after_s = u32::try_from(over.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+        Some(Verdict::Deny { retry_after_s })
+    }
+}
+
+const FORWARDED_FOR: &str = "x-forwarded-for";
+const FORWARDED_HOST: &str = "x-forwarded-host";
+const FORWARDED_METHOD: &str = "x-forwarded-method";
+
+/// The request that the headers describe: `X-Slowlane-Api-Key: k` is the field `api_key`.
+///
+/// An empty header is a field that the proxy knew nothing of. Of two headers of one name the first counts. All
+/// values are text; the policy knows which of them are addresses.
+///
+/// Where a refusal is 429, not nginx asks but Traefik or Caddy, and what they say in `X-Forwarded-For`, `-Host`
+/// and `-Method` fills the fields `source`, `website` and `method` that no header of ours names; `host` is what
+/// [`forwarded_host`] makes of the second.
+pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
+    let mut request = named(headers);
+    if manner.deny == StatusCode::TOO_MANY_REQUESTS {
+        let method = headers.get(FORWARDED_METHOD).map(HeaderValue::as_bytes);
+        let forwarded =
+            [("source", forwarded_source(headers)), ("website", host.map(str::as_bytes)), ("method", method)];
+        for (field, value) in forwarded {
+            if let (None, Some(value)) = (request.get(field.as_bytes()), value) {
+                request.push(field.as_bytes(), Value::Text(value));
+            }
+        }
+    }
+    request
+}
+
+/// The last address of the last header: the proxy that asks has added it; the others come from whoever came
+/// before.
+fn forwarded_source(headers: &HeaderMap) -> Option<&[u8]> {
+    let last = headers.get_all(FORWARDED_FOR).iter().next_back()?.as_bytes();
+    last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
+}
+
+/// The website as nginx would write it: in lower case, without port and without a dot at its end. Otherwise
+/// a client could choose a spelling that no map has.
+pub fn forwarded_host(headers: &HeaderMap, manner: Manner) -> Option<String> {
+    let asked = manner.deny == StatusCode::TOO_MANY_REQUESTS;
+    let host = headers.get(FORWARDED_HOST).filter(|_| asked)?.to_str().ok()?;
+    let name = host.split(':').next()?;
+    Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
+}
+
+fn named(headers: &HeaderMap) -> Request<'_> {
+    let mut request = Request::new();
+    for (name, value) in headers {
+        let Some(field) = name.as_str().strip_prefix(FIELD_PREFIX) else { continue };
+        if ANSWERS.contains(&field) || value.is_empty() {
+            continue;
+        }
+        request.push(field.as_bytes(), Value::Text(value.as_bytes()));
+    }
+    request
+}
+
+/// The id under which nginx asks about one request, however often it asks.
+pub fn request_id(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
+}
+
+/// What `/done` is told with: the ticket of the request that has ended.
+pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
+    headers.get(TICKET)?.to_str().ok()?.parse().ok()
+}
+
+/// The answer to a decision. Its body is empty: one with a body would cost nginx the connection. `quota` is what the client
+/// may be told, if it is to be.
+pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Quota>) -> Response<B> {
+    let mut response = Response::new(B::default());
+    *response.status_mut() = match decision.verdict {
+        Verdict::Pass | Verdict::Delay(_) => StatusCode::NO_CONTENT,
+        Verdict::Deny { .. } => manner.deny,
+    };
+    let headers = response.headers_mut();
+    headers.insert(VERDICT, HeaderValue::from_static(decision.verdict.name()));
+    headers.insert(SLO, HeaderValue::from(decision.slo.number()));
+    headers.insert(REMAINING, HeaderValue::from(decision.remaining));
+    if let Some(quota) = quota {
+        let written = |text: String| HeaderValue::try_from(text).expect("digits, letters and marks of ASCII");
+        headers.insert(RATELIMIT, written(limit(decision)));
+        headers.insert(RATELIMIT_POLICY, written(format!("\"{}\";{quota}", decision.slo.number())));
+    }
+    if let Some(ticket) = decision.ticket() {
+        let ticket = HeaderValue::try_from(ticket.to_string()).expect("a ticket is digits, hex and dots");
+        headers.insert(TICKET, ticket);
+    }
+    match decision.verdict {
+        Verdict::Pass => {}
+        Verdict::Delay(_) if manner.hold => {}
+        Verdict::Delay(_) => {
+            headers.insert(DELAY, HeaderValue::from(decision.verdict.delay_ms()));
+        }
+        Verdict::Deny { retry_after_s } => {
+            headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_s));
+        }
+    }
+    response
+}
+
+/// What is left, and when there is more: the item of the header field `RateLimit`.
+fn limit(decision: &Decision) -> String {
+    let item = format!("\"{}\";r={}", decision.slo.number(), decision.remaining);
+    match decision.verdict {
+        Verdict::Deny { retry_after_s } => format!("{item};t={retry_after_s}"),
+        Verdict::Pass | Verdict::Delay(_) => item,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::key::Key;
+    use crate::base::slo_id::SloId;
+    use crate::base::time::Timestamp;
+    use crate::base::verdict::Judged;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let line = |&(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn headers_are_fields_and_an_empty_one_is_none() {
+        let headers = headers(&[
+            ("x-slowlane-source", "192.0.2.1"),
+            ("x-slowlane-website", "shop.example"),
+            ("x-slowlane-owner", ""),
+            ("x-slowlane-verdict", "pass"),
+            ("x-forwarded-method", "POST"),
+            ("cookie", "a=b"),
+        ]);
+        let request = request(&headers, Manner::of(None), None);
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+        for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
+            assert_eq!(request.get(field), None);
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_names_no_fields_is_understood() {
+        let headers = headers(&[
+            ("x-forwarded-for", "203.0.113.9, 2001:db8::1"),
+            ("x-forwarded-host", "Shop.Example.:8443"),
+            ("x-forwarded-method", "PUT"),
+            ("x-slowlane-method", "GET"),
+        ]);
+        let manner = Manner::of(Some("deny=429"));
+        let host = forwarded_host(&headers, manner);
+        let request = request(&headers, manner, host.as_deref());
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+        assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "what was named wins");
+    }
+
+    #[test]
+    fn of_two_lists_of_addresses_the_proxys_own_counts() {
+        let mut headers = headers(&[("x-forwarded-for", "6.6.6.6")]);
+        headers.append("x-forwarded-for", HeaderValue::from_static("7.7.7.7, 192.0.2.1"));
+        let request = request(&headers, Manner::of(Some("deny=429")), None);
+        assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
+    }
+
+    #[test]
+    fn a_client_may_be_told_what_it_is_allowed_and_what_is_left() {
+        assert!(Manner::of(Some("hold=off&ratelimit=on")).ratelimit);
+        assert!(!Manner::of(Some("ratelimit=off")).ratelimit);
+        let told = |verdict| {
+            let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
+            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: false };
+            let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
+            let quota = Some(Quota::Concurrent { requests: 20 });
+            let response: Response<()> = response(&decision, Manner::of(None), quota);
+            ["ratelimit", "ratelimit-policy"]
+                .map(|name| response.headers()[name].to_str().unwrap().to_owned())
+        };
+        let policy = "\"3001\";q=20;qu=\"concurrent-requests\"";
+        assert_eq!(told(Verdict::Pass), ["\"3001\";r=4", policy]);
+        assert_eq!(told(Verdict::Deny { retry_after_s: 3 }), ["\"3001\";r=4;t=3", policy]);
+    }
+
+    #[test]
+    fn who_does_not_wait_that_long_is_told_when_he_would() {
+        let refusal = |query, ms| Manner::of(query).refusal(Verdict::after(Duration::from_millis(ms)));
+        let deny = |retry_after_s| Some(Verdict::Deny { retry_after_s });
+        assert_eq!(
+            [0, 6_000, 6_001, 7_001].map(|ms| refusal(Some("max_delay=6s"), ms)),
+            [None, None, deny(1), deny(2)]
+        );
+        assert_eq!([1, 86_400_000].map(|ms| refusal(Some("max_delay=0s"), ms)), [deny(1), deny(86_400)]);
+        for query in [None, Some("max_delay=6"), Some("max_delay=x&hold=off")] {
+            assert_eq!(refusal(query, 86_400_000), None);
+        }
+        assert_eq!(Manner::of(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
+    }
+
+    #[test]
+    fn each_manner_has_its_answers() {
+        let answer = |verdict, query| {
+            let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
+            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
+            let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
+            let response: Response<()> = response(&decision, Manner::of(query), None);
+            let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
+            assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
+            assert_eq!(header("x-slowlane-slo").unwrap(), "3001");
+            assert_eq!(header("x-slowlane-remaining").unwrap(), "4");
+            assert_eq!(ticket(response.headers()), decision.ticket());
+            (response.status().as_u16(), header("x-slowlane-delay"), header("retry-after"))
+        };
+        let delay = Verdict::Delay(Duration::from_millis(250));
+        let deny = Verdict::Deny { retry_after_s: 3 };
+        assert_eq!(answer(Verdict::Pass, None), (204, None, None));
+        assert_eq!(answer(delay, None), (204, None, None));
+        assert_eq!(answer(delay, Some("hold=off")), (204, Some("250".into()), None));
+        assert_eq!(answer(deny, None), (403, None, Some("3".into())));
+        assert_eq!(answer(deny, Some("deny=429&hold=off")), (429, None, Some("3".into())));
+        assert_eq!(answer(deny, Some("deny=503&nonsense")), (403, None, Some("3".into())));
+    }
+}

@@ -1,0 +1,219 @@
+//! What is shipped for HAProxy: the configuration, what it asks slowlane, a Lua action, example maps.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::base::address::Address;
+use crate::proxy::shipped::{File, WordError, agent, fill, word};
+
+const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
+const LUA: Text = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));
+const PAUSE: Text = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/haproxy-3.2-pause.cfg"));
+const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
+const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
+
+/// The example policy, which is slowlane's own and not HAProxy's.
+const MAPS: [Text; 6] = [
+    ("maps/slo.map", include_str!("../../../haproxy/maps/slo.map")),
+    ("maps/source+website.map", include_str!("../../../haproxy/maps/source+website.map")),
+    ("maps/source+owner.map", include_str!("../../../haproxy/maps/source+owner.map")),
+    ("maps/source.map", include_str!("../../../haproxy/maps/source.map")),
+    ("maps/website.map", include_str!("../../../haproxy/maps/website.map")),
+    ("maps/owner.map", include_str!("../../../haproxy/maps/owner.map")),
+];
+
+/// The name of a file, and its text.
+type Text = (&'static str, &'static str);
+
+/// A release of HAProxy, by its first two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    major: u16,
+    minor: u16,
+}
+
+impl Version {
+    pub const OLDEST: Version = Version { major: 2, minor: 6 };
+    /// It knows `mode spop`, and says so to those who do not use it.
+    const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
+    /// It knows `http-request pause`.
+    const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
+}
+
+/// Not a version of HAProxy that slowlane works with.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("expected a version of HAProxy from {} on, like 3.2", Version::OLDEST)]
+pub struct VersionError;
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    /// Of `3.2.26` or `2.6.12-1+deb12u1` the first two numbers count.
+    fn from_str(text: &str) -> Result<Version, VersionError> {
+        let mut numbers = text.split(['.', '-']).map(|number| number.parse().ok());
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(major), Some(minor)) if Version::OLDEST <= (Version { major, minor }) => {
+                Ok(Version { major, minor })
+            }
+            _ => Err(VersionError),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// slowlane: its answer comes late.
+    Hold,
+    /// HAProxy, with `http-request pause`.
+    Pause,
+    /// HAProxy, with an action in Lua.
+    Lua,
+}
+
+impl Delivery {
+    /// The best that a version has.
+    pub fn of(version: Version) -> Delivery {
+        if version >= Version::WITH_PAUSE { Delivery::Pause } else { Delivery::Hold }
+    }
+}
+
+/// What cannot be printed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unprintable {
+    #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
+    NoPause(Version),
+    #[error(transparent)]
+    Word(#[from] WordError),
+}
+
+/// What stands in the configuration and is the operator's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places<'a> {
+    /// Where slowlane listens for SPOP.
+    pub agent: &'a Address,
+    /// Where HAProxy is to listen.
+    pub bind: &'a str,
+    /// The application.
+    pub app: &'a str,
+    /// The folder that HAProxy finds the files in.
+    pub folder: &'a str,
+    /// Clients are told what they are held to.
+    pub ratelimit: bool,
+}
+
+pub const BIND: &str = ":8080";
+pub const APP: &str = "127.0.0.1:8000";
+pub const FOLDER: &str = "/etc/haproxy";
+
+/// The files for a version and a way of delivery: the configuration first, then what it names.
+///
+/// ```
+/// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
+/// let agent = "unix:/run/slowlane/spop.sock".parse().unwrap();
+/// let places = Places { agent: &agent, bind: BIND, app: APP, folder: FOLDER, ratelimit: false };
+/// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
+/// let names: Vec<_> = files.iter().map(|file| file.name).collect();
+/// assert_eq!(names, ["haproxy-3.2-pause.cfg", "spoe-slowlane.conf"]);
+/// assert!(files[0].text.starts_with("# For HAProxy 3.2; --version names another.\n"));
+/// assert!(files[0].text.contains("server agent1 unix@/run/slowlane/spop.sock check"));
+/// ```
+pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
+    if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
+        return Err(Unprintable::NoPause(version));
+    }
+    let tells = places.ratelimit;
+    let agent = agent(places.agent, "unix@")?;
+    let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
+    let bind = format!("bind {}", in_its_words(places.bind)?);
+    let app = in_its_words(places.app)?;
+    let places = [
+        ("127.0.0.1:9000", agent.as_str()),
+        ("bind :8080", &bind),
+        (APP, app.as_str()),
+        ("/etc/haproxy/", &folder),
+    ];
+    let mut places = places.to_vec();
+    if version >= Version::WITH_SPOP_MODE {
+        places.push(("    mode tcp\n", "    mode spop\n"));
+        places.push((LUA_COMMENT, LUA_TUNING));
+    }
+    if tells {
+        places.push((TELLING_COMMENT, TELLING));
+        places.push((ARGUMENTS, ARGUMENTS_OF_TELLING));
+    }
+    let files: &[Text] = match delivery {
+        Delivery::Hold => &[HOLD, SPOE],
+        Delivery::Pause => &[PAUSE, SPOE],
+        Delivery::Lua => &[LUA, SPOE, ACTION],
+    };
+    let filled = |&(name, text): &Text| File { name, text: fill(text, &places) };
+    let mut files: Vec<File> = files.iter().map(filled).collect();
+    files[0].text.insert_str(0, &format!("# For HAProxy {version}; --version names another.\n"));
+    Ok(files)
+}
+
+/// An address as HAProxy writes it: `unix:/path`, as slowlane and nginx have it, is `unix@/path` there.
+fn in_its_words(address: &str) -> Result<String, WordError> {
+    let written = match address.strip_prefix("unix:") {
+        Some(path) => format!("unix@{path}"),
+        None => address.to_owned(),
+    };
+    word(&written)?;
+    Ok(written)
+}
+
+/// The example maps, under `maps/`.
+pub fn maps() -> Vec<File> {
+    MAPS.iter().map(|&(name, text)| File { name, text: text.to_owned() }).collect()
+}
+
+const TELLING_COMMENT: &str = "# http-after-response add-header RateLimit";
+const TELLING: &str = "http-after-response add-header RateLimit";
+const ARGUMENTS: &str = " method=method\n";
+const ARGUMENTS_OF_TELLING: &str = " method=method ratelimit=bool(true)\n";
+
+const LUA_COMMENT: &str = "    # From 3.1 on, `tune.lua.bool-sample-conversion normal` before this line avoids a warning; 2.6 does not know it.\n";
+const LUA_TUNING: &str = "    tune.lua.bool-sample-conversion normal\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_haproxy_writes_them() {
+        let version = |text: &str| text.parse::<Version>().map(|version| version.to_string());
+        assert_eq!(version("2.6").unwrap(), "2.6");
+        assert_eq!(version("2.6.12-1+deb12u1").unwrap(), "2.6");
+        assert_eq!(version("3.5-dev5").unwrap(), "3.5");
+        assert_eq!(version("10.0").unwrap(), "10.0");
+        for text in ["", "3", "2.5", "x.y", "-3.2", "3.2x", "1.99", "99999999.0"] {
+            assert_eq!(version(text), Err(VersionError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_place_is_in_a_shipped_file() {
+        let all = [HOLD.1, LUA.1, PAUSE.1, SPOE.1].concat();
+        for place in [
+            "127.0.0.1:9000",
+            "bind :8080",
+            APP,
+            "/etc/haproxy/",
+            "    mode tcp\n",
+            LUA_COMMENT,
+            TELLING_COMMENT,
+            ARGUMENTS,
+        ] {
+            assert!(all.contains(place), "{place:?}");
+        }
+    }
+}

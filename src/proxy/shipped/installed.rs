@@ -1,0 +1,92 @@
+//! The HAProxy that is installed here, and its version.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::proxy::shipped::haproxy::Version;
+
+/// Debian has it where the PATH of an ordinary user does not look.
+const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
+
+/// `haproxy -v` takes some milliseconds; what takes so much longer is something else.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What it says is two lines.
+const SAID_BYTES_MAX: u64 = 4_096;
+
+/// The first that is there and would do, with its version.
+pub fn haproxy() -> Option<(PathBuf, Version)> {
+    PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?)))
+}
+
+/// The version of a binary. None: it is not there, or no HAProxy that would do.
+pub fn version(binary: &Path) -> Option<Version> {
+    said_within(binary, PATIENCE)
+}
+
+fn said_within(binary: &Path, patience: Duration) -> Option<Version> {
+    // A file: a pipe would stay open for as long as anything that it has started.
+    let mut said = tempfile::tempfile().ok()?;
+    let mut command = Command::new(binary);
+    command.arg("-v").stdin(Stdio::null()).stdout(said.try_clone().ok()?).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let began = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if began.elapsed() > patience {
+            // It may have ended by itself, and then there is nothing to end.
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    read(&mut said)
+}
+
+fn read(said: &mut File) -> Option<Version> {
+    let mut text = Vec::new();
+    said.rewind().ok()?;
+    said.take(SAID_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (_, number) = text.lines().next()?.split_once("version ")?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn script(text: &str, patience: Duration) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("haproxy");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        said_within(&path, patience).map(|version| version.to_string())
+    }
+
+    #[test]
+    fn what_says_its_version_as_haproxy_does_is_one() {
+        let says = |text: &str| script(&format!("echo '{text}'"), PATIENCE);
+        assert_eq!(
+            says("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/").unwrap(),
+            "2.6"
+        );
+        assert_eq!(says("HA-Proxy version 2.2.9-2 2021/01/16"), None);
+        assert_eq!(says("something else"), None);
+        assert_eq!(version(Path::new("/nowhere/haproxy")), None);
+    }
+
+    #[test]
+    fn what_says_nothing_is_not_waited_for_without_end() {
+        assert_eq!(script("exec sleep 600", Duration::from_millis(50)), None);
+        let leaves_one_behind = "sleep 3 &\necho HAProxy version 3.2.1";
+        assert_eq!(script(leaves_one_behind, PATIENCE).unwrap(), "3.2");
+    }
+}

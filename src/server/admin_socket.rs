@@ -1,0 +1,149 @@
+//! The admin socket: one connection of somebody who speaks the Runtime API, mostly socat.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::server::Agent;
+use crate::server::patience::Patience;
+use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, commands};
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+
+/// As HAProxy's `tune.bufsize`, which bounds a line there.
+pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
+
+/// For a line, from the answer before it to its end; and of one who does not read what he asked for.
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Serves until the other end leaves, has had its answer, or the end begins.
+pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
+    let info = shutdown.clone();
+    let mut conversation = Conversation {
+        stream: Patience::with(stream, IDLE_TIMEOUT),
+        read: Vec::new(),
+        prompt: Prompt::Once,
+        agent,
+        shutdown: info,
+    };
+    let result = tokio::select! {
+        result = conversation.run() => result,
+        () = shutdown.begun() => Ok(()),
+    };
+    if let Err(error) = result {
+        tracing::debug!("admin socket closed: {error}");
+    }
+}
+
+struct Conversation {
+    stream: Patience,
+    /// What was read and not yet used.
+    read: Vec<u8>,
+    prompt: Prompt,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+}
+
+impl Conversation {
+    async fn run(&mut self) -> io::Result<()> {
+        // Who says a letter now and then has no more time than who says nothing.
+        while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
+            let commands = commands(&line);
+            for (place, words) in commands.iter().enumerate() {
+                let command = Command::parse(words);
+                match command {
+                    Ok(Command::Quit) => return self.close().await,
+                    Ok(Command::Prompt(prompt)) => self.switch(prompt),
+                    _ => {}
+                }
+                self.answer(command, place + 1 == commands.len()).await?;
+            }
+            if self.prompt == Prompt::Once {
+                return self.close().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line without its end; none where there is no more, or it is too long.
+    async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut looked = 0;
+        loop {
+            if let Some(end) = self.read[looked..].iter().position(|&byte| byte == b'\n') {
+                let rest = self.read.split_off(looked + end + 1);
+                let mut line = std::mem::replace(&mut self.read, rest);
+                line.pop();
+                return Ok(Some(line));
+            }
+            looked = self.read.len();
+            if looked > LINE_BYTES_MAX {
+                return Ok(None);
+            }
+            let mut piece = [0; 1024];
+            match self.stream.read(&mut piece).await? {
+                // Who closes his side without a line break means what he said.
+                0 if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
+                0 => return Ok(None),
+                read => self.read.extend_from_slice(&piece[..read]),
+            }
+        }
+    }
+
+    fn switch(&mut self, prompt: Prompt) {
+        self.prompt = match (prompt, self.prompt) {
+            (Prompt::Toggle, Prompt::Prompting) => Prompt::Once,
+            (Prompt::Toggle, _) => Prompt::Prompting,
+            (prompt, _) => prompt,
+        };
+    }
+
+    /// An answer ends with an empty line. The last of a line is followed by the prompt for the next.
+    async fn answer(&mut self, command: Result<Command, String>, is_last: bool) -> io::Result<()> {
+        let mut answer = self.agent.answer(command, &self.shutdown);
+        let mut piece = String::with_capacity(PIECE_BYTES);
+        while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
+            self.stream.write_all(piece.as_bytes()).await?;
+            piece.clear();
+            // Others who ask come in between.
+            tokio::task::yield_now().await;
+        }
+        piece.push_str(if is_last && self.prompt == Prompt::Prompting { "\n> " } else { "\n" });
+        self.stream.write_all(piece.as_bytes()).await
+    }
+
+    /// What was said after the line that is answered is taken from the socket: what lies there when it is closed would be an
+    /// error to the other end.
+    async fn close(&mut self) -> io::Result<()> {
+        let mut unread = [0; LINE_BYTES_MAX];
+        tokio::select! {
+            biased;
+            _ = self.stream.read(&mut unread) => {}
+            () = std::future::ready(()) => {}
+        }
+        self.stream.shutdown().await
+    }
+}
+
+impl Agent {
+    /// The answer to a command, or to what is none.
+    pub(super) fn answer(&self, command: Result<Command, String>, shutdown: &Shutdown) -> Answer {
+        Answer::to(command, &self.throttle, &self.info(shutdown), self.clock.now())
+    }
+
+    fn info(&self, shutdown: &Shutdown) -> Info {
+        let listeners = [&self.metrics.spop, &self.metrics.http, &self.metrics.admin];
+        Info {
+            pid: std::process::id(),
+            threads: available_parallelism().map_or(1, usize::from),
+            uptime: self.clock.uptime(),
+            connections: listeners.iter().map(|listener| listener.open.get()).sum(),
+            connections_total: listeners.iter().map(|listener| listener.accepted.get()).sum(),
+            requests_total: self.metrics.verdicts.total(),
+            is_ending: shutdown.has_begun(),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The commands, as words say them.
+
+use std::str::FromStr;
+
+use crate::base::key::Key;
+use crate::base::shown::Shown;
+use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
+use crate::server::runtime_api::Words;
+use crate::server::runtime_api::help::help;
+use crate::server::runtime_api::words::WORDS_MAX;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Nothing,
+    Help(Vec<String>),
+    ShowTables,
+    ShowTable(Which),
+    SetTable(Key, Vec<(Column, u32)>),
+    ClearTable(Which),
+    ShowMaps,
+    ShowMap(String),
+    GetMap(String, String),
+    ShowInfo,
+    ShowVersion,
+    Prompt(Prompt),
+    Quit,
+}
+
+/// The rows that are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    Of(Key),
+    All(Filter),
+}
+
+/// Whether a connection goes on after a line, and whether it says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prompt {
+    /// One line, one answer, and the end.
+    #[default]
+    Once,
+    /// Line after line.
+    Interactive,
+    /// The same, with `> ` before each.
+    Prompting,
+    /// To be switched from one to the other.
+    Toggle,
+}
+
+const EXPECTED_KEY: &str = "Require a key of sixteen hex digits\n";
+
+const EXPECTED_VALUE: &str = "Require a valid integer value to store\n";
+
+const EXPECTED_SHOW: &str =
+    "Optional argument only supports \"data.<store_data_type>\" <operator> <value> or key <key>\n";
+
+const EXPECTED_SET: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*\n";
+
+const EXPECTED_CLEAR: &str =
+    "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>\n";
+
+/// How much of a word is repeated.
+const QUOTED_CHARS_MAX: usize = 80;
+
+impl Command {
+    /// ```
+    /// use slowlane::server::runtime_api::{Command, commands};
+    /// let parse = |line: &str| Command::parse(&commands(line.as_bytes())[0]);
+    /// assert_eq!(parse("show table"), Ok(Command::ShowTables));
+    /// assert_eq!(parse("show table other"), Err("No such table\n".into()));
+    /// ```
+    ///
+    /// # Errors
+    /// What is wrong, in HAProxy's words where it has some, with a line break at its end.
+    pub fn parse(words: &Words) -> Result<Command, String> {
+        match (words.get(0), words.get(1)) {
+            _ if words.are_cut() => {
+                Err(format!("Too many arguments. Commands must have at most {WORDS_MAX} arguments.\n"))
+            }
+            ("", _) => Ok(Command::Nothing),
+            ("help", _) => Ok(Command::Help(words.from(1).to_vec())),
+            ("quit", _) => Ok(Command::Quit),
+            ("prompt", mode) => prompt(mode).map(Command::Prompt),
+            ("show", "table") if words.get(2).is_empty() => Ok(Command::ShowTables),
+            ("show", "table") => which(words, EXPECTED_SHOW).map(Command::ShowTable),
+            ("clear", "table") if words.get(2).is_empty() => Err(EXPECTED_CLEAR.into()),
+            ("clear", "table") => which(words, EXPECTED_CLEAR).map(Command::ClearTable),
+            ("set", "table") => set(words),
+            ("show", "map") if words.get(2).is_empty() => Ok(Command::ShowMaps),
+            ("show", "map") => Ok(Command::ShowMap(words.get(2).into())),
+            ("get", "map") if words.get(2).is_empty() || words.get(3).is_empty() => {
+                Err("Missing map identifier and/or key.\n".into())
+            }
+            ("get", "map") => Ok(Command::GetMap(words.get(2).into(), words.get(3).into())),
+            ("show", "info") => Ok(Command::ShowInfo),
+            ("show", "version") => Ok(Command::ShowVersion),
+            (unknown, _) => {
+                let quoted: String = unknown.chars().take(QUOTED_CHARS_MAX).collect();
+                let intro = "Please enter one of the following commands only:";
+                Err(format!("Unknown command: '{}'. {intro}\n{}", Shown(quoted.as_bytes()), help(&[])))
+            }
+        }
+    }
+}
+
+fn prompt(mode: &str) -> Result<Prompt, String> {
+    match mode {
+        "" => Ok(Prompt::Toggle),
+        "n" => Ok(Prompt::Once),
+        "i" => Ok(Prompt::Interactive),
+        "p" => Ok(Prompt::Prompting),
+        _ => Err("prompt: expected n (once), i (interactive) or p (with a prompt)\n".into()),
+    }
+}
+
+fn table(words: &Words) -> Result<(), String> {
+    if words.get(2) == TABLE { Ok(()) } else { Err("No such table\n".into()) }
+}
+
+/// `<table> key <key>`, or `<table> [data.<column> <operator> <value>]*`
+fn which(words: &Words, expected: &str) -> Result<Which, String> {
+    table(words)?;
+    match words.get(3) {
+        "key" => key(words.get(4)).map(Which::Of),
+        "" => Ok(Which::All(Filter::default())),
+        word if word.starts_with(DATA) => filter(words.from(3)).map(Which::All),
+        _ => Err(expected.into()),
+    }
+}
+
+const DATA: &str = "data.";
+
+fn key(word: &str) -> Result<Key, String> {
+    match word {
+        "" => Err("Key value expected\n".into()),
+        word => Key::from_hex(word).ok_or_else(|| EXPECTED_KEY.into()),
+    }
+}
+
+fn filter(words: &[String]) -> Result<Filter, String> {
+    let conditions = words.chunks(3).enumerate();
+    let conditions = conditions.map(|(place, words)| {
+        condition(words).map_err(|error| format!("Filter entry #{}: {error}\n", place + 1))
+    });
+    if words.len() > 3 * FILTER_MAX {
+        return Err(format!("Detected extra data in filter: it takes {FILTER_MAX} conditions\n"));
+    }
+    conditions.collect()
+}
+
+fn condition(words: &[String]) -> Result<Condition, String> {
+    let word = |place: usize| words.get(place).map_or("", String::as_str);
+    let name = word(0).strip_prefix(DATA).ok_or("Require \"data.<store_data_type>\"")?;
+    let column = Column::named(name).map_err(|error| error.to_string())?;
+    let operator = Operator::named(word(1));
+    let operator = operator.ok_or(r#"Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#)?;
+    let value = number(word(2)).ok_or("Require a valid integer value to compare against")?;
+    Ok(Condition { column, operator, value })
+}
+
+/// HAProxy takes no plus sign.
+fn number<N: FromStr>(word: &str) -> Option<N> {
+    word.parse().ok().filter(|_| !word.starts_with('+'))
+}
+
+fn set(words: &Words) -> Result<Command, String> {
+    if words.get(2).is_empty() {
+        return Err(EXPECTED_SET.into());
+    }
+    table(words)?;
+    if words.get(3) != "key" {
+        return Err(EXPECTED_SET.into());
+    }
+    let key = key(words.get(4))?;
+    let pairs = words.from(5).chunks(2).map(|pair| {
+        let name = pair[0].strip_prefix(DATA).ok_or("\"data.<type>\" followed by a value expected\n")?;
+        let column = Column::named(name).map_err(|error| format!("{error}\n"))?;
+        let value = pair.get(1).and_then(|value| number(value)).ok_or(EXPECTED_VALUE)?;
+        Ok((column, value))
+    });
+    Ok(Command::SetTable(key, pairs.collect::<Result<_, String>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::server::runtime_api::commands;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        Command::parse(&commands(line.as_bytes())[0])
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_in_haproxys_words() {
+        for (line, told) in [
+            (
+                "show table slowlane data.gpt0",
+                r#"Filter entry #1: Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#,
+            ),
+            (
+                "show table slowlane data.gpt0 xx 3",
+                r#"Filter entry #1: Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#,
+            ),
+            (
+                "show table slowlane data.gpt0 gt",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            (
+                "show table slowlane data.gpt0 gt 3x",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            ("show table slowlane data.gpt0 gt 3 data.foo gt 3", "Filter entry #2: Unknown data type"),
+            (
+                "show table slowlane data.http_req_rate gt 3",
+                "Filter entry #1: Data type not stored in this table",
+            ),
+            (
+                "show table slowlane data.gpt0 gt +3",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            ("show table slowlane key", "Key value expected"),
+            ("show table slowlane key 1", "Require a key of sixteen hex digits"),
+            ("show table slowlane foo", EXPECTED_SHOW.trim_end()),
+            ("clear table", EXPECTED_CLEAR.trim_end()),
+            ("clear table nope", "No such table"),
+            ("clear table slowlane foo", EXPECTED_CLEAR.trim_end()),
+            ("set table", EXPECTED_SET.trim_end()),
+            ("set table slowlane keyy a", EXPECTED_SET.trim_end()),
+            (
+                "set table slowlane key 0000000000000001 gpt0 5",
+                "\"data.<type>\" followed by a value expected",
+            ),
+            ("set table slowlane key 0000000000000001 data.gpt0", "Require a valid integer value to store"),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 -1",
+                "Require a valid integer value to store",
+            ),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 4294967296",
+                "Require a valid integer value to store",
+            ),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 +1",
+                "Require a valid integer value to store",
+            ),
+            ("get map", "Missing map identifier and/or key."),
+            ("get map x", "Missing map identifier and/or key."),
+        ] {
+            assert_eq!(parse(line), Err(format!("{told}\n")), "{line}");
+        }
+        assert!(
+            parse("bogus\u{1b}[31m").unwrap_err().starts_with(r"Unknown command: 'bogus\u{1b}[31m'. Please")
+        );
+        assert!(
+            parse("show table slowlane data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0").is_ok()
+        );
+        let set = "set table slowlane key 0000000000000001".to_owned();
+        assert!(parse(&(set.clone() + &" data.gpt0 1".repeat(29))).is_ok(), "63 words");
+        let told = "Too many arguments. Commands must have at most 64 arguments.\n";
+        assert_eq!(parse(&(set + &" data.gpt0 1".repeat(30))), Err(told.into()));
+        let five = "show table slowlane".to_owned() + &" data.gpt0 gt 0".repeat(5);
+        assert!(parse(&five).unwrap_err().starts_with("Detected extra data in filter"));
+    }
+
+    #[test]
+    fn the_words_of_a_command_are_what_they_mean() {
+        let key = Key::from_bits(0xAB);
+        assert_eq!(parse("show table slowlane"), Ok(Command::ShowTable(Which::All(Filter::default()))));
+        assert_eq!(parse("show table slowlane key 00000000000000ab"), Ok(Command::ShowTable(Which::Of(key))));
+        assert_eq!(
+            parse("clear table slowlane key 00000000000000AB"),
+            Ok(Command::ClearTable(Which::Of(key)))
+        );
+        assert_eq!(
+            parse("set table slowlane key 00000000000000AB data.gpt0 5 data.gpc0_rate 9"),
+            Ok(Command::SetTable(key, vec![(Column::Gpt0, 5), (Column::Gpc0Rate, 9)]))
+        );
+        assert_eq!(parse("prompt i"), Ok(Command::Prompt(Prompt::Interactive)));
+        assert_eq!(parse(" "), Ok(Command::Nothing));
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_command_or_told(line in "(show|set|clear|get|help|prompt|[a-z]{0,9})( (table|map|info|slowlane|key|data.gpt0|gt|[ -~é\u{0}-\u{1f}]{0,16})){0,9}") {
+            if let Err(told) = parse(&line) {
+                prop_assert!(told.ends_with('\n') && !told.chars().any(|c| c.is_control() && c != '\n'), "{:?}", told);
+            }
+        }
+    }
+}

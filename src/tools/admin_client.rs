@@ -1,0 +1,166 @@
+//! A running daemon, as the commands that ask one reach it: over HTTP, at its admin address.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use crate::base::address::Address;
+use crate::base::shown::shown;
+use crate::base::token::Token;
+
+/// To connect, to begin an answer, and for each piece of it. A daemon that is alive answers within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// As much as is shown of what a stranger says.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// Where a daemon is, and what opens it.
+#[derive(Clone, Debug)]
+pub struct AdminClient {
+    pub address: Address,
+    pub token: Option<Token>,
+}
+
+/// What to ask.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub method: &'static str,
+    pub path: String,
+    pub accept: &'static str,
+    pub body: String,
+}
+
+/// Why there is no answer, and what would help.
+#[derive(Debug, Error)]
+pub enum AskError {
+    #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
+    Unreachable { address: Address, reason: String },
+    #[error("slowlane at {address} wants its token: give --token-file or --config")]
+    Closed { address: Address },
+    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?")]
+    NoHttp { address: Address },
+    #[error("what answers at {address} does not know that: is it slowlane?")]
+    Unknown { address: Address },
+    #[error("{text}")]
+    Refused { text: String },
+    #[error("cannot write the answer: {0}")]
+    Unwritten(#[source] io::Error),
+}
+
+impl Question {
+    /// Asks for what stands at a path, as text.
+    pub fn get(path: impl Into<String>) -> Question {
+        Question { method: "GET", path: path.into(), accept: "text/plain", body: String::new() }
+    }
+}
+
+impl AdminClient {
+    /// Asks, and writes the answer out as it comes. Gives back how many bytes that were.
+    pub fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
+        runtime.block_on(self.copy(question, out))
+    }
+
+    async fn copy(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+        let mut answer = match &self.address {
+            Address::Tcp(address) => {
+                let stream = self.within(TcpStream::connect(address)).await?;
+                self.within(self.answer(stream, question)).await?
+            }
+            Address::Unix(path) => {
+                let stream = self.within(UnixStream::connect(path)).await?;
+                self.within(self.answer(stream, question)).await?
+            }
+        };
+        if answer.status() != StatusCode::OK {
+            return Err(self.refused(answer).await);
+        }
+        let mut bytes = 0;
+        while let Some(piece) = self.piece(&mut answer).await? {
+            bytes += piece.len() as u64;
+            out.write_all(&piece).and_then(|()| out.flush()).map_err(AskError::Unwritten)?;
+        }
+        Ok(bytes)
+    }
+
+    /// The head of the answer. Its body comes piece by piece.
+    async fn answer(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        question: Question,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(question.method)
+            .uri(question.path)
+            .header(HOST, "slowlane")
+            .header(ACCEPT, question.accept);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.header());
+        }
+        Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
+    }
+
+    async fn piece(&self, answer: &mut Response<Incoming>) -> Result<Option<Bytes>, AskError> {
+        while !answer.body().is_end_stream() {
+            let frame = async { answer.frame().await.transpose() };
+            match self.within(frame).await?.map(|frame| frame.into_data()) {
+                Some(Ok(piece)) => return Ok(Some(piece)),
+                // Trailers: nothing of ours.
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the daemon says about it.
+    async fn refused(&self, mut answer: Response<Incoming>) -> AskError {
+        let (status, address) = (answer.status(), self.address.clone());
+        match status {
+            StatusCode::UNAUTHORIZED => return AskError::Closed { address },
+            StatusCode::NOT_FOUND => return AskError::Unknown { address },
+            _ => {}
+        }
+        let mut text = Vec::new();
+        while let Ok(Some(piece)) = self.piece(&mut answer).await
+            && text.len() < REFUSAL_BYTES_MAX
+        {
+            text.extend_from_slice(&piece);
+        }
+        let lines = text.trim_ascii_end().split(|&byte| byte == b'\n');
+        let text = lines.map(shown).collect::<Vec<_>>().join("\n");
+        AskError::Refused { text: if text.is_empty() { status.to_string() } else { text } }
+    }
+
+    async fn within<T, E: Into<anyhow::Error>>(
+        &self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, AskError> {
+        match timeout(PATIENCE, work).await {
+            Ok(done) => done.map_err(|error| self.unanswered(error.into())),
+            Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    fn unanswered(&self, error: anyhow::Error) -> AskError {
+        let address = self.address.clone();
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_parse() => AskError::NoHttp { address },
+            _ => AskError::Unreachable { address, reason: format!("{error:#}") },
+        }
+    }
+}

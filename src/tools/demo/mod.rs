@@ -1,0 +1,290 @@
+//! The demonstration: the daemon between real clients and a real application, told second by second.
+//!
+//! ```text
+//!  a crawler   127.0.0.2  N connections ─┐
+//!                                        ├─▶ HAProxy ─▶ an application that serves so many requests a second
+//!  a customer  127.0.0.3  5 requests/s  ─┘      │
+//!                                            slowlane
+//! ```
+//! In the first seconds the SLO is as good as none, and the crawler takes all that the application has. Then `slo.map` is
+//! edited, as an operator would, and from then on every source is held to the rate.
+
+mod app;
+mod client;
+mod haproxy;
+mod http;
+mod stand_in;
+mod table;
+mod tally;
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, interval_at};
+
+use crate::base::address::Address;
+use crate::base::units::Rate;
+use crate::config::{Config, Flags};
+use crate::daemon::{self, Serving};
+use crate::tools::demo::app::App;
+use crate::tools::demo::client::{Customer, Door};
+use crate::tools::demo::haproxy::Haproxy;
+pub use crate::tools::demo::table::Look;
+use crate::tools::demo::table::Table;
+use crate::tools::demo::tally::{Second, Tally};
+
+/// What is demonstrated.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    /// Connections of the crawler.
+    pub clients: u32,
+    pub rate: Rate,
+    /// How many seconds are told.
+    pub seconds: u32,
+    /// It goes on after that, until it is told to end.
+    pub stays: bool,
+    pub proxy: Proxy,
+}
+
+/// What stands between the clients and the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proxy {
+    /// The HAProxy on the PATH, if there is one.
+    Found,
+    /// This HAProxy.
+    Given(PathBuf),
+    /// slowlane itself, which then asks itself over SPOP, as HAProxy would.
+    None,
+}
+
+pub const SECONDS_DEFAULT: u32 = 15;
+
+/// Some seconds without, some to settle, some to be settled.
+pub const SECONDS_MIN: u32 = 8;
+
+/// So long the SLO is as good as none.
+const FREE_S: u32 = 4;
+
+/// From the edit of `slo.map` on, until the burst is used up and those have been answered that came with it.
+const SETTLE_S: u32 = 2;
+
+/// The application serves so many times the rate of the SLO: alone, the crawler takes all of it.
+const CAPACITY: f64 = 6.0;
+
+/// As an SLO, as good as none: nothing here comes near it.
+const FREE: &str = "burst=1000000 rate=1000000/s";
+
+/// The slots of an SLO are too long below for one to see a rate in a second, and too short above for a small machine.
+const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
+
+/// Longer delays meet the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
+const DELAY_MAX_S: f64 = 4.0;
+
+impl Demo {
+    /// Runs it until it is over or is told to end, and leaves nothing behind: no process, no folder.
+    pub fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+        let rate = self.rate.per_second();
+        ensure!(
+            RATES.contains(&rate),
+            "--rate {}: expected {}/s to {}/s, or there is little to be seen",
+            self.rate,
+            RATES.start(),
+            RATES.end()
+        );
+        ensure!(
+            f64::from(self.clients) <= DELAY_MAX_S * rate,
+            "--clients {} --rate {}: each would wait for {:.0} s: expected fewer clients or a higher rate, for {DELAY_MAX_S} s at most",
+            self.clients,
+            self.rate,
+            f64::from(self.clients) / rate,
+        );
+        let runtime = Runtime::new().context("cannot start the runtime")?;
+        runtime.block_on(async {
+            let end = told_to_end()?;
+            tokio::select! {
+                result = self.play(out, look) => result,
+                () = end => Ok(()),
+            }
+        })
+    }
+
+    async fn play(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+        let mut stage = Stage::set(self).await?;
+        self.introduce(&stage, out)?;
+        let tally = Arc::new(Tally::default());
+        stage.let_in(self.clients, &tally);
+
+        let table = Table::new(look, CAPACITY * self.rate.per_second());
+        table.head(out)?;
+        let mut seconds = Vec::new();
+        let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
+        while seconds.len() < self.seconds as usize {
+            if seconds.len() == FREE_S as usize {
+                let line = self.objective();
+                stage.edit(&line)?;
+                table.event(&format!("slo.map now says: {line}"), out)?;
+            }
+            tick.tick().await;
+            let second = tally.take();
+            table.row(seconds.len() + 1, &second, out)?;
+            seconds.push(second);
+            stage.check()?;
+        }
+        self.sum_up(&seconds, out)?;
+        if self.stays {
+            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.admin)?;
+            loop {
+                tick.tick().await;
+                tally.take();
+                stage.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A second's worth of burst.
+    fn objective(&self) -> String {
+        let burst = self.rate.per_second().ceil();
+        format!("3001 burst={burst} rate={}", self.rate)
+    }
+
+    fn introduce(&self, stage: &Stage, out: &mut impl Write) -> std::io::Result<()> {
+        writeln!(out, "{}", stage.proxy_told)?;
+        writeln!(out, "  a crawler       {} connections that never pause", self.clients)?;
+        writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
+        let capacity = CAPACITY * self.rate.per_second();
+        writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
+        writeln!(out, "  the page        http://{}/\n", stage.admin)
+    }
+
+    fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
+        // The first second has the beginning in it.
+        let before = Second::mean(&seconds[1..FREE_S as usize]);
+        let settled = (FREE_S + SETTLE_S) as usize;
+        let after = Second::mean(&seconds[settled..]);
+        let refused: u32 = seconds.iter().map(|second| second.refused).sum();
+        let lost: u32 = seconds.iter().map(|second| second.lost).sum();
+        writeln!(
+            out,
+            "\nWithout an objective the crawler took {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
+            before.crawler_per_s, before.customer_ms
+        )?;
+        writeln!(
+            out,
+            "Held to {} it gets {:.1} requests/s (second {} to {}), answered after {:.0} ms, and the customer waits {:.0} ms.",
+            self.rate,
+            after.crawler_per_s,
+            settled + 1,
+            seconds.len(),
+            after.crawler_ms,
+            after.customer_ms
+        )?;
+        match refused {
+            0 => writeln!(out, "Nobody got a 429.")?,
+            refused => writeln!(out, "{refused} requests got a 429.")?,
+        }
+        if lost > 0 {
+            writeln!(out, "{lost} requests got no answer, or another one than they should.")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that runs. Dropped in this order: first who asks, last the folder.
+struct Stage {
+    door: Door,
+    haproxy: Option<Haproxy>,
+    proxy_told: String,
+    admin: String,
+    serving: Serving,
+    _app: App,
+    folder: TempDir,
+}
+
+impl Stage {
+    async fn set(demo: &Demo) -> anyhow::Result<Stage> {
+        let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
+        let policy = folder.path().join("policy");
+        fs::create_dir(&policy)?;
+        fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n")?;
+        write_slo_map(&policy, &format!("3001 {FREE}"))?;
+
+        let config = Config::load(None, flags(policy))?;
+        let serving = daemon::start(&config).await?;
+        let agent: SocketAddr = serving.spop[0].parse()?;
+        let admin = serving.admin[0].clone();
+        let app = App::start(demo.rate.per_second() * CAPACITY).await?;
+        let (haproxy, proxy_told) = haproxy::start(&demo.proxy, agent, app.address, folder.path()).await?;
+        let door = match &haproxy {
+            Some(haproxy) => Door::Haproxy(haproxy.address),
+            None => Door::StandIn { agent, app: app.address },
+        };
+        Ok(Stage { door, haproxy, proxy_told, admin, serving, _app: app, folder })
+    }
+
+    /// Lets the clients begin. They end with the runtime.
+    fn let_in(&self, clients: u32, tally: &Arc<Tally>) {
+        for _ in 0..clients {
+            tokio::spawn(client::crawl(self.door, tally.clone()));
+        }
+        tokio::spawn(Customer::new(self.door, tally.clone()).come());
+    }
+
+    /// Saves `slo.map`, as an operator would.
+    fn edit(&self, line: &str) -> anyhow::Result<()> {
+        write_slo_map(&self.folder.path().join("policy"), line)?;
+        if let Some(reload) = &self.serving.reload {
+            reload.ask();
+        }
+        Ok(())
+    }
+
+    /// An error if HAProxy has ended.
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.haproxy.as_mut().map_or(Ok(()), Haproxy::check)
+    }
+}
+
+/// Free ports of the loopback; nginx has no part in this.
+fn flags(policy: PathBuf) -> Flags {
+    let any_port = || vec![Address::Tcp("127.0.0.1:0".into())];
+    Flags { policy: Some(policy), spop: any_port(), http: any_port(), admin: any_port() }
+}
+
+/// In one step: whoever reads it finds the old one or the new one.
+fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
+    let new = policy.join("slo.map.new");
+    fs::write(&new, format!("0 {FREE}\n{line}\n"))?;
+    fs::rename(new, policy.join("slo.map"))
+}
+
+/// A port that nobody listens on, for a program that must be told one.
+async fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0").await?.local_addr()
+}
+
+/// Ctrl-C or Ctrl-\, a kind kill, or the end of the terminal.
+fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+    let hear = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
+    let mut interrupt = hear(SignalKind::interrupt())?;
+    let mut terminate = hear(SignalKind::terminate())?;
+    let mut hangup = hear(SignalKind::hangup())?;
+    let mut quit = hear(SignalKind::quit())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = quit.recv() => {}
+        }
+    })
+}

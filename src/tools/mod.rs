@@ -1,0 +1,8 @@
+//! Programs beside the daemon: replay, simulate, demo and top, and what they share.
+
+pub mod admin_client;
+pub mod chart;
+pub mod demo;
+pub mod replay;
+pub mod simulate;
+pub mod top;

@@ -1,0 +1,496 @@
+//! A line taken apart by its format, as far as anything in it is wanted.
+//!
+//! ```text
+//! format   %ci : %cp  [ %tr ]␣ … %{+Q}r          wanted: %ci, %tr, %r
+//! line     192.0.2.7:4711 [06/Feb/2009:12:14:14.655] … "GET / HTTP/1.1"
+//!          ╰─slot 0─╯      ╰────────slot 1─────────╯    ╰───slot 2───╯
+//! ```
+//! A value ends where the literal behind it first stands, so nothing is copied and nothing tried twice.
+
+use memchr::memchr;
+
+use crate::tools::replay::format::{Format, Item, Piece};
+
+/// The most values that are wanted of a line.
+pub(super) const SLOTS_MAX: usize = 24;
+
+/// What stands in the slots of a line; None: its item wrote nothing.
+pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
+
+/// The items that are wanted, each with the number of its slot.
+#[derive(Default)]
+pub(super) struct SlotList {
+    nouns: Vec<String>,
+}
+
+impl SlotList {
+    pub(super) fn len(&self) -> usize {
+        self.nouns.len()
+    }
+
+    pub(super) fn of(&mut self, item: &Item) -> usize {
+        self.given(item).unwrap_or_else(|| {
+            self.nouns.push(item.noun.clone());
+            self.nouns.len() - 1
+        })
+    }
+
+    pub(super) fn given(&self, item: &Item) -> Option<usize> {
+        self.nouns.iter().position(|noun| *noun == item.noun)
+    }
+}
+
+/// Why a line is none of its format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Misfit {
+    /// The literal before this step's item does not stand where it should.
+    Before(usize),
+    /// What should stand behind this step's item does not.
+    Within(usize),
+    /// This step's item should be an address.
+    Address(usize),
+    /// Something follows the last item.
+    After,
+}
+
+impl Misfit {
+    /// How far the line was right.
+    fn reached(self) -> usize {
+        match self {
+            Misfit::Before(step) | Misfit::Within(step) | Misfit::Address(step) => step,
+            Misfit::After => usize::MAX,
+        }
+    }
+}
+
+/// A format, made ready to take lines apart.
+#[derive(Clone, Debug)]
+pub(super) struct Steps {
+    steps: Vec<Step>,
+    moves: Vec<Move>,
+    /// What stands behind the last item.
+    tail: Vec<u8>,
+}
+
+/// What is done in one go.
+#[derive(Clone, Debug)]
+enum Move {
+    Step(usize),
+    /// Items from this step on that nobody wants, by the bytes that end them.
+    Skip(usize, Vec<u8>),
+}
+
+/// A literal and the item behind it.
+#[derive(Clone, Debug)]
+struct Step {
+    before: Vec<u8>,
+    shape: Shape,
+    /// What stands behind the item; nothing at the end of the format.
+    end: Vec<u8>,
+    slot: Option<usize>,
+    noun: String,
+    /// A line that was cut off within it is of use all the same.
+    may_be_cut: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Text,
+    /// Between quotes, most often: numbers have none.
+    Quoted,
+    /// IPv6 has colons, and so has what may follow it.
+    Address,
+    /// `{a|b}`, or nothing at all and then no space either.
+    Captures,
+}
+
+impl Steps {
+    /// `slot` gives the slot of an item that is wanted.
+    pub(super) fn new(format: &Format, mut slot: impl FnMut(&Item) -> Option<usize>) -> Steps {
+        let mut steps: Vec<Step> = Vec::new();
+        let mut literal = Vec::new();
+        for piece in &format.pieces {
+            match piece {
+                Piece::Literal(text) => {
+                    literal = text.clone();
+                    if let Some(step) = steps.last_mut() {
+                        step.end.clone_from(text);
+                    }
+                }
+                Piece::Item(item) => steps.push(Step {
+                    before: std::mem::take(&mut literal),
+                    shape: shape(item),
+                    end: Vec::new(),
+                    slot: slot(item),
+                    noun: item.noun.clone(),
+                    may_be_cut: matches!(item.noun.as_str(), "%r" | "$request"),
+                }),
+            }
+        }
+        Steps { moves: moves(&steps), steps, tail: literal }
+    }
+
+    /// Nothing behind the last item that is wanted is looked at.
+    pub(super) fn only_wanted(mut self) -> Steps {
+        let last = self.steps.iter().rposition(|step| step.slot.is_some());
+        self.steps.truncate(last.map_or(0, |last| last + 1));
+        self.moves = moves(&self.steps);
+        self.tail.clear();
+        self
+    }
+
+    /// What was expected of a line.
+    pub(super) fn tell(&self, misfit: Misfit) -> String {
+        let literal = |text: &[u8]| format!("{:?}", String::from_utf8_lossy(text));
+        match misfit {
+            Misfit::Before(number) => {
+                let step = &self.steps[number];
+                format!("not of the format: no {} before {}", literal(&step.before), step.noun)
+            }
+            Misfit::Within(number) => {
+                let step = &self.steps[number];
+                format!("not of the format: no {} behind {}", literal(&step.end), step.noun)
+            }
+            Misfit::Address(number) => {
+                format!("not of the format: {} is no address", self.steps[number].noun)
+            }
+            Misfit::After => "not of the format: it goes on behind the last item".to_owned(),
+        }
+    }
+
+    /// Fills the slots from a line. Whether its tail must be right as well is for who has to know a format from another.
+    pub(super) fn take_apart<'l>(
+        &self,
+        line: &'l [u8],
+        is_whole: bool,
+        slots: &mut Slots<'l>,
+    ) -> Result<(), Misfit> {
+        let mut at = 0;
+        let mut skips_space = false;
+        let count = self.steps.len();
+        for next_move in &self.moves {
+            let (Move::Step(number) | Move::Skip(number, _)) = *next_move;
+            let step = &self.steps[number];
+            let before = step.before(skips_space);
+            // A text ends where it was found, so it is there.
+            let is_found = number > 0 && self.steps[number - 1].shape == Shape::Text;
+            if !is_found && !line[at..].starts_with(before) {
+                return Err(Misfit::Before(number));
+            }
+            at += before.len();
+            if let Move::Skip(_, ends) = next_move {
+                at = skip(line, at, ends).map_err(|count| Misfit::Within(number + count))?;
+                skips_space = false;
+                continue;
+            }
+            let is_last = number + 1 == count;
+            let (value, next) = match step.value(line, at) {
+                Some(found) => found,
+                None if step.may_be_cut && is_last && !is_whole && at < line.len() => {
+                    let quote = usize::from(step.shape == Shape::Quoted && line[at] == b'"');
+                    (Some(&line[at + quote..]), line.len())
+                }
+                None if step.shape == Shape::Address => return Err(Misfit::Address(number)),
+                None => return Err(Misfit::Within(number)),
+            };
+            skips_space = step.shape == Shape::Captures && value.is_none();
+            if let Some(slot) = step.slot {
+                slots[slot] = value;
+            }
+            at = next;
+        }
+        match is_whole {
+            true if line[at..].trim_ascii_end() != self.tail.trim_ascii_end() => Err(Misfit::After),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same, of a line with or without what a syslog daemon puts before it; `is_prefixed` says which it was
+    /// last time.
+    pub(super) fn take_apart_of_syslog<'l>(
+        &self,
+        line: &'l [u8],
+        is_whole: bool,
+        is_prefixed: &mut bool,
+        slots: &mut Slots<'l>,
+    ) -> Result<(), Misfit> {
+        let text = |is_prefixed: bool| if is_prefixed { behind_prefix(line) } else { Some(line) };
+        let first = text(*is_prefixed).map(|text| self.take_apart(text, is_whole, slots));
+        if let Some(Ok(())) = first {
+            return Ok(());
+        }
+        let second = text(!*is_prefixed).map(|text| self.take_apart(text, is_whole, slots));
+        if let Some(Ok(())) = second {
+            *is_prefixed = !*is_prefixed;
+            return Ok(());
+        }
+        // The one that was right for longer tells more.
+        let misfits = [first, second].into_iter().flatten().filter_map(Result::err);
+        Err(misfits.max_by_key(|misfit| misfit.reached()).unwrap_or(Misfit::Before(0)))
+    }
+}
+
+fn moves(steps: &[Step]) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        match (step.skipped_until(), moves.last_mut()) {
+            (Some(end), Some(Move::Skip(_, ends))) => ends.push(end),
+            (Some(end), _) => moves.push(Move::Skip(number, vec![end])),
+            (None, _) => moves.push(Move::Step(number)),
+        }
+    }
+    moves
+}
+
+/// Where the last of these ends, or how many there are.
+fn skip(line: &[u8], mut at: usize, ends: &[u8]) -> Result<usize, usize> {
+    for (count, &end) in ends.iter().enumerate() {
+        let is_first = count == 0;
+        // Behind the end of the one before.
+        at += usize::from(!is_first);
+        at += line[at..].iter().position(|&byte| byte == end).ok_or(count)?;
+    }
+    Ok(at)
+}
+
+fn shape(item: &Item) -> Shape {
+    match item.noun.as_str() {
+        "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => Shape::Address,
+        "%hr" | "%hs" => Shape::Captures,
+        _ if item.is_quoted => Shape::Quoted,
+        _ => Shape::Text,
+    }
+}
+
+impl Step {
+    /// The byte that ends it, where nobody wants it and one byte does.
+    fn skipped_until(&self) -> Option<u8> {
+        let is_text = self.shape == Shape::Text && self.slot.is_none() && !self.may_be_cut;
+        self.end.first().copied().filter(|_| is_text && self.end.len() == 1)
+    }
+
+    fn before(&self, skips_space: bool) -> &[u8] {
+        match self.before.split_first() {
+            Some((b' ', others)) if skips_space => others,
+            _ => &self.before,
+        }
+    }
+
+    /// The value that begins here, and where it ends with all that belongs to it; None: it does not end.
+    fn value<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
+        match self.shape {
+            Shape::Captures => self.captures(line, at),
+            Shape::Quoted if line.get(at) == Some(&b'"') => self.quoted(line, at + 1),
+            Shape::Address => self.address(line, at),
+            Shape::Text | Shape::Quoted => self.text(line, at),
+        }
+    }
+
+    fn address<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
+        let rest = &line[at..];
+        let is_part = |byte: &&u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+        let length = match rest.iter().take_while(is_part).count() {
+            // Of a Unix socket there is no more to say.
+            0 if rest.starts_with(b"unix:") => {
+                if self.end.starts_with(b":") {
+                    4
+                } else {
+                    5
+                }
+            }
+            0 if rest.starts_with(b"-") => 1,
+            0 => return None,
+            // The last colon is the port's.
+            run if self.end.starts_with(b":") => rest[..run].iter().rposition(|&byte| byte == b':')?,
+            run => run,
+        };
+        Some((Some(&rest[..length]), at + length))
+    }
+
+    fn text<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
+        let rest = &line[at..];
+        let length = if self.end.is_empty() { rest.len() } else { find(rest, &self.end)? };
+        Some((Some(&rest[..length]), at + length))
+    }
+
+    fn quoted<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
+        let rest = &line[at..];
+        let mut from = 0;
+        loop {
+            let quote = from + memchr(b'"', &rest[from..])?;
+            let behind = &rest[quote + 1..];
+            // What a client sends may have quotes in it where HAProxy does not encode them.
+            if behind.is_empty() || behind.starts_with(&self.end) {
+                return Some((Some(&rest[..quote]), at + quote + 1));
+            }
+            from = quote + 1;
+        }
+    }
+
+    fn captures<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
+        let rest = &line[at..];
+        let quote = usize::from(rest.starts_with(b"\"{"));
+        if rest.get(quote) != Some(&b'{') {
+            return Some((None, at));
+        }
+        let inside = &rest[quote + 1..];
+        let length = memchr(b'}', inside)?;
+        Some((Some(&inside[..length]), at + length + 2 * (1 + quote)))
+    }
+}
+
+/// Most values are short: then the preparations of a search take longer than the search.
+const SHORT: usize = 12;
+
+fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
+    let (&first, others) = literal.split_first()?;
+    let mut from = 0;
+    loop {
+        let rest = &text[from..];
+        let near = rest.iter().take(SHORT).position(|&byte| byte == first);
+        let at = from + near.or_else(|| Some(SHORT + memchr(first, rest.get(SHORT..)?)?))?;
+        if others.is_empty() || text[at + 1..].starts_with(others) {
+            return Some(at);
+        }
+        from = at + 1;
+    }
+}
+
+/// How far into a line the prefix of a syslog daemon may reach.
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// What follows `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
+fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
+    let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
+    if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
+        let mut words = memchr::memchr_iter(b' ', head);
+        let data = &line[words.nth(5)? + 1..];
+        let text = data[structured_data(data)?..].strip_prefix(b" ")?;
+        return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
+    }
+    let end = find(head, b": ")?;
+    Some(&line[end + 2..])
+}
+
+/// RFC 5424, section 6.4: it says that a message is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
+fn structured_data(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'-' => return Some(1),
+        b'[' => {}
+        _ => return None,
+    }
+    let (mut at, mut is_quoted) = (0, false);
+    loop {
+        match *text.get(at)? {
+            b'\\' if is_quoted => at += 1,
+            b'"' => is_quoted = !is_quoted,
+            b']' if !is_quoted && text.get(at + 1) != Some(&b'[') => return Some(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Every value of a line, by its item.
+    fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, Misfit> {
+        let format = Format::parse(format).unwrap();
+        let mut count = 0;
+        let steps = Steps::new(&format, |_| {
+            count += 1;
+            Some(count - 1)
+        });
+        let mut slots = [None; SLOTS_MAX];
+        steps.take_apart_of_syslog(line.as_bytes(), true, &mut false, &mut slots)?;
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        Ok(format.items().zip(slots).map(|(item, value)| (item.noun.clone(), value.map(text))).collect())
+    }
+
+    fn value(format: &str, line: &str, noun: &str) -> Option<String> {
+        let values = values(format, line).unwrap_or_else(|misfit| panic!("{line:?}: {misfit:?}"));
+        values.into_iter().find(|(given, _)| given == noun).unwrap().1
+    }
+
+    const SHORT: &str = "%ci:%cp [%tr] %sq/%bq %hr %hs %{+Q}r";
+
+    #[test]
+    fn addresses_have_colons_and_captures_may_be_missing() {
+        for (line, address, captures) in [
+            ("192.0.2.1:80 [x] 0/0 \"GET / HTTP/1.1\"", "192.0.2.1", None),
+            ("2001:db8::1:80 [x] 0/0 {a|} \"GET / HTTP/1.1\"", "2001:db8::1", Some("a|")),
+            ("unix:1 [x] 0/0 {a|b} {c} \"GET / HTTP/1.1\"", "unix", Some("a|b")),
+            ("Feb  6 12:14:14 host haproxy[1]: ::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
+            ("<134>1 2009-02-06T12:14:14Z host haproxy 1 - - ::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
+            (
+                "<134>1 - h haproxy 1 - [a@1 b=\"c ]\\\" d\"][e@1] ::1:80 [x] 0/0 \"GET / HTTP/1.1\"",
+                "::1",
+                None,
+            ),
+            ("<134>1 - h haproxy 1 - - \u{feff}::1:80 [x] 0/0 \"GET / HTTP/1.1\"", "::1", None),
+        ] {
+            assert_eq!(value(SHORT, line, "%ci").as_deref(), Some(address));
+            assert_eq!(value(SHORT, line, "%hr").as_deref(), captures);
+            assert_eq!(value(SHORT, line, "%r").as_deref(), Some("GET / HTTP/1.1"));
+        }
+    }
+
+    #[test]
+    fn quotes_of_a_client_end_nothing() {
+        let line = "a\"b\"c";
+        assert_eq!(
+            value("%{+Q}[req.hdr(x)] %ST", &format!("\"{line}\" 404"), "%[req.hdr(x)]").unwrap(),
+            line
+        );
+        assert_eq!(value("\"$http_x\" $status", "\"a\\x22 b\" 404", "$http_x").unwrap(), "a\\x22 b");
+    }
+
+    #[test]
+    fn a_line_that_is_another_is_told_where() {
+        let misfit = |line| values(SHORT, line).unwrap_err();
+        assert_eq!(misfit("192.0.2.1:80 x"), Misfit::Within(1));
+        assert_eq!(misfit("192.0.2.1:80 [x"), Misfit::Within(2));
+        assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET"), Misfit::Within(7));
+        assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET\" and more"), Misfit::After);
+        assert_eq!(misfit(""), Misfit::Address(0));
+    }
+
+    #[test]
+    fn a_request_that_was_cut_off_is_one() {
+        let format = Format::parse(SHORT).unwrap();
+        let steps = Steps::new(&format, |item| (item.noun == "%r").then_some(0)).only_wanted();
+        let mut slots = [None; SLOTS_MAX];
+        steps.take_apart(b"192.0.2.1:80 [x] 0/0 \"GET /lon", false, &mut slots).unwrap();
+        assert_eq!(slots[0], Some(&b"GET /lon"[..]));
+    }
+
+    proptest! {
+        /// Whatever a line is, the values are parts of it, in its order.
+        #[test]
+        fn any_bytes_are_taken_apart_or_not(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            for format in Format::known() {
+                let steps = Steps::new(&format, |_| Some(0));
+                let mut slots = [None; SLOTS_MAX];
+                let _ = steps.take_apart_of_syslog(&line, false, &mut true, &mut slots);
+            }
+        }
+
+        #[test]
+        fn values_without_spaces_are_read_back(
+            values_in in prop::collection::vec("[!-~]{1,20}", 3), literal in "( | - |\" \")"
+        ) {
+            prop_assume!(values_in.iter().all(|value| !value.contains(literal.trim())) || literal == " ");
+            let format = format!("$a{literal}$b{literal}$c");
+            let line = values_in.join(&literal);
+            let read: Vec<_> = values(&format, &line).unwrap().into_iter().map(|(_, value)| value.unwrap()).collect();
+            prop_assert_eq!(read, values_in);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What `--field` says: a field, and where a log has it.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::tools::replay::format::{Format, FormatError, Item};
+
+/// `owner=%[var(txn.tenant)]`: a field, and the item of the format that has it, or a value that every request has.
+///
+/// ```
+/// use slowlane::tools::replay::Mapping;
+/// assert!("owner=$http_x_owner".parse::<Mapping>().is_ok());
+/// assert!("website=shop.example".parse::<Mapping>().is_ok());
+/// assert!("owner".parse::<Mapping>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub field: String,
+    pub(super) from: Given,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    Item(Item),
+    Constant(String),
+}
+
+/// A mapping that says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MappingError {
+    #[error(
+        "expected a field and an item of the format, like owner=%[var(txn.owner)] or owner=$http_x_owner, or a value"
+    )]
+    Expected,
+    #[error(transparent)]
+    Item(#[from] FormatError),
+}
+
+impl FromStr for Mapping {
+    type Err = MappingError;
+
+    fn from_str(text: &str) -> Result<Mapping, MappingError> {
+        let (field, from) = text.split_once('=').ok_or(MappingError::Expected)?;
+        if field.is_empty() || from.is_empty() {
+            return Err(MappingError::Expected);
+        }
+        let from = match from.starts_with(['%', '$']) {
+            true => Given::Item(Format::item(from)?),
+            false => Given::Constant(from.to_owned()),
+        };
+        Ok(Mapping { field: field.to_owned(), from })
+    }
+}

@@ -1,0 +1,49 @@
+//! What a key is called: the fields that a request was counted by, as they may be shown.
+
+use crate::base::network::Network;
+use crate::base::request::{Request, Value};
+use crate::base::shown::shown;
+use crate::base::slo_id::SloId;
+use crate::policy::Policy;
+
+/// The most of a value that is shown.
+const SHOWN_BYTES_MAX: usize = 100;
+
+/// What is shown of a value; without spaces, so that none is taken for several.
+fn word(value: &[u8]) -> String {
+    let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((begin, [_, ..])) => (begin, "..."),
+        _ => (value, ""),
+    };
+    shown(begin).replace(' ', "\\u{20}") + dots
+}
+
+/// The fields that a request was counted by.
+pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
+    let mut name = String::new();
+    let mut given = 0;
+    policy.facts(request, slo, |fact| {
+        if !fact.in_key {
+            return;
+        }
+        given += 1;
+        if !name.is_empty() {
+            name.push(' ');
+        }
+        name += &word(fact.name.as_bytes());
+        name.push('=');
+        match fact.value {
+            Value::Text(text) => name += &word(text),
+            Value::Number(number) => name += &number.to_string(),
+            Value::Address(address) => {
+                name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()
+            }
+        }
+    });
+    if given < policy.key_fields(slo).count() {
+        name += if given > 0 { " (the rest absent)" } else { "(absent)" };
+    } else if given == 0 {
+        name += "(all)";
+    }
+    name.into()
+}

@@ -1,0 +1,207 @@
+//! A run: what happens, one thing after the other.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::base::draw::Draw;
+use crate::base::request::{Request, Value};
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::throttle::Throttle;
+use crate::tools::simulate::load::{Load, Retry, Who};
+use crate::tools::simulate::queue::{Event, Queue};
+use crate::tools::simulate::record::Record;
+use crate::tools::simulate::{Scenario, ScenarioError, WEBSITE};
+
+/// When a run begins: at a midnight, for the laws whose windows are aligned to the clock.
+const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
+
+/// The most that can be under way at once: half a gigabyte of it. Only those of whom a law has forgotten that they
+/// are under way come to so many.
+const UNDER_WAY_MAX: usize = 4_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Runs a scenario against a throttle that has its SLO, and gives back what was seen.
+pub(super) fn run(
+    scenario: &Scenario,
+    throttle: &Throttle,
+    aims_at_rate: bool,
+    requests_max: u64,
+    mut progress: impl FnMut(Duration),
+) -> Result<Record, ScenarioError> {
+    let mut run = Run::begin(scenario, throttle, aims_at_rate);
+    let mut next_second_ns = SECOND_NS;
+    while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < run.end_ns) {
+        if now_ns >= next_second_ns {
+            progress(Duration::from_nanos(now_ns));
+            next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
+        }
+        run.happen(now_ns, event);
+        if run.requests > requests_max || run.queue.len() > UNDER_WAY_MAX {
+            return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
+        }
+    }
+    run.record.fallbacks = throttle.annex_usage().fallbacks;
+    Ok(run.record)
+}
+
+struct Run<'s> {
+    load: &'s Load,
+    throttle: &'s Throttle,
+    queue: Queue,
+    dice: Rng,
+    record: Record,
+    /// How many clients there are now, and which of all that ever are have nothing under way.
+    clients: u32,
+    is_idle: Vec<bool>,
+    think_ns: u64,
+    service_ns: u64,
+    patience_ms: u64,
+    /// The mean pause between two requests of the attacker.
+    gap_ns: u64,
+    requests: u64,
+    end_ns: u64,
+}
+
+impl<'s> Run<'s> {
+    fn begin(scenario: &'s Scenario, throttle: &'s Throttle, aims_at_rate: bool) -> Run<'s> {
+        let load = &scenario.load;
+        let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
+        let mut run = Run {
+            load,
+            throttle,
+            queue: Queue::default(),
+            dice: Rng::with_seed(scenario.seed),
+            record: Record::new(scenario, aims_at_rate),
+            clients: 0,
+            is_idle: vec![true; load.clients.max() as usize],
+            think_ns: nanos(load.think),
+            service_ns: nanos(load.service(aims_at_rate)),
+            patience_ms,
+            gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
+            requests: 0,
+            end_ns: u64::from(scenario.seconds) * SECOND_NS,
+        };
+        for phase in 0..load.clients.counts().len() {
+            run.queue.enter(run.record.phase_starts_ns(phase), Event::Phase(phase));
+        }
+        for greedy in 0..load.greedy {
+            let at_ns = run.dice.u64(0..=run.think_ns);
+            run.queue.enter(at_ns, Event::Ask(load.clients.max() + greedy));
+        }
+        if load.has(Who::Attacker) {
+            run.queue.enter(0, Event::Attack);
+        }
+        run
+    }
+
+    fn happen(&mut self, now_ns: u64, event: Event) {
+        match event {
+            Event::Phase(phase) => self.change_clients(now_ns, self.load.clients.counts()[phase]),
+            Event::Ask(connection) => self.ask_and_wait(now_ns, connection),
+            Event::Attack => {
+                self.ask(now_ns, Who::Attacker, 0);
+                // As often as it is said in the mean, but never in step with anything else.
+                let gap_ns = self.dice.u64(0..=self.gap_ns.saturating_mul(2));
+                self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
+            }
+            Event::End(ticket) => self.throttle.end(&ticket, at(now_ns)),
+        }
+    }
+
+    /// Those that come begin within one pause; those that go get their last answer first.
+    fn change_clients(&mut self, now_ns: u64, clients: u32) {
+        self.clients = clients;
+        for client in 0..clients {
+            if std::mem::take(&mut self.is_idle[client as usize]) {
+                let at_ns = now_ns + self.dice.u64(0..=self.think_ns);
+                self.queue.enter(at_ns, Event::Ask(client));
+            }
+        }
+    }
+
+    fn ask_and_wait(&mut self, now_ns: u64, connection: u32) {
+        let who = if connection < self.load.clients.max() { Who::Client } else { Who::Greedy };
+        if who == Who::Client && connection >= self.clients {
+            self.is_idle[connection as usize] = true;
+            return;
+        }
+        let answered_ns = self.ask(now_ns, who, connection);
+        let think_ns = self.think_ns / 2 + self.dice.u64(0..=self.think_ns);
+        self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
+    }
+
+    /// Asks once, and says when the one who asks is done with it.
+    fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
+        self.requests += 1;
+        let source = self.load.source(who, connection);
+        let decision = self.decide(now_ns, source);
+        match decision.verdict {
+            Verdict::Deny { retry_after_s } => {
+                self.record.deny(now_ns, who);
+                match self.load.retry {
+                    Retry::RetryAfter => now_ns + u64::from(retry_after_s) * SECOND_NS,
+                    Retry::Now => now_ns,
+                }
+            }
+            // A proxy waits for whole milliseconds.
+            verdict if verdict.delay_ms() > self.patience_ms && who != Who::Attacker => {
+                let left_ns = now_ns + self.patience_ms * 1_000_000;
+                self.record.leave(left_ns, who);
+                left_ns
+            }
+            verdict => {
+                let delay_ms = verdict.delay_ms();
+                let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
+                self.record.let_through(begun_ns, who, source, delay_ms);
+                let ended_ns = begun_ns.saturating_add(self.service_ns);
+                if let Some(ticket) = decision.ticket().filter(|_| ended_ns < self.end_ns) {
+                    self.queue.enter(ended_ns, Event::End(Box::new(ticket)));
+                }
+                ended_ns
+            }
+        }
+    }
+
+    fn decide(&mut self, now_ns: u64, source: u32) -> Decision {
+        let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
+        let mut request = Request::new();
+        request.push(b"source", Value::Address(address));
+        request.push(b"website", Value::Text(WEBSITE.as_bytes()));
+        self.throttle.decide(&request, at(now_ns), Draw::from_bits(self.dice.u64(..)))
+    }
+}
+
+const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+fn at(now_ns: u64) -> Timestamp {
+    START + Duration::from_nanos(now_ns)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use crate::tools::simulate::SIZING;
+
+    #[test]
+    fn a_run_of_too_many_requests_ends_with_a_remedy() {
+        let attack = Some("1000/s".parse().unwrap());
+        let load = Load { clients: "0".parse().unwrap(), attack, ..Load::default() };
+        let rate = "50/s".parse().unwrap();
+        let scenario =
+            Scenario { law: "pace".into(), options: vec![], rate, burst: 1, load, seconds: 86_400, seed: 1 };
+        let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
+        let mut seconds = 0;
+        let error = run(&scenario, &throttle, true, 10_000, |_| seconds += 1).unwrap_err();
+        assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
+        assert!((8..12).contains(&seconds), "told of progress once in a virtual second: {seconds}");
+    }
+}

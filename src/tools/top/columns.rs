@@ -1,0 +1,221 @@
+//! The columns of the tables: what stands in them, and in what order they put the rows.
+
+use std::cmp::Ordering;
+
+use crate::base::shown::shown;
+use crate::observe::status::{KeyLine, SloLine};
+
+/// A column of a table whose rows are `T`.
+pub(super) struct Column<T> {
+    pub(super) name: &'static str,
+    pub(super) text: fn(&T) -> String,
+    pub(super) value: fn(&T) -> Value,
+    /// Numbers stand at the right of their column, and are seen whole.
+    pub(super) is_number: bool,
+    /// On a narrow screen the column with the highest goes first; those of 0 stay.
+    pub(super) rank: u8,
+}
+
+/// A name that is shortened has so many letters left, as long as there is a column that can go instead; if none is left,
+/// so many as the next one says.
+pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
+
+impl<T> Column<T> {
+    /// The least width of a column whose longest text has this one.
+    pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
+        if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
+    }
+}
+
+/// What rows are put in order by.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub(super) enum Value {
+    /// The greatest first; what is not known last.
+    Number(f64),
+    /// From a to z.
+    Text(String),
+}
+
+impl Value {
+    pub(super) fn order(&self, other: &Value) -> Ordering {
+        match (self, other) {
+            (Value::Number(one), Value::Number(other)) => other.total_cmp(one),
+            (Value::Text(one), Value::Text(other)) => one.cmp(other),
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+type Text<T> = fn(&T) -> String;
+type Order<T> = fn(&T) -> Value;
+
+fn number<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: true, rank }
+}
+
+fn words<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: false, rank }
+}
+
+fn known(number: Option<impl Into<f64>>) -> Value {
+    Value::Number(number.map_or(-1.0, Into::into))
+}
+
+/// The throttled keys.
+pub(super) fn keys() -> Vec<Column<KeyLine>> {
+    vec![
+        number(0, "throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
+        number(3, "through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
+        number(
+            0,
+            "delay",
+            |key| delay(Some(key.delay_ms).filter(|&ms| ms > 0)),
+            |key| Value::Number(key.delay_ms as f64),
+        ),
+        number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
+        number(4, "delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
+        number(2, "denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
+        number(
+            1,
+            "last",
+            |key| format!("{} ago", time(key.seen_ms_ago / 1_000)),
+            |key| Value::Number(-(key.seen_ms_ago as f64)),
+        ),
+        number(0, "SLO", slo, |key| Value::Number(-f64::from(key.slo))),
+        words(0, "who", who, |key| Value::Text(who(key))),
+    ]
+}
+
+/// The SLOs.
+pub(super) fn slos() -> Vec<Column<SloLine>> {
+    vec![
+        number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
+        number(0, "busiest", busiest, |slo| known(slo.in_flight.or(slo.busiest_per_s))),
+        number(0, "objective", |slo| shown(&slo.objective), |slo| Value::Number(slo.rate_per_s)),
+        number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
+        number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
+        number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
+        number(6, "keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
+        words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
+        words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
+    ]
+}
+
+/// The SLO of a key, and that it only says what it would do.
+fn slo(key: &KeyLine) -> String {
+    if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
+}
+
+/// What the busiest key gets, in the unit of its objective.
+fn busiest(slo: &SloLine) -> String {
+    let (_, unit) = slo.rate.split_once('/').unwrap_or(("", "s"));
+    let (unit, seconds) = match unit {
+        "m" => ("m", 60.0),
+        "h" => ("h", 3_600.0),
+        "d" => ("d", 86_400.0),
+        _ => ("s", 1.0),
+    };
+    match (slo.in_flight_max, slo.in_flight, slo.busiest_per_s) {
+        (Some(_), Some(in_flight), _) => format!("{} at a time", short(in_flight)),
+        (None, _, Some(per_s)) => format!("{}/{unit}", short(per_s * seconds)),
+        _ => "-".to_owned(),
+    }
+}
+
+/// What a dry run would have said stands in brackets.
+fn throttled(slo: &SloLine, verdict: usize) -> String {
+    if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
+}
+
+fn per(slo: &SloLine) -> String {
+    if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
+}
+
+/// The fields that a key is made of.
+pub(super) fn who(key: &KeyLine) -> String {
+    let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
+    let fields: Vec<String> = fields.collect();
+    if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) }
+}
+
+fn some(number: Option<impl Into<f64>>) -> String {
+    number.map_or("-".to_owned(), |number| short(number.into()))
+}
+
+/// In few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
+pub(super) fn short(number: f64) -> String {
+    let (number, unit) = match number.abs() {
+        1e6.. => (number / 1e6, "M"),
+        1e4.. => (number / 1e3, "k"),
+        _ => (number, ""),
+    };
+    let digits = match number.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let text = format!("{number:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+pub(super) fn delay(ms: Option<u64>) -> String {
+    match ms {
+        None => "-".to_owned(),
+        Some(ms @ 0..10_000) => format!("{ms} ms"),
+        Some(ms) => format!("{:.1} s", ms as f64 / 1e3),
+    }
+}
+
+/// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
+pub(super) fn time(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.0, 7.0, 7.25, 73.25, 732.4, 7_324.0, 73_240.0, 732_400.0, 7_324_000.0].map(short);
+        assert_eq!(shown, ["0", "7", "7.25", "73.2", "732", "7324", "73.2k", "732k", "7.32M"]);
+        assert_eq!([None, Some(12), Some(12_340)].map(delay), ["-", "12 ms", "12.3 s"]);
+        assert_eq!([59, 61, 3_661, 90_000].map(time), ["59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn the_busiest_key_is_told_in_the_unit_of_its_objective() {
+        let slo = |rate: &str, per_s, in_flight, in_flight_max| SloLine {
+            rate: rate.into(),
+            busiest_per_s: per_s,
+            in_flight,
+            in_flight_max,
+            ..SloLine::default()
+        };
+        let told = [
+            slo("50/s", Some(49.9), None, None),
+            slo("30/m", Some(0.5), None, None),
+            slo("7/h", Some(0.001944), None, None),
+            slo("1/s", Some(444.0), Some(4.0), Some(5)),
+            slo("1/s", Some(444.0), None, Some(5)),
+            slo("1/s", None, None, None),
+        ];
+        assert_eq!(told.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
+    }
+
+    #[test]
+    fn the_greatest_number_is_first_and_text_goes_from_a_to_z() {
+        let number = |number: Option<u32>| known(number);
+        assert_eq!(number(Some(9)).order(&number(Some(10))), Ordering::Greater);
+        assert_eq!(number(Some(0)).order(&number(None)), Ordering::Less);
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(text("a").order(&text("b")), Ordering::Less);
+    }
+}

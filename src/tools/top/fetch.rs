@@ -1,0 +1,53 @@
+//! What the screen asks a daemon for, bounded in length.
+
+use std::io::{self, Write};
+
+use anyhow::anyhow;
+
+use crate::observe::status::{KeyLine, Snapshot};
+use crate::tools::admin_client::{AdminClient, AskError, Question};
+
+/// Several times the longest snapshot.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// What the daemon does now.
+pub(super) fn snapshot(daemon: &AdminClient) -> anyhow::Result<Snapshot> {
+    let body = get(daemon, "/api/status")?;
+    serde_json::from_slice(&body)
+        .map_err(|error| anyhow!("what answers at {} is not slowlane: {error}", daemon.address))
+}
+
+/// Why a key is throttled, or its row in the table if its fields are not known whole.
+pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {
+    let text = match &key.why {
+        Some(query) => get(daemon, &format!("/api/why?{query}")),
+        None => get(daemon, &format!("/api/table/{}", key.key)),
+    };
+    match text {
+        Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+        Err(AskError::Unknown { .. }) => format!("the table has no entry of key {} any more", key.key),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn get(daemon: &AdminClient, path: &str) -> Result<Vec<u8>, AskError> {
+    let mut answer = Bounded(Vec::new());
+    daemon.ask(Question::get(path), &mut answer)?;
+    Ok(answer.0)
+}
+
+/// As much of an answer as is taken.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.0.len() + piece.len() > ANSWER_BYTES_MAX {
+            return Err(io::Error::other("it has no end"));
+        }
+        self.0.write(piece)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

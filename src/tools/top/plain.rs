@@ -1,0 +1,106 @@
+//! A snapshot as plain text, for pipes and files.
+
+use std::fmt::Write;
+
+use crate::base::shown::shown;
+use crate::observe::status::Snapshot;
+use crate::tools::top::columns::{self, Column, delay, short, time};
+
+/// All of it, table by table.
+pub(super) fn text(snapshot: &Snapshot) -> String {
+    let [pass, delayed, deny] = snapshot.rates;
+    let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
+    if let Some((_, told)) = doubt(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
+    text += &format!(
+        "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
+        short(pass + delayed + deny),
+        short(pass),
+        short(delayed),
+        short(deny),
+        delay(snapshot.delay.p50_ms),
+        delay(snapshot.delay.p99_ms),
+        stores(snapshot).concat(),
+    );
+    table(&columns::keys(), &snapshot.keys, &mut text);
+    text += "\nSLOs\n";
+    table(&columns::slos(), &snapshot.slos, &mut text);
+    text + "\n" + &connections(snapshot)
+}
+
+/// What is wrong with the policy that was read last, and whether it was refused for that; None: nothing.
+pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
+    let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
+    let first = reload.problems.first().map(shown).unwrap_or_default();
+    let more = match reload.problems_total.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let told = match reload.ok {
+        true => format!("POLICY WARNING{more}: {first}"),
+        false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
+    };
+    Some((!reload.ok, told))
+}
+
+/// Table, holds and connections, to stand in one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
+    let Snapshot { table, holds, connections, .. } = snapshot;
+    let [entries, entries_max, evictions] =
+        [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
+    let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
+    [
+        format!("table {entries} of {entries_max}, {evictions} evicted"),
+        format!("; held {held} of {held_max}"),
+        format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+    ]
+}
+
+/// Who is connected, and how the last reloads went.
+pub(super) fn connections(snapshot: &Snapshot) -> String {
+    let mut text = String::from("connected\n");
+    for engine in &snapshot.connections.engines {
+        let (id, from) = (shown(&engine.id), shown(&engine.from));
+        line(&mut text, format_args!("  {:>5}  HAProxy engine {id} from {from}", engine.connections));
+    }
+    line(&mut text, format_args!("  {:>5}  HTTP check (nginx)", snapshot.connections.http));
+    line(&mut text, format_args!("  {:>5}  admin", snapshot.connections.admin));
+    text += "\nreloads\n";
+    for reload in &snapshot.reloads {
+        let age = time(snapshot.at_ms.saturating_sub(reload.at_ms) / 1_000);
+        let what = if reload.ok { shown(&reload.summary) } else { "REFUSED".to_owned() };
+        line(&mut text, format_args!("  {age} ago: {what}"));
+        for problem in &reload.problems {
+            line(&mut text, format_args!("    {}", shown(problem)));
+        }
+    }
+    if snapshot.reloads.is_empty() {
+        text += "  none since the start\n";
+    }
+    text
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a string can always be written to");
+}
+
+fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
+    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
+    let head = columns.iter().map(|column| column.name.to_owned()).collect();
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
+    let width = |place: usize| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    for line in &lines {
+        let mut written = String::from(" ");
+        for ((column, cell), width) in columns.iter().zip(line).zip(&widths) {
+            let gap = " ".repeat(width - cell.chars().count());
+            written += &if column.is_number { format!(" {gap}{cell}") } else { format!(" {cell}{gap}") };
+        }
+        *text += written.trim_end();
+        text.push('\n');
+    }
+    if rows.is_empty() {
+        *text += "  none\n";
+    }
+}

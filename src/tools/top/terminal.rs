@@ -1,0 +1,110 @@
+//! The terminal, taken over and given back as it was, however we leave.
+
+use std::io::{self, Stdout, Write, stdout};
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crossterm::cursor::{Hide, Show};
+use crossterm::execute;
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+
+use crate::tools::top::screen;
+use crate::tools::top::view::View;
+
+/// A screen of our own, until it is dropped.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+}
+
+impl Screen {
+    pub(super) fn open() -> io::Result<Screen> {
+        give_back_on_panic();
+        IS_TAKEN.store(true, Relaxed);
+        enable_raw_mode()?;
+        let opened = execute!(stdout(), EnterAlternateScreen, Hide)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        match opened {
+            Ok(terminal) => Ok(Screen { terminal }),
+            Err(error) => {
+                give_back();
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn draw(&mut self, view: &mut View) -> io::Result<()> {
+        self.terminal.draw(|frame| screen::draw(frame, view)).map(|_| ())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Whether there is something to give back. To do it twice would put the cursor where the first screen had it, and the prompt
+/// of the shell upon what a panic has to say.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// A terminal that is gone cannot be given back.
+fn give_back() {
+    if !IS_TAKEN.swap(false, Relaxed) {
+        return;
+    }
+    let _ = execute!(stdout(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+    let _ = stdout().flush();
+}
+
+/// What a panic has to say would be lost on the other screen.
+fn give_back_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panicked| {
+            give_back();
+            before(panicked);
+        }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "panics on a terminal: the next test runs it on one"]
+    fn panics_on_a_screen() {
+        let mut screen = Screen::open().unwrap();
+        screen.draw(&mut View::new("here".into())).unwrap();
+        panic!("what went wrong");
+    }
+
+    /// `script` has a terminal for it, on which `stty` tells afterwards whether it has lines and an echo.
+    #[test]
+    fn a_panic_leaves_a_terminal_that_can_be_used_and_says_what_it_was() {
+        let this = std::env::current_exe().unwrap();
+        let run = format!(
+            "stty rows 24 columns 80; {} --ignored --exact --nocapture tools::top::terminal::tests::panics_on_a_screen; stty -a",
+            this.display()
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &run, "/dev/null"]).env("TERM", "xterm-256color");
+        let output = script.stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        const TAKEN: &str = "\x1b[?1049h";
+        const GIVEN_BACK: &str = "\x1b[?1049l";
+        let (before, after) = text.split_once(GIVEN_BACK).expect("it is given back");
+        assert!(before.contains(TAKEN) && before.contains("slowlane"), "{text:?}");
+        assert!(after.starts_with("\x1b[?25h"), "with its cursor: {after:?}");
+        assert!(after.contains("panicked at") && after.contains("what went wrong"), "{after:?}");
+        assert!(!after.contains(GIVEN_BACK), "once: {after:?}");
+        assert!(after.contains(" icanon") && after.contains(" echo "), "{after:?}");
+    }
+}

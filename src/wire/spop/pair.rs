@@ -1,0 +1,16 @@
+//! A name and its value, the item of a KV-LIST: `<KV-NAME:string><KV-VALUE:typed data>`.
+
+use crate::wire::spop::cursor::Cursor;
+use crate::wire::spop::{Data, Error, string};
+
+pub(super) fn encode(name: &[u8], value: Data<'_>, out: &mut Vec<u8>) {
+    string::encode(name, out);
+    value.encode(out);
+}
+
+#[inline(always)]
+pub(super) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Data<'a>), Error> {
+    let name = string::decode(cursor)?;
+    let value = Data::decode(cursor)?;
+    Ok((name, value))
+}
