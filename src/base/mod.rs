@@ -1,6 +1,7 @@
 //! Values that every floor may hold: moments, keys, requests, verdicts and their like. None knows a room above it.
 
 pub mod address;
+pub mod charge;
 pub mod draw;
 pub mod key;
 pub mod network;

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::ticket::{COUNTED_MAX, Ticket};
@@ -180,6 +181,31 @@ impl Decision {
     /// One of its SLOs delays or denies the request, or would if it were no dry run.
     pub fn is_throttled(&self) -> bool {
         self.judged().iter().any(|judged| judged.verdict != Verdict::Pass)
+    }
+
+    /// What the decision took: a charge for each SLO that counted the request.
+    ///
+    /// ```
+    /// # use slowlane::base::{charge::ChargeKind, key::Key, slo_id::SloId, time::Timestamp};
+    /// # use slowlane::base::verdict::{Decision, Judged, Verdict};
+    /// # let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
+    /// # let judged = Judged { slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false };
+    /// let denied = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, ..judged };
+    /// let now = Timestamp::from_millis(1);
+    /// let charge = Decision::of(&[judged], 5, now).charges().next().unwrap();
+    /// assert_eq!((charge.key, charge.cost, charge.kind), (key, 5, ChargeKind::Taken));
+    /// assert_eq!(Decision::of(&[judged, denied], 5, now).charges().count(), 0);
+    /// ```
+    pub fn charges(&self) -> impl Iterator<Item = Charge> {
+        let is_charged = self.is_let_through() && self.cost > 0;
+        let counted = self.judged().iter().filter(move |judged| is_charged && judged.is_counted());
+        counted.map(|&Judged { slo, key, .. }| Charge {
+            slo,
+            key,
+            cost: self.cost,
+            at: self.at,
+            kind: ChargeKind::Taken,
+        })
     }
 
     /// What its end is to be told with, where an SLO wants to know and the request was let through.

@@ -5,5 +5,6 @@ pub mod decision_log;
 pub mod delays;
 pub mod log;
 pub mod metrics;
+pub mod observer;
 pub mod status;
 pub mod systemd;

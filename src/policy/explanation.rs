@@ -4,10 +4,12 @@ use std::path::Path;
 
 use crate::base::request::Request;
 use crate::base::slo_id::SloId;
+use crate::policy::batch::Batch;
+use crate::policy::classify::{Case, Cases};
 use crate::policy::fields::{Place, Values};
-use crate::policy::lookup::LookupMap;
-use crate::policy::pattern::Pattern;
-use crate::policy::{Case, Cases, Policy};
+use crate::policy::generation::Policy;
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::index::pattern::Pattern;
 
 /// All SLOs of a request, its own first.
 #[derive(Clone, Debug)]
@@ -61,78 +63,64 @@ pub struct Part<'p> {
 }
 
 impl Policy {
-    /// What [`cases`](Policy::cases) says, and why. The lines of a map are counted for it: not for every request.
+    /// The [`cases`](Policy::cases) of a request, and why: a trace of the same walk. It counts the lines of maps, so it
+    /// is not for every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
-        let values = self.fields.values(request);
-        let values = Values(&values);
-        let cases = self.cases(request);
+        let mut batch = Batch::of(self);
+        batch.push(request);
+        let (mut trace, mut cases) = (Vec::new(), None);
+        batch.classify_traced(|map, found| trace.push((map, found)), |only| cases = Some(only));
+        let cases = cases.expect("a batch of one has one answer");
+
+        // First the lookups in their order, up to the one that answers; then one for each `also`.
+        let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());
+        let own = trace.iter().take(self.lookups.len()).position(answers);
+        let (in_vain, rest) = trace.split_at(own.unwrap_or(self.lookups.len()));
+        let mut origins = rest.iter().map(|&(map, found)| Some(origin(map, found?)));
         let mut of: Vec<Explained<'_>> = Vec::new();
         for case in &cases.list {
-            let (asked, origin) = match of.last() {
-                None => self.first_answer(values),
-                Some(before) => (Vec::new(), self.also(before.case.slo.id, values)),
-            };
             let named_by = of.last().map(|before| before.case.slo.id);
-            of.push(self.explained(*case, values, asked, origin, named_by));
+            let is_named = named_by.is_some() || own.is_some();
+            let origin = is_named.then(|| origins.next()).flatten().flatten();
+            let asked = if named_by.is_none() { in_vain } else { &[] };
+            of.push(self.explained(*case, batch.values(0), asked, origin, named_by));
         }
         Explanation { of, cases }
-    }
-
-    /// The path of `slo.map`.
-    pub fn slo_map(&self) -> &Path {
-        &self.slo_map.path
     }
 
     fn explained<'p>(
         &'p self,
         case: Case<'p>,
         values: Values<'_, '_>,
-        asked: Vec<Asked<'p>>,
+        asked: &[Found<'p>],
         origin: Option<Origin<'p>>,
         named_by: Option<SloId>,
     ) -> Explained<'p> {
-        let ties = &self.ties[self.place(case.slo.id)];
-        let parts = self.types[usize::from(case.slo.id.kind())].iter().map(|&place| self.part(place, values));
+        let ties = &self.ties[self.place(case.slo.id).expect("an SLO of this policy")];
         let line = self.slo_map.lines().find(|line| line.number == ties.line);
+        let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(place, values));
         Explained {
             case,
             written: line.map_or(b"", |line| line.value),
             line: ties.line,
             origin,
             named_by,
-            asked,
+            asked: asked.iter().map(in_vain).collect(),
             parts: parts.collect(),
             share: ties.share.map(|place| self.part(place, values)),
         }
     }
 
-    fn first_answer(&self, values: Values<'_, '_>) -> (Vec<Asked<'_>>, Option<Origin<'_>>) {
-        let mut asked = Vec::new();
-        for map in &self.lookups {
-            let found = map.find(values);
-            match found.filter(|pattern| pattern.answer.place().is_some()) {
-                Some(pattern) => return (asked, Some(origin(map, pattern))),
-                None => {
-                    let line = found.map(|pattern| map.line_number(pattern));
-                    asked.push(Asked { lookup: &map.name, line });
-                }
-            }
-        }
-        (asked, None)
-    }
-
-    fn also(&self, slo: SloId, values: Values<'_, '_>) -> Option<Origin<'_>> {
-        let map = &self.lookups[self.ties[self.place(slo)].also?];
-        Some(origin(map, map.find(values)?))
-    }
-
     fn part(&self, place: Place, values: Values<'_, '_>) -> Part<'_> {
         Part { field: self.fields.name(place), value: self.fields.customer_text(place, values) }
     }
+}
 
-    fn place(&self, id: SloId) -> usize {
-        self.slos.binary_search_by_key(&id, |slo| slo.id).expect("an SLO of this policy")
-    }
+/// A map that was asked, and the line it found.
+type Found<'p> = (&'p LookupMap, Option<Pattern>);
+
+fn in_vain<'p>(&(map, found): &Found<'p>) -> Asked<'p> {
+    Asked { lookup: &map.name, line: found.map(|pattern| map.line_number(pattern)) }
 }
 
 fn origin(map: &LookupMap, pattern: Pattern) -> Origin<'_> {

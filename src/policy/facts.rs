@@ -1,9 +1,10 @@
-//! What a policy sees of a request, field by field, for whoever has to name a key.
+//! The fields of a request as the policy uses them, to name a key to an operator.
 
-use crate::base::request::{Request, Value};
+use crate::base::request::Value;
 use crate::base::slo_id::SloId;
+use crate::policy::batch::Batch;
 use crate::policy::fields::{Fields, Place, Values};
-use crate::policy::{Docket, Policy};
+use crate::policy::generation::Policy;
 
 /// A field that the policy looks at, as a request has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,42 +17,37 @@ pub struct Fact<'p, 'a> {
     pub prefix: Option<u8>,
 }
 
-impl Policy {
-    /// What a request has for each field that the policy looks at, those first that make up the key of the SLO.
+impl Batch<'_, '_> {
+    /// Gives `each` the fields of a request that the policy uses; first those that make up the key of the SLO.
     ///
     /// ```
-    /// # use slowlane::{policy::Policy, base::request::{Request, Value}, base::slo_id::SloId};
-    /// let mut request = Request::new();
+    /// # use slowlane::{policy::{Batch, Policy}, base::request::{Request, Value}, base::slo_id::SloId};
+    /// let policy = Policy::builtin();
+    /// let (mut batch, mut request) = (Batch::of(&policy), Request::new());
     /// request.push(b"website", Value::Text(b"shop.example"));
     /// request.push(b"source", Value::address("2001:db8::1".parse().unwrap()));
+    /// batch.push(&request);
     /// let mut seen = Vec::new();
     /// let source_slo = SloId::new(3001).unwrap();
-    /// Policy::builtin().facts(&request, source_slo, |fact| seen.push((fact.name.to_owned(), fact.in_key, fact.prefix)));
+    /// batch.facts(0, source_slo, |fact| seen.push((fact.name.to_owned(), fact.in_key, fact.prefix)));
     /// assert_eq!(seen, [("source".into(), true, Some(64)), ("website".into(), false, None)]);
     /// ```
-    pub fn facts(&self, request: &Request<'_>, slo: SloId, each: impl FnMut(Fact<'_, '_>)) {
-        self.each_fact(Values(&self.fields.values(request)), slo, each);
-    }
-
-    /// The same of a request in a docket, by its number.
-    pub fn facts_of(&self, docket: &Docket<'_>, number: usize, slo: SloId, each: impl FnMut(Fact<'_, '_>)) {
-        let count = self.fields.count();
-        self.each_fact(Values(&docket.values[number * count..][..count]), slo, each);
-    }
-
-    fn each_fact(&self, values: Values<'_, '_>, slo: SloId, mut each: impl FnMut(Fact<'_, '_>)) {
-        let in_key = &self.types[usize::from(slo.kind())];
+    pub fn facts(&self, number: usize, slo: SloId, mut each: impl FnMut(Fact<'_, '_>)) {
+        let (policy, values) = (self.policy(), self.values(number));
+        let in_key = policy.key_places(slo);
         for &place in in_key {
-            self.fields.fact(place, values, true).map(&mut each);
+            policy.fields.fact(place, values, true).map(&mut each);
         }
-        for place in (0..self.fields.count()).filter(|place| !in_key.contains(place)) {
-            self.fields.fact(place, values, false).map(&mut each);
+        for place in (0..policy.fields.count()).filter(|place| !in_key.contains(place)) {
+            policy.fields.fact(place, values, false).map(&mut each);
         }
     }
+}
 
+impl Policy {
     /// The names of the fields that make up the key of an SLO.
     pub fn key_fields(&self, slo: SloId) -> impl Iterator<Item = &str> {
-        self.types[usize::from(slo.kind())].iter().map(|&place| self.fields.name(place))
+        self.key_places(slo).iter().map(|&place| self.fields.name(place))
     }
 }
 

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
-use crate::base::request::{FIELDS_MAX, Request, Value, is_same_name};
+use crate::base::request::{FIELDS_MAX, Value, is_same_name};
 use crate::policy::layout::Layout;
 
 /// A field's place among the [`Fields`].
@@ -119,14 +119,6 @@ impl Fields {
         (self.fields[place].is_address && prefix < whole).then_some(prefix as u8)
     }
 
-    /// What a request has for each of them.
-    pub(super) fn values<'a>(&self, request: &Request<'a>) -> ArrayVec<Option<Value<'a>>, PLACES_MAX> {
-        let mut values: ArrayVec<_, PLACES_MAX> = self.fields.iter().map(|_| None).collect();
-        let mut filing = Filing::new(self, &mut values);
-        request.fields().for_each(|field| filing.field(field.name, field.value));
-        values
-    }
-
     pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
         values.0[self.cost]
     }
@@ -173,22 +165,22 @@ impl Fields {
     }
 }
 
-/// A request whose fields are filed one after the other, as they are read.
+/// A request that is filled field by field, as its bytes are read.
 #[derive(Debug)]
-pub struct Filing<'p, 'v, 'a> {
+pub struct Draft<'p, 'v, 'a> {
     fields: &'p [Field],
     values: &'v mut [Option<Value<'a>>],
-    /// How many more a request may carry.
+    /// How many more fields the request may carry.
     left: usize,
 }
 
-impl<'p, 'v, 'a> Filing<'p, 'v, 'a> {
-    /// `values` has a place for each of the fields, with nothing in it.
-    pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Filing<'p, 'v, 'a> {
-        Filing { fields: &fields.fields, values, left: FIELDS_MAX }
+impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
+    /// `values` has an empty place for each of the fields.
+    pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Draft<'p, 'v, 'a> {
+        Draft { fields: &fields.fields, values, left: FIELDS_MAX }
     }
 
-    /// The first of a name counts, and none after the 32nd.
+    /// Takes a field. The first of a name counts; fields after the 32nd are ignored.
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;

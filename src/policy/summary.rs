@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::policy::Policy;
+use crate::policy::generation::Policy;
 
 /// How much a map holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fastrand::Rng;
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Response, StatusCode};
 
 use crate::base::draw::Draw;
+use crate::base::quota::Quota;
 use crate::base::verdict::{Decision, Verdict};
+use crate::policy::Batch;
 use crate::proxy::nginx::{self, Manner};
 use crate::server::repeats::Repeats;
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::Stream;
 use crate::server::{Agent, http1};
+use crate::throttle::Decisions;
 
 type Answer = Response<Empty<Bytes>>;
 
@@ -48,40 +52,47 @@ impl Check {
             _ => return status(StatusCode::NOT_FOUND),
         }
         let manner = Manner::of(question.uri().query());
-        let mut decision = self.decide(&question, manner, agent);
+        let (mut decision, quota) = self.decide(&question, manner, agent);
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
             decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
         }
-        let quota = if manner.ratelimit { agent.throttle.quota(&decision) } else { None };
         nginx::response(&decision, manner, quota)
     }
 
+    /// Decides a request, under one policy; with what its client may be told, if it asks.
+    ///
     /// A request id that was answered within the last second is not counted again. Only nginx asks twice;
     /// where the answer to a refusal is 429 another proxy asks, whose ids may come from its clients.
-    fn decide(&self, question: &hyper::Request<Incoming>, manner: Manner, agent: &Agent) -> Decision {
-        let (headers, now) = (question.headers(), agent.clock.now());
+    fn decide(
+        &self,
+        question: &hyper::Request<Incoming>,
+        manner: Manner,
+        agent: &Agent,
+    ) -> (Decision, Option<Quota>) {
+        let (headers, now, policy) = (question.headers(), agent.clock.now(), agent.throttle.policy());
+        let quota = |decision: &Decision| policy.quota(decision).filter(|_| manner.ratelimit);
         let id = nginx::request_id(headers).filter(|_| manner.deny == StatusCode::FORBIDDEN);
         if let Some(decision) = id.and_then(|id| self.repeats.recall(id, now)) {
-            return decision;
+            return (decision, quota(&decision));
         }
         let host = nginx::forwarded_host(headers, manner);
         let request = nginx::request(headers, manner, host.as_deref());
-        let mut decision = agent.throttle.decide(&request, now, Draw::from_bits(fastrand::u64(..)));
+        let (mut batch, mut decisions, mut dice) = (Batch::of(&policy), Decisions::new(), Rng::new());
+        batch.push(&request);
+
+        agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
+        let decision = &mut decisions[0];
         if let Some(refusal) = manner.refusal(decision.verdict) {
-            agent.throttle.take_back(&decision, now);
-            decision.verdict = refusal;
+            agent.throttle.refuse(&policy, decision, refusal, now);
         }
-        agent.metrics.verdicts.count(&decision);
-        if decision.is_throttled() {
-            agent.status.throttled.note(&decision, fastrand::u32(..), |slo, label| {
-                agent.throttle.policy().facts(&request, slo, |fact| label.push(fact));
-            });
-        }
-        agent.log(&decision, now, || request.fields().map(|field| (field.name, field.value)));
+        let fields = |_| request.fields().map(|field| (field.name, field.value));
+        agent.observer.decided(&batch, &decisions, agent.throttle.table(), &mut dice, fields);
+
+        let decision = decisions[0];
         if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
             agent.metrics.request_ids_forgotten.inc();
         }
-        decision
+        (decision, quota(&decision))
     }
 }
 
@@ -89,7 +100,7 @@ impl Check {
 fn end(question: &hyper::Request<Incoming>, agent: &Agent) -> Answer {
     match nginx::ticket(question.headers()) {
         Some(ticket) => {
-            agent.throttle.end(&ticket, agent.clock.now());
+            agent.end(&ticket, agent.clock.now());
             status(StatusCode::NO_CONTENT)
         }
         None => status(StatusCode::BAD_REQUEST),
@@ -108,7 +119,7 @@ async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdo
         Ok(place) => place,
         Err(verdict) => {
             if let Verdict::Deny { .. } = verdict {
-                agent.throttle.take_back(&decision, agent.clock.now());
+                agent.take_back(&decision);
             }
             return verdict;
         }
@@ -138,7 +149,7 @@ impl Drop for Abandoned<'_> {
     fn drop(&mut self) {
         if let Some(decision) = self.decision {
             self.agent.metrics.holds_abandoned.inc();
-            self.agent.throttle.take_back(&decision, self.agent.clock.now());
+            self.agent.take_back(&decision);
         }
     }
 }

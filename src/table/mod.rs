@@ -5,6 +5,7 @@ mod freq_ctr;
 mod index;
 mod page;
 mod shard;
+mod side;
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::{black_box, spin_loop};
@@ -17,6 +18,7 @@ pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
 use shard::Shard;
+pub use side::{Keep, Side};
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
@@ -117,6 +119,9 @@ impl Table {
         now: Timestamp,
         mut write: impl FnMut(usize, &mut Entry),
     ) {
+        if let &[(key, keep)] = keys {
+            return write(0, self.shard(key).entry(key, now, keep));
+        }
         for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
             let (places, ends) = self.by_shard(keys);
             let mut start = 0;

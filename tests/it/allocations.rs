@@ -2,20 +2,22 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
-use slowlane::base::draw::Draw;
-use slowlane::base::request::Request;
 use slowlane::base::time::Timestamp;
 use slowlane::law::Law;
-use slowlane::observe::metrics::Verdicts;
-use slowlane::observe::status::Throttled;
+use slowlane::observe::clock::Clock;
+use slowlane::observe::metrics::Metrics;
+use slowlane::observe::status::Status;
 use slowlane::policy::{Layout, Policy};
-use slowlane::proxy::haproxy::{self, Id, Question};
+use slowlane::server::Agent;
+use slowlane::server::holds::{HoldLimits, WhenFull};
+use slowlane::server::spoe::Conversation;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::wire::spop::{Connection, Data, Frame, HaproxyHello, Notify, Step};
+use slowlane::wire::spop::{Data, HaproxyHello, Notify};
 
 const NOTIFIES: usize = 10_000;
 
@@ -86,22 +88,19 @@ fn batch(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// A daemon without its sockets.
-struct Agent {
-    throttle: Throttle,
-    verdicts: Verdicts,
-    throttled: Throttled,
-    connection: Connection,
-    out: Vec<u8>,
+/// A daemon without its sockets: one conversation, as the server holds it.
+struct Daemon {
+    agent: Arc<Agent>,
+    conversation: Conversation,
     now: Timestamp,
 }
 
-impl Agent {
-    fn new(sizing: Sizing) -> Agent {
-        Agent::of(policy(), sizing)
+impl Daemon {
+    fn new(sizing: Sizing) -> Daemon {
+        Daemon::of(policy(), sizing)
     }
 
-    fn of(policy: Policy, sizing: Sizing) -> Agent {
+    fn of(policy: Policy, sizing: Sizing) -> Daemon {
         let mut hello = Vec::new();
         let offered = HaproxyHello {
             supported_versions: b"2.0",
@@ -111,41 +110,27 @@ impl Agent {
             healthcheck: false,
         };
         offered.encode(&mut hello);
-        let mut agent = Agent {
-            throttle: Throttle::new(policy, sizing, 64 << 20),
-            verdicts: Verdicts::default(),
-            throttled: Throttled::default(),
-            connection: Connection::new(16_380),
-            out: Vec::with_capacity(64 * 1024),
-            now: Timestamp::from_millis(1_000_000),
-        };
-        agent.take(&hello);
-        agent
+        let throttle = Arc::new(Throttle::new(policy, sizing, 64 << 20));
+        let hold = HoldLimits { holds_max: 10, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
+        let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::default()));
+        let agent = Arc::new(Agent::new(throttle, Clock::start(), hold, metrics, status));
+        let conversation = Conversation::new(agent.clone(), 16_380, "unix".into());
+        let mut daemon = Daemon { agent, conversation, now: Timestamp::from_millis(1_000_000) };
+        daemon.take(&hello);
+        daemon
     }
 
     /// Everything from the bytes that were read to the bytes that are written.
-    fn take(&mut self, mut bytes: &[u8]) {
-        self.out.clear();
+    fn take(&mut self, bytes: &[u8]) {
+        self.conversation.written();
         self.now = self.now + Duration::from_millis(1);
-        while let Some((frame, length)) = Frame::cut(bytes, self.connection.frame_bytes_max()).unwrap() {
-            if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
-                let mut request = Request::new();
-                let asked = haproxy::question(&notify, |name, value| request.push(name, value));
-                assert_eq!(asked, Ok(Question::Verdict));
-                let decision = self.throttle.decide(&request, self.now, Draw::MIDDLE);
-                self.verdicts.count(&decision);
-                self.throttled.note(&decision, 0, |slo, label| {
-                    self.throttle.policy().facts(&request, slo, |fact| label.push(fact));
-                });
-                haproxy::answer_verdict(Id::of(&notify), &decision, &mut self.out);
-            }
-            bytes = &bytes[length..];
-        }
+        let used = self.conversation.answer(bytes, self.now);
+        assert_eq!((used.bytes, used.close), (bytes.len(), None));
     }
 }
 
-fn measured(agent: &mut Agent, batches: &[Vec<u8>]) -> AllocationInfo {
-    measure(|| batches.iter().for_each(|batch| agent.take(batch)))
+fn measured(daemon: &mut Daemon, batches: &[Vec<u8>]) -> AllocationInfo {
+    measure(|| batches.iter().for_each(|batch| daemon.take(batch)))
 }
 
 #[track_caller]
@@ -156,25 +141,25 @@ fn assert_none(taken: AllocationInfo) {
 #[test]
 fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
     let sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
-    let mut agent = Agent::new(sizing);
+    let mut daemon = Daemon::new(sizing);
     let batches: Vec<_> = (0..NOTIFIES / BATCH + 1).map(batch).collect();
     let (first, others) = batches.split_first().unwrap();
     // The first takes what each thread needs once.
-    agent.take(first);
-    assert_none(measured(&mut agent, others));
-    assert_none(measured(&mut agent, others));
+    daemon.take(first);
+    assert_none(measured(&mut daemon, others));
+    assert_none(measured(&mut daemon, others));
 
     // They were questions of every kind: else this proves little.
     let slos = [0, 1001, 1002, 2001, 2002, 3001, 3002, 4001, 4002, 5001, 5002];
-    assert!(agent.throttled.top(1_000).len() > 100, "nobody was noted");
-    let text = verdicts(agent.verdicts);
+    assert!(daemon.agent.status.throttled.top(1_000).len() > 100, "nobody was noted");
+    let text = daemon.agent.metrics.text();
     for slo in slos {
         assert!(text.contains(&format!("slo=\"{slo}\"")), "SLO {slo} was never asked for:\n{text}");
     }
     for verdict in ["pass", "delay", "deny"] {
         assert!(text.contains(&format!("verdict=\"{verdict}\"")), "nothing was {verdict}:\n{text}");
     }
-    assert!(agent.throttle.usage().entries > 5_000);
+    assert!(daemon.agent.throttle.usage().entries > 5_000);
 }
 
 const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
@@ -188,14 +173,14 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
             [format!("law={name}{also}"), format!("law={name} dry_run=yes{also}")]
         };
-        let mut agent = Agent::of(policy_of(of), SIZING);
+        let mut daemon = Daemon::of(policy_of(of), SIZING);
         let batches: Vec<_> = (0..21).map(batch).collect();
         let (first, others) = batches.split_first().unwrap();
-        agent.take(first);
-        assert_none(measured(&mut agent, others));
-        assert_none(measured(&mut agent, others));
-        assert!(agent.throttle.usage().entries > 1_000, "{name}");
-        assert!(agent.throttled.dry_runs(1_000).len() > 100, "{name}: no dry run was noted");
+        daemon.take(first);
+        assert_none(measured(&mut daemon, others));
+        assert_none(measured(&mut daemon, others));
+        assert!(daemon.agent.throttle.usage().entries > 1_000, "{name}");
+        assert!(daemon.agent.status.throttled.dry_runs(1_000).len() > 100, "{name}: no dry run was noted");
     }
 }
 
@@ -208,27 +193,19 @@ fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
             [format!("law={name}{also}"), format!("law={name}{also}")]
         };
-        let mut agent = Agent::of(policy_of(of), SIZING);
+        let mut daemon = Daemon::of(policy_of(of), SIZING);
         let batches: Vec<_> = (0..10).map(batch).collect();
-        let cold = measured(&mut agent, &batches);
+        let cold = measured(&mut daemon, &batches);
         assert!(cold.count_total > 0, "{name}");
         // Until the bursts are over and every source that shares a bucket has been entered.
-        (0..20).for_each(|_| batches.iter().for_each(|batch| agent.take(batch)));
-        assert_none(measured(&mut agent, &batches));
+        (0..20).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
+        assert_none(measured(&mut daemon, &batches));
         assert!(
-            agent.throttle.annex_usage().bytes > 0 && agent.throttle.annex_usage().fallbacks == 0,
+            daemon.agent.throttle.annex_usage().bytes > 0
+                && daemon.agent.throttle.annex_usage().fallbacks == 0,
             "{name}"
         );
     }
-}
-
-/// The counts as `/metrics` has them.
-fn verdicts(verdicts: Verdicts) -> String {
-    let mut registry = prometheus_client::registry::Registry::default();
-    registry.register_collector(Box::new(std::sync::Arc::new(verdicts)));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    text
 }
 
 #[test]
@@ -236,13 +213,13 @@ fn a_table_that_is_full_or_forgets_takes_no_memory() {
     // 1792 is the most that the index of a shard holds before it would be made larger: the worst size.
     for entries_max in [1_000, 1_792] {
         for expire in [Duration::from_secs(30), Duration::from_millis(3)] {
-            let mut agent = Agent::new(Sizing { entries_max, expire });
+            let mut daemon = Daemon::new(Sizing { entries_max, expire });
             let batches: Vec<_> = (0..NOTIFIES / BATCH + 1).map(batch).collect();
             let (first, others) = batches.split_first().unwrap();
-            agent.take(first);
-            assert_none(measured(&mut agent, others));
-            assert_none(measured(&mut agent, others));
-            assert!(agent.throttle.usage().entries <= entries_max.into());
+            daemon.take(first);
+            assert_none(measured(&mut daemon, others));
+            assert_none(measured(&mut daemon, others));
+            assert!(daemon.agent.throttle.usage().entries <= entries_max.into());
         }
     }
 }

@@ -5,6 +5,7 @@
 mod allocations;
 mod bad_http;
 mod bad_spop;
+mod batch;
 mod cli;
 mod concurrency;
 mod config;

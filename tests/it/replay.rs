@@ -152,10 +152,10 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
         request.push(b"owner", Value::Text(b"acme"));
         request.push(b"cost", Value::Number(*cost));
         let now = Timestamp::from_millis(*ms);
-        let decision = throttle.decide(&request, now, Draw::from_bits(dice.u64(..)));
+        let decision = throttle.decide_one(&request, now, Draw::from_bits(dice.u64(..)));
         // The log says that it took no time, so it ends when its delay is over; this law delays nothing.
         if let Some(ticket) = decision.ticket() {
-            throttle.end(&ticket, now);
+            throttle.end(&throttle.policy(), &ticket, now);
         }
         count(rows.entry((decision.slo, decision.key)).or_default(), &decision);
     }

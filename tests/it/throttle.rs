@@ -38,7 +38,7 @@ fn throttle(entries_max: u32, law: &str) -> Throttle {
 fn ask(throttle: &Throttle, website: &str, after_ms: u64) -> Decision {
     let mut request = Request::new();
     request.push(b"website", Value::Text(website.as_bytes()));
-    throttle.decide(&request, START + Duration::from_millis(after_ms), Draw::MIDDLE)
+    throttle.decide_one(&request, START + Duration::from_millis(after_ms), Draw::MIDDLE)
 }
 
 fn is_known(throttle: &Throttle, decision: &Decision, after_ms: u64) -> bool {
@@ -99,11 +99,11 @@ fn a_slot_that_is_taken_back_is_free_and_one_of_an_slo_that_is_gone_is_no_matter
     ask(&throttle, "w1", 0);
     let second = ask(&throttle, "w1", 0);
     assert_eq!(second.verdict, seconds(1));
-    throttle.take_back(&second, START);
+    throttle.take_back(&throttle.policy(), &second, START);
     assert_eq!(ask(&throttle, "w1", 0).verdict, seconds(1));
 
     throttle.replace(policy("0 burst=9 rate=9/s\n", ""));
-    throttle.take_back(&second, START);
+    throttle.take_back(&throttle.policy(), &second, START);
     assert_eq!(ask(&throttle, "w1", 0).verdict, Verdict::Pass);
     assert_eq!(ask(&throttle, "w1", 0).slo.number(), 0);
 }

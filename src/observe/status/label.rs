@@ -7,7 +7,7 @@ use arrayvec::{ArrayString, ArrayVec};
 use crate::base::network::Network;
 use crate::base::request::Value;
 use crate::base::shown::shown;
-use crate::throttle::Fact;
+use crate::policy::Fact;
 
 /// What is kept of a request: its source, a website or two, and then some.
 const LABEL_BYTES_MAX: usize = 320;

@@ -4,7 +4,7 @@ use crate::base::network::Network;
 use crate::base::request::{Request, Value};
 use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
-use crate::policy::Policy;
+use crate::policy::{Batch, Policy};
 
 /// The most of a value that is shown.
 const SHOWN_BYTES_MAX: usize = 100;
@@ -22,7 +22,9 @@ fn word(value: &[u8]) -> String {
 pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
     let mut given = 0;
-    policy.facts(request, slo, |fact| {
+    let mut batch = Batch::of(policy);
+    batch.push(request);
+    batch.facts(0, slo, |fact| {
         if !fact.in_key {
             return;
         }

@@ -303,9 +303,11 @@ impl<'t> Running<'t> {
     }
 
     fn decide(&mut self, request: &Request<'_>, now_ns: u64, draw: Draw) -> Decision {
-        let throttle = self.throttle;
-        self.ends.until(now_ns, |ticket, at_ns| throttle.end(ticket, Timestamp::from_nanos(at_ns)));
-        throttle.decide(request, Timestamp::from_nanos(now_ns), draw)
+        let (throttle, policy) = (self.throttle, &self.policy);
+        self.ends.until(now_ns, |ticket, at_ns| {
+            throttle.end(policy, ticket, Timestamp::from_nanos(at_ns));
+        });
+        throttle.decide_one(request, Timestamp::from_nanos(now_ns), draw)
     }
 
     fn record(

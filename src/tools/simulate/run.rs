@@ -108,7 +108,7 @@ impl<'s> Run<'s> {
                 let gap_ns = self.dice.u64(0..=self.gap_ns.saturating_mul(2));
                 self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
             }
-            Event::End(ticket) => self.throttle.end(&ticket, at(now_ns)),
+            Event::End(ticket) => drop(self.throttle.end(&self.throttle.policy(), &ticket, at(now_ns))),
         }
     }
 
@@ -171,7 +171,7 @@ impl<'s> Run<'s> {
         let mut request = Request::new();
         request.push(b"source", Value::Address(address));
         request.push(b"website", Value::Text(WEBSITE.as_bytes()));
-        self.throttle.decide(&request, at(now_ns), Draw::from_bits(self.dice.u64(..)))
+        self.throttle.decide_one(&request, at(now_ns), Draw::from_bits(self.dice.u64(..)))
     }
 }
 

@@ -12,11 +12,13 @@ mod support;
 use std::hint::black_box;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use slowlane::base::draw::Draw;
 use slowlane::base::time::Timestamp;
+use slowlane::policy::{BATCH_MAX, Batch};
 use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane::table::Sizing;
-use slowlane::throttle::{DOCKET_MAX, Docket, Throttle};
+use slowlane::throttle::{Decisions, Throttle};
 use slowlane::wire::spop::{Connection, Data, Frame, Notify, Step};
 use support::effort::Effort;
 use support::five_maps::{LINES, policy, request, source};
@@ -58,7 +60,7 @@ impl Agent {
         let throttle = Throttle::new(policy(law, keys, lines), sizing, 0);
         let now = Timestamp::from_millis(1_700_000_000_000);
         for number in 0..keys {
-            throttle.decide(&request(number), now, Draw::MIDDLE);
+            throttle.decide_one(&request(number), now, Draw::MIDDLE);
         }
         let (dice, now) = (fastrand::Rng::with_seed(7), now + PAUSE);
         Agent { throttle, connection, dice, keys, now, out: Vec::new() }
@@ -72,7 +74,7 @@ impl Agent {
             self.now = self.now + Duration::from_micros(50);
             cost.of(BATCH, || {
                 for number in numbers {
-                    black_box(self.throttle.decide(&request(number), self.now, Draw::MIDDLE));
+                    black_box(self.throttle.decide_one(&request(number), self.now, Draw::MIDDLE));
                 }
             });
         }
@@ -108,29 +110,25 @@ impl Agent {
 
     fn answer(&mut self, mut bytes: &[u8]) {
         self.out.clear();
-        let sitting = self.throttle.sit();
-        let (mut ids, mut docket) = (Vec::with_capacity(DOCKET_MAX), Docket::default());
+        let policy = self.throttle.policy();
+        let (mut ids, mut batch) = (ArrayVec::<Id, BATCH_MAX>::new(), Batch::of(&policy));
+        let mut decisions = Decisions::new();
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
-            let mut has_room = true;
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
-                let mut filing = sitting.file(&mut docket);
-                let asked = haproxy::question(&notify, |name, value| filing.field(name, value));
+                let mut draft = batch.draft();
+                let asked = haproxy::question(&notify, |name, value| draft.field(name, value));
                 assert_eq!(asked, Ok(Question::Verdict));
+                batch.keep_draft();
                 ids.push(Id::of(&notify));
-                has_room = sitting.enter(&mut docket);
             }
             bytes = &bytes[length..];
-            if !has_room || bytes.is_empty() {
-                sitting.decide(
-                    &docket,
-                    self.now,
-                    || Draw::MIDDLE,
-                    |number, decision| {
-                        haproxy::answer_verdict(ids[number], decision, &mut self.out);
-                    },
-                );
+            if batch.is_full() || bytes.is_empty() {
+                self.throttle.decide(&batch, self.now, || Draw::MIDDLE, &mut decisions);
+                for (id, decision) in ids.iter().zip(&decisions) {
+                    haproxy::answer_verdict(*id, decision, &mut self.out);
+                }
                 ids.clear();
-                docket.clear();
+                batch.clear();
             }
         }
     }

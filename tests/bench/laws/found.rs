@@ -10,8 +10,8 @@ use slowlane::base::draw::Draw;
 use slowlane::base::time::Timestamp;
 use slowlane::law::Arrival;
 use slowlane::table::{Sizing, Table};
+use slowlane::throttle::Annexes;
 use slowlane::throttle::Throttle;
-use slowlane::throttle::annexes::Annexes;
 
 use crate::law;
 use crate::support::{Cost, five_maps, key, keyed};
@@ -53,7 +53,7 @@ pub fn of_decision(name: &str, keys: u32) -> impl FnMut(Duration) -> f64 {
     let policy = five_maps::policy(name, keys, keys);
     let throttle = Throttle::new(policy, sizing(keys), ANNEX_BYTES_MAX);
     let decide = move |number: u32, now: Timestamp| {
-        black_box(throttle.decide(&five_maps::request(number), now, Draw::MIDDLE));
+        black_box(throttle.decide_one(&five_maps::request(number), now, Draw::MIDDLE));
     };
     measure(keys, |_| {}, decide)
 }

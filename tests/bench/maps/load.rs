@@ -76,7 +76,7 @@ pub fn measure(name: &str, lines: &str, folder: &str, seconds: &str) {
         _ => {
             let method = Method::named(name).unwrap_or(Method::Str);
             let (policy, load_ms, megabytes) = loaded(|| kind::read(folder, method));
-            let find = |asked: &Asked| policy.classify(&asked.request()).0.id.number() == 1;
+            let find = |asked: &Asked| policy.cases(&asked.request()).list[0].slo.id.number() == 1;
             let (hit, miss) = look_up(method, lines, time, find);
             [load_ms, megabytes, hit, miss]
         }

@@ -60,7 +60,7 @@ pub fn throttle_under(network: &str, slo: &str, sizing: Sizing) -> Throttle {
 
 impl Store for Throttle {
     fn write(&self, number: u32, now: Timestamp) {
-        self.decide(&five_maps::request(number), now, Draw::MIDDLE);
+        self.decide_one(&five_maps::request(number), now, Draw::MIDDLE);
     }
 }
 

@@ -13,8 +13,8 @@ use slowlane::base::time::Timestamp;
 use slowlane::law::Arrival;
 use slowlane::observe::status::Why;
 use slowlane::table::Sizing;
+use slowlane::throttle::Annexes;
 use slowlane::throttle::Throttle;
-use slowlane::throttle::annexes::Annexes;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, schedule};
 use super::several::policy;
@@ -34,7 +34,7 @@ fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::base
     request.push(b"website", Value::Text(website.as_bytes()));
     request.push(b"source", Value::address(source.parse().unwrap()));
     request.push(b"cost", Value::Number(arrival.cost.into()));
-    throttle.decide(&request, arrival.now, arrival.draw)
+    throttle.decide_one(&request, arrival.now, arrival.draw)
 }
 
 proptest! {
@@ -74,7 +74,7 @@ proptest! {
                 request.push(b"cost", Value::Number(cost.into()));
                 let (now, fallbacks) = (at_ms(now_ms), throttle.annex_usage().fallbacks);
                 let why = Why::of(&throttle, &request, now);
-                let decision = throttle.decide(&request, now, Draw::MIDDLE);
+                let decision = throttle.decide_one(&request, now, Draw::MIDDLE);
                 let falls_back = throttle.annex_usage().fallbacks > fallbacks;
                 prop_assert_eq!(why.slos[0].formula.starts_with("no room"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
@@ -129,7 +129,7 @@ fn the_bytes_that_are_counted_are_those_that_are_held() {
                 annexes.with(key, &law, 1, arrival.now, |annex| law.judge(&mut entry, annex, &arrival));
             }
         });
-        let (held, counted) = (taken.bytes_current as f64, annexes.usage().bytes as f64);
+        let (held, counted) = (taken.bytes_current as f64, annexes.bytes() as f64);
         assert!(counted > 50_000.0, "{line}: {counted}");
         // Of a table that has just grown some is empty; of one that is full nothing.
         assert!((0.8..1.1).contains(&(held / counted)), "{line}: {held} are held, {counted} are counted");
@@ -193,14 +193,14 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
                     annexes.with(key, &law, arrival.cost, arrival.now, |annex| {
                         law.judge(&mut entry, annex, &arrival);
                     });
-                    assert!(annexes.usage().bytes <= ROOM as u64);
+                    assert!(annexes.bytes() <= ROOM as u64);
                 }
             };
             let floods: Vec<_> = (0..3).map(|thread| scope.spawn(move || flood(thread))).collect();
             let looker = scope.spawn(|| {
                 let mut most = 0;
                 while !is_over.load(Relaxed) {
-                    most = most.max(annexes.usage().bytes);
+                    most = most.max(annexes.bytes());
                 }
                 most
             });
@@ -209,7 +209,7 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
             let most = looker.join().unwrap();
             assert!(most <= ROOM as u64, "{line}: {most}");
         });
-        assert!(annexes.usage().bytes > ROOM as u64 / 2, "{line}: it was full");
+        assert!(annexes.bytes() > ROOM as u64 / 2, "{line}: it was full");
     }
 }
 

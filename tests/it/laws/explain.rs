@@ -239,8 +239,8 @@ proptest! {
             prop_assert_eq!(&remembered(&asked, now_ms), &before);
             prop_assert!(!(why.to_string() + &why.json()).contains('\x1b'));
 
-            let decision = asked.decide(&request, now, Draw::MIDDLE);
-            prop_assert_eq!(decision, twin.decide(&request, now, Draw::MIDDLE));
+            let decision = asked.decide_one(&request, now, Draw::MIDDLE);
+            prop_assert_eq!(decision, twin.decide_one(&request, now, Draw::MIDDLE));
             prop_assert_eq!(why.told.verdict, decision.verdict.name());
             prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
             prop_assert_eq!(why.told.remaining, decision.remaining);

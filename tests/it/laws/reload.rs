@@ -24,7 +24,7 @@ proptest! {
         for arrival in arrivals(&steps) {
             throttles[1].replace(policy(&line, &[]));
             let [left_alone, reloaded] =
-                throttles.each_ref().map(|one| one.decide(&Request::new(), arrival.now, arrival.draw));
+                throttles.each_ref().map(|one| one.decide_one(&Request::new(), arrival.now, arrival.draw));
             prop_assert_eq!(left_alone, reloaded, "{}", law);
         }
     }
@@ -41,12 +41,12 @@ proptest! {
             if number % 7 == 6 {
                 throttle.replace(policy(&line(laws[number / 7 % laws.len()]), &[]));
             }
-            let decision = throttle.decide(&Request::new(), arrival.now, arrival.draw);
+            let decision = throttle.decide_one(&Request::new(), arrival.now, arrival.draw);
             if number % 3 == 0 {
-                throttle.take_back(&decision, arrival.now);
+                throttle.take_back(&throttle.policy(), &decision, arrival.now);
             }
             if let Some(ticket) = decision.ticket().filter(|_| number % 5 == 0) {
-                throttle.end(&ticket, arrival.now);
+                throttle.end(&throttle.policy(), &ticket, arrival.now);
             }
             now = Some(arrival.now);
         }
@@ -55,10 +55,10 @@ proptest! {
             let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(1) };
             throttle.replace(policy(&line(law), &[]));
             let fresh = Throttle::new(policy(&line(law), &[]), sizing, 1 << 20);
-            throttle.decide(&Request::new(), now, Draw::MIDDLE);
+            throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
             // The longest of all is a lease of a minute.
             let later = now + Duration::from_secs(61);
-            let decide = |throttle: &Throttle| throttle.decide(&Request::new(), later, Draw::MIDDLE);
+            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), later, Draw::MIDDLE);
             let (known, new) = (decide(&throttle), decide(&fresh));
             prop_assert_eq!((known.verdict, known.remaining), (new.verdict, new.remaining), "{} after {:?}", law, laws);
         }

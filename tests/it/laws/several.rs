@@ -53,7 +53,7 @@ fn request<'r>(cost: u32) -> Request<'r> {
 }
 
 fn ask(throttle: &Throttle, now: Timestamp) -> Decision {
-    throttle.decide(&request(1), now, Draw::MIDDLE)
+    throttle.decide_one(&request(1), now, Draw::MIDDLE)
 }
 
 fn strictness(verdict: Verdict) -> (u32, Duration) {
@@ -83,7 +83,7 @@ proptest! {
         let mut subjects = [&lines.0, &lines.1, &lines.2].map(|line| Subject::new(line));
         let sharer = throttle_sharer();
         for one in arrivals(&steps) {
-            let decision = throttle.decide(&request(one.cost), one.now, one.draw);
+            let decision = throttle.decide_one(&request(one.cost), one.now, one.draw);
             // All requests are of one source, and it is what `fair` shares by.
             let of = |subject: &Subject| Arrival { sharer: if subject.law.name() == "fair" { sharer } else { 0 }, ..one };
             let judged: Vec<_> = subjects.iter().map(|subject| subject.would(of(subject))).collect();
@@ -178,7 +178,7 @@ fn a_type_that_comes_twice_ends_the_chain() {
 fn a_dry_run_says_what_it_would_have_said_and_lets_pass() {
     let throttle = throttle_of("0 burst=1 rate=1/s law=token-bucket dry_run=yes", &[]);
     let verdicts = [(); 3].map(|()| {
-        let decision = throttle.decide(&Request::new(), at_ms(0), Draw::MIDDLE);
+        let decision = throttle.decide_one(&Request::new(), at_ms(0), Draw::MIDDLE);
         (decision.verdict.name(), decision.judged()[0].verdict.name())
     });
     assert_eq!(verdicts, [("pass", "pass"), ("pass", "deny"), ("pass", "deny")]);
@@ -216,9 +216,9 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
     // The token of the third is still there, as soon as one of the two has ended; and then no more.
     let ticket = decisions[0].ticket().unwrap();
     assert_eq!(ticket.counted.as_slice(), [(SloId::new(3001).unwrap(), decisions[0].key)]);
-    throttle.end(&ticket, at_ms(10));
+    throttle.end(&throttle.policy(), &ticket, at_ms(10));
     assert_eq!(ask(&throttle, at_ms(10)).verdict, Verdict::Pass);
-    throttle.end(&ticket, at_ms(10));
+    throttle.end(&throttle.policy(), &ticket, at_ms(10));
     let denied = ask(&throttle, at_ms(10));
     assert_eq!((denied.verdict.name(), denied.slo.number()), ("deny", 2001));
     // What the bucket denied is not under way.
@@ -232,7 +232,7 @@ fn a_request_that_costs_nothing_passes_all_and_leaves_no_trace_in_their_rows() {
         &chain("burst=1 rate=1/s", "burst=1 rate=1/s law=sliding-log", "burst=1 rate=1/s law=fair"),
         MAPS,
     );
-    let decision = throttle.decide(&request(0), at_ms(0), Draw::MIDDLE);
+    let decision = throttle.decide_one(&request(0), at_ms(0), Draw::MIDDLE);
     assert_eq!(decision.verdict, Verdict::Pass);
     for judged in decision.judged() {
         let row = throttle.table().get(judged.key, at_ms(0));
@@ -265,7 +265,7 @@ fn threads_on_the_same_rows_get_what_is_there_and_no_more() {
                 request.push(b"source", source);
                 request.push(b"website", Value::Text(b"shop"));
                 request.push(b"owner", Value::Text(b"acme"));
-                let decide = || throttle.decide(&request, at_ms(0), Draw::MIDDLE);
+                let decide = || throttle.decide_one(&request, at_ms(0), Draw::MIDDLE);
                 (0..EACH).filter(|_| decide().verdict == Verdict::Pass).count()
             };
             let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || ask(thread))).collect();

@@ -49,7 +49,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Fault
 }
 
 /// The number of the line that the byte at `at` stands in.
-pub(super) fn line_number(text: &[u8], at: usize) -> usize {
+pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 

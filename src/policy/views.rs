@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::policy::Policy;
-use crate::policy::lookup::LookupMap;
-use crate::policy::map::{self, Line};
+use crate::policy::generation::Policy;
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::read::map::{self, Line};
 
 /// `slo.map`, or the map of a lookup.
 #[derive(Clone, Copy, Debug)]

@@ -8,12 +8,12 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::base::network::v6_mask;
-use crate::policy::pattern::Pattern;
+use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
 /// Networks of both families; the longest prefix wins, and the first of two that are the same.
 #[derive(Debug)]
-pub(super) struct Networks {
+pub(in crate::policy) struct Networks {
     has_rest: bool,
     ipv4: Family,
     ipv6: Family,
@@ -22,13 +22,17 @@ pub(super) struct Networks {
 
 impl Networks {
     /// Of keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
-    pub(super) fn new(has_rest: bool) -> Networks {
+    pub(in crate::policy) fn new(has_rest: bool) -> Networks {
         let (ipv4, ipv6) = (Family::default(), Family::default());
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
     }
 
     /// Gives back the one before of the same network and rest, which stands in its line.
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
+    pub(in crate::policy) fn insert(
+        &mut self,
+        pattern: Pattern,
+        text: &[u8],
+    ) -> Result<Option<Pattern>, Fault> {
         let key = pattern.key(text);
         let network_length = if self.has_rest {
             key.iter().position(|&byte| byte == b'+').ok_or_else(|| Fault::NoRest(quoted(key)))?
@@ -45,7 +49,7 @@ impl Networks {
     }
 
     /// Either family also looks into the other's networks, after its own, as HAProxy does.
-    pub(super) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
         let in_ipv4 = |v4: Ipv4Addr| self.ipv4.find(ipv4_bits(v4), rest, text, &self.hasher);
         let in_ipv6 = |v6: Ipv6Addr| self.ipv6.find(v6.to_bits(), rest, text, &self.hasher);
@@ -188,8 +192,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::map;
-    use crate::policy::pattern::Answer;
+    use crate::policy::read::answer::Answer;
+    use crate::policy::read::map;
 
     /// The networks of a map, each of which answers with the number of its line.
     fn networks(text: &str, has_rest: bool) -> Networks {

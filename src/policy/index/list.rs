@@ -1,23 +1,27 @@
 //! `end` and `dom`: keys that are tried one after the other, in the order of the file.
 
 use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
-use crate::policy::pattern::Pattern;
+use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
 /// Patterns in the order of their lines; the first that fits wins.
 #[derive(Debug)]
-pub(super) struct List {
+pub(in crate::policy) struct List {
     patterns: Vec<Pattern>,
     fits: fn(key: &[u8], value: &[u8]) -> bool,
 }
 
 impl List {
-    pub(super) fn new(fits: fn(key: &[u8], value: &[u8]) -> bool) -> List {
+    pub(in crate::policy) fn new(fits: fn(key: &[u8], value: &[u8]) -> bool) -> List {
         List { patterns: Vec::new(), fits }
     }
 
     /// Gives back the one before of the same key.
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
+    pub(in crate::policy) fn insert(
+        &mut self,
+        pattern: Pattern,
+        text: &[u8],
+    ) -> Result<Option<Pattern>, Fault> {
         if self.patterns.len() == LIST_LINES_MAX {
             return Err(Fault::TooManyLines(LIST_LINES_MAX));
         }
@@ -27,17 +31,17 @@ impl List {
         Ok(first)
     }
 
-    pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
         self.patterns.iter().find(|pattern| (self.fits)(pattern.key(text), value)).copied()
     }
 }
 
-pub(super) fn is_end(key: &[u8], value: &[u8]) -> bool {
+pub(in crate::policy) fn is_end(key: &[u8], value: &[u8]) -> bool {
     value.ends_with(key)
 }
 
 /// Whether `key` is in `value` from one delimiter, or end, to another.
-pub(super) fn is_words(key: &[u8], value: &[u8]) -> bool {
+pub(in crate::policy) fn is_words(key: &[u8], value: &[u8]) -> bool {
     if value.len() > SEARCHED_BYTES_MAX {
         return false;
     }
@@ -48,7 +52,7 @@ pub(super) fn is_words(key: &[u8], value: &[u8]) -> bool {
 }
 
 /// The pattern without the delimiters around its key.
-pub(super) fn words(pattern: Pattern, text: &[u8]) -> Result<Pattern, Fault> {
+pub(in crate::policy) fn words(pattern: Pattern, text: &[u8]) -> Result<Pattern, Fault> {
     let key = pattern.key(text);
     let is_part = |&byte: &u8| !is_delimiter(byte);
     let first = key.iter().position(is_part).ok_or_else(|| Fault::Delimiters(quoted(key)))?;
@@ -65,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::pattern::Answer;
+    use crate::policy::read::answer::Answer;
 
     #[test]
     fn what_grows_with_its_client_has_a_most() {

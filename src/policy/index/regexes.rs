@@ -8,7 +8,7 @@
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
-use crate::policy::pattern::Pattern;
+use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
 /// The memory for one expression as it is compiled, of which few need a hundredth.
@@ -16,13 +16,17 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Regular expressions in the order of their lines; the first that matches wins.
 #[derive(Debug, Default)]
-pub(super) struct Regexes {
+pub(in crate::policy) struct Regexes {
     regexes: Vec<(Regex, Pattern)>,
 }
 
 impl Regexes {
     /// Gives back the one before of the same key.
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
+    pub(in crate::policy) fn insert(
+        &mut self,
+        pattern: Pattern,
+        text: &[u8],
+    ) -> Result<Option<Pattern>, Fault> {
         let key = pattern.key(text);
         if self.regexes.len() == LIST_LINES_MAX {
             return Err(Fault::TooManyLines(LIST_LINES_MAX));
@@ -37,7 +41,7 @@ impl Regexes {
         Ok(first)
     }
 
-    pub(super) fn find(&self, value: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, value: &[u8]) -> Option<Pattern> {
         if value.len() > SEARCHED_BYTES_MAX {
             return None;
         }
@@ -54,7 +58,7 @@ fn reason(error: &regex::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::pattern::Answer;
+    use crate::policy::read::answer::Answer;
 
     fn insert(regexes: &mut Regexes, key: &[u8], line: usize) -> Result<(), String> {
         let pattern = Pattern::new(0, key, Answer::slo(line));

@@ -4,34 +4,34 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::policy::bounds::FILE_BYTES_MAX;
-use crate::policy::map::{self, Line};
+use crate::policy::read::map::{self, Line};
 
 /// Where it was looked for, and what was there.
 #[derive(Debug)]
-pub(super) struct MapFile {
-    pub(super) path: PathBuf,
-    pub(super) text: io::Result<Vec<u8>>,
+pub(in crate::policy) struct MapFile {
+    pub(in crate::policy) path: PathBuf,
+    pub(in crate::policy) text: io::Result<Vec<u8>>,
 }
 
 impl MapFile {
-    pub(super) fn read(path: PathBuf, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> MapFile {
+    pub(in crate::policy) fn read(path: PathBuf, read: impl Fn(&Path) -> io::Result<Vec<u8>>) -> MapFile {
         let text = read(&path).and_then(|text| check_size(text.len() as u64).map(|()| text));
         MapFile { path, text }
     }
 
     /// What was there, or nothing.
-    pub(super) fn text(&self) -> &[u8] {
+    pub(in crate::policy) fn text(&self) -> &[u8] {
         self.text.as_deref().unwrap_or_default()
     }
 
     /// The lines that hold a key and can be read.
-    pub(super) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+    pub(in crate::policy) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         map::lines(self.text()).flatten()
     }
 }
 
 /// Reads a regular file that is not too large. A pipe would make a reload wait for ever.
-pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));

@@ -9,11 +9,11 @@ use crate::base::slo_id::SloId;
 use crate::base::units::Rate;
 use crate::law::{Law, Objective, Options};
 use crate::policy::bounds::BURST_YEARS_MAX;
-use crate::policy::file::MapFile;
 use crate::policy::layout::Layout;
-use crate::policy::map::{self, Line};
-use crate::policy::pattern::Answer;
 use crate::policy::problem::{Fault, Problems, quoted};
+use crate::policy::read::answer::Answer;
+use crate::policy::read::file::MapFile;
+use crate::policy::read::map::{self, Line};
 
 /// A Service Level Objective: what is promised, and the law that holds it.
 ///
@@ -131,7 +131,7 @@ fn number(text: &[u8]) -> Option<u32> {
 
 /// The SLOs of a policy in the order of their ids.
 #[derive(Debug, Default)]
-pub(super) struct Slos {
+pub(in crate::policy) struct Slos {
     sorted: Vec<Slo>,
     /// The line of each id, whether or not an SLO could be made of it.
     lines: BTreeMap<SloId, usize>,
@@ -140,7 +140,7 @@ pub(super) struct Slos {
 }
 
 impl Slos {
-    pub(super) fn read(file: &MapFile, layout: &Layout, problems: &mut Problems) -> Slos {
+    pub(in crate::policy) fn read(file: &MapFile, layout: &Layout, problems: &mut Problems) -> Slos {
         let path = &file.path;
         let mut slos = Slos::default();
         match &file.text {
@@ -190,7 +190,7 @@ impl Slos {
     }
 
     /// A line that is itself a problem makes no problems of the lines that name its SLO.
-    pub(super) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
+    pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
         match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
             Ok(place) => Ok(Answer::slo(place)),
             Err(_) if self.is_unread || self.lines.contains_key(&id) => Ok(Answer::NEXT),
@@ -199,16 +199,16 @@ impl Slos {
     }
 
     /// The fields that some of them share by.
-    pub(super) fn shares(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::policy) fn shares(&self) -> impl Iterator<Item = &str> {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
     /// The line that each of them stands on.
-    pub(super) fn lines(&self) -> BTreeMap<SloId, usize> {
+    pub(in crate::policy) fn lines(&self) -> BTreeMap<SloId, usize> {
         self.lines.clone()
     }
 
-    pub(super) fn into_sorted(self) -> Vec<Slo> {
+    pub(in crate::policy) fn into_sorted(self) -> Vec<Slo> {
         self.sorted
     }
 }

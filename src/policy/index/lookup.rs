@@ -5,35 +5,36 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::base::slo_id::SloId;
-use crate::policy::exact::Exact;
 use crate::policy::fields::{Place, Text, Values};
-use crate::policy::file::MapFile;
+use crate::policy::index::exact::Exact;
+use crate::policy::index::list::{List, is_end, is_words, words};
+use crate::policy::index::networks::Networks;
+use crate::policy::index::pattern::Pattern;
+use crate::policy::index::prefixes::Prefixes;
+use crate::policy::index::regexes::Regexes;
 use crate::policy::layout::{Lookup, Method};
-use crate::policy::list::{List, is_end, is_words, words};
-use crate::policy::map;
-use crate::policy::networks::Networks;
-use crate::policy::pattern::{Answer, Pattern};
-use crate::policy::prefixes::Prefixes;
 use crate::policy::problem::{Fault, Problems, quoted};
-use crate::policy::regexes::Regexes;
-use crate::policy::slo::Slos;
+use crate::policy::read::answer::Answer;
+use crate::policy::read::file::MapFile;
+use crate::policy::read::map;
+use crate::policy::read::slo::Slos;
 use crate::policy::warning::{Doubt, Warnings, WebsitePart};
 
 /// The map of a lookup.
 #[derive(Debug)]
-pub(super) struct LookupMap {
-    pub(super) name: String,
-    pub(super) path: PathBuf,
-    pub(super) places: Box<[Place]>,
+pub(in crate::policy) struct LookupMap {
+    pub(in crate::policy) name: String,
+    pub(in crate::policy) path: PathBuf,
+    pub(in crate::policy) places: Box<[Place]>,
     text: Vec<u8>,
     keys: Keys,
     /// The lines that hold a key.
-    pub(super) entries: usize,
+    pub(in crate::policy) entries: usize,
 }
 
 impl LookupMap {
     /// Nothing where there is no file, or no key in it: such a map never answers.
-    pub(super) fn read(
+    pub(in crate::policy) fn read(
         lookup: &Lookup,
         places: Box<[Place]>,
         MapFile { path, text }: MapFile,
@@ -83,7 +84,7 @@ impl LookupMap {
     }
 
     /// The line that answers for these values.
-    pub(super) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
         let mut joined = Text::default();
         match &self.keys {
             Keys::Texts(texts) => texts.find(values.joined(&self.places, &mut joined)?, &self.text),
@@ -96,7 +97,7 @@ impl LookupMap {
     }
 
     /// The line that answers for a text, in which the values of several fields are joined by `+`.
-    pub(super) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
         match &self.keys {
             Keys::Texts(texts) => texts.find(value, &self.text),
             Keys::Networks(networks) => {
@@ -108,12 +109,12 @@ impl LookupMap {
         }
     }
 
-    pub(super) fn text(&self) -> &[u8] {
+    pub(in crate::policy) fn text(&self) -> &[u8] {
         &self.text
     }
 
     /// The name of the method that it matches with.
-    pub(super) fn method(&self) -> &'static str {
+    pub(in crate::policy) fn method(&self) -> &'static str {
         let method = match &self.keys {
             Keys::Networks(_) => Method::Ip,
             Keys::Texts(Texts::Str(_)) => Method::Str,
@@ -126,7 +127,7 @@ impl LookupMap {
     }
 
     /// The number of the line that a pattern stands in. No line keeps its number; they are counted.
-    pub(super) fn line_number(&self, pattern: Pattern) -> usize {
+    pub(in crate::policy) fn line_number(&self, pattern: Pattern) -> usize {
         map::line_number(&self.text, pattern.at())
     }
 }

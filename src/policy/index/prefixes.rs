@@ -2,7 +2,7 @@
 
 use std::iter::successors;
 
-use crate::policy::pattern::Pattern;
+use crate::policy::index::pattern::Pattern;
 
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
@@ -17,17 +17,17 @@ struct Prefix {
 /// key too. So all that fit lie on one chain, from the last key that sorts before the value to ever shorter
 /// ones.
 #[derive(Debug, Default)]
-pub(super) struct Prefixes {
+pub(in crate::policy) struct Prefixes {
     sorted: Vec<Prefix>,
 }
 
 impl Prefixes {
-    pub(super) fn insert(&mut self, pattern: Pattern) {
+    pub(in crate::policy) fn insert(&mut self, pattern: Pattern) {
         self.sorted.push(Prefix { pattern, shorter: None });
     }
 
     /// Once all are inserted. Of two that are the same, the first wins; `twice` is told of both.
-    pub(super) fn sort(&mut self, text: &[u8], mut twice: impl FnMut(Pattern, Pattern)) {
+    pub(in crate::policy) fn sort(&mut self, text: &[u8], mut twice: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|prefix| prefix.pattern.key(text));
         self.sorted.dedup_by(|again, first| {
             let is_same = again.pattern.key(text) == first.pattern.key(text);
@@ -44,7 +44,7 @@ impl Prefixes {
         }
     }
 
-    pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
         let not_after = self.sorted.partition_point(|prefix| prefix.pattern.key(text) <= value);
         let last = not_after.checked_sub(1)?;
         let common = common_length(self.sorted[last].pattern.key(text), value);
@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::pattern::Answer;
+    use crate::policy::read::answer::Answer;
 
     /// The line, counted from 0, that answers for a value.
     fn find(keys: &[String], value: &str) -> Option<usize> {

@@ -32,7 +32,7 @@ impl Strays {
         strays
     }
 
-    pub(super) fn warn(self, layout: &Layout, warnings: &mut Warnings) {
+    pub(in crate::policy) fn warn(self, layout: &Layout, warnings: &mut Warnings) {
         let names = || {
             let files = layout.files(Path::new(""));
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")

@@ -5,18 +5,18 @@ use std::hash::BuildHasher;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::policy::pattern::Pattern;
+use crate::policy::index::pattern::Pattern;
 
 /// Patterns by key; the first of a key wins.
 #[derive(Debug, Default)]
-pub(super) struct Exact {
+pub(in crate::policy) struct Exact {
     patterns: HashTable<Pattern>,
     hasher: DefaultHashBuilder,
 }
 
 impl Exact {
     /// Gives back the one before of the same key.
-    pub(super) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
         let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
         let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
         match self.patterns.entry(hash(&pattern), is_same, hash) {
@@ -28,7 +28,7 @@ impl Exact {
         }
     }
 
-    pub(super) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+    pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
         self.patterns.find(self.hasher.hash_one(value), |pattern| pattern.key(text) == value).copied()
     }
 }

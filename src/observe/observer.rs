@@ -1,0 +1,91 @@
+//! What is told of a decision: counted, noted, logged and charged, in one call.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use crate::base::charge::Charge;
+use crate::base::request::Value;
+use crate::base::verdict::Decision;
+use crate::observe::decision_log::DecisionLog;
+use crate::observe::metrics::{Metrics, Verdicts};
+use crate::observe::status::Status;
+use crate::policy::Batch;
+use crate::table::Table;
+
+/// Observes every decision, whichever proxy asked for it.
+pub struct Observer {
+    verdicts: Arc<Verdicts>,
+    status: Arc<Status>,
+    decision_log: Option<DecisionLog>,
+    listener: Option<Listener>,
+}
+
+/// Takes every charge as it is made, on the thread that decides: it must not wait.
+pub type Listener = Box<dyn Fn(&Charge) + Send + Sync>;
+
+impl Observer {
+    pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
+        Observer { verdicts: metrics.verdicts.clone(), status, decision_log: None, listener: None }
+    }
+
+    /// With a log of the decisions.
+    pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Observer {
+        Observer { decision_log, ..self }
+    }
+
+    /// With a listener to the charges.
+    pub fn with_listener(self, listener: Listener) -> Observer {
+        Observer { listener: Some(listener), ..self }
+    }
+
+    pub fn decision_log(&self) -> Option<&DecisionLog> {
+        self.decision_log.as_ref()
+    }
+
+    /// Observes the decisions on a batch: counts them, notes the throttled keys, logs what the decision log wants and
+    /// hands out the charges. `fields` are those of a request as its proxy sent them; `table` has the rows.
+    pub fn decided<'a, F>(
+        &self,
+        batch: &Batch<'_, '_>,
+        decisions: &[Decision],
+        table: &Table,
+        dice: &mut Rng,
+        fields: impl Fn(usize) -> F,
+    ) where
+        F: Iterator<Item = (&'a [u8], Value<'a>)>,
+    {
+        for (number, decision) in decisions.iter().enumerate() {
+            self.verdicts.count(decision);
+            if decision.is_throttled() {
+                self.status.throttled.note(decision, dice.u32(..), |slo, label| {
+                    batch.facts(number, slo, |fact| label.push(fact));
+                });
+            }
+            if let Some(log) = &self.decision_log
+                && log.wants(decision, decision.at, || dice.u64(..))
+            {
+                let entry = table.get(decision.key, decision.at);
+                let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
+                log.write(decision, rate, fields(number));
+            }
+            if self.listener.is_some() {
+                decision.charges().for_each(|charge| self.charged(&[charge]));
+            }
+        }
+    }
+
+    /// Hands out charges that come without a decision: what was taken back, or has ended.
+    pub fn charged(&self, charges: &[Charge]) {
+        if let Some(listener) = &self.listener {
+            charges.iter().for_each(listener);
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("has_listener", &self.listener.is_some()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! A batch: the requests to be decided together, as one policy sees them.
+
+use arrayvec::ArrayVec;
+
+use crate::base::request::{Request, Value};
+use crate::policy::fields::{Draft, PLACES_MAX, Values};
+use crate::policy::generation::Policy;
+
+/// The most requests of a batch.
+pub const BATCH_MAX: usize = 32;
+
+/// The most values of a batch: those of eight requests at least.
+const VALUES_MAX: usize = 8 * PLACES_MAX;
+
+/// Requests to be decided together: the value of each for every field that the policy uses.
+///
+/// ```text
+/// values: │ request 0: one place for each field │ request 1 │ … │ the draft │
+/// ```
+/// A batch belongs to one policy, so no decision mixes two generations.
+///
+/// ```
+/// use slowlane::{base::request::{Request, Value}, policy::{Batch, Policy}};
+/// let policy = Policy::builtin();
+/// let mut batch = Batch::of(&policy);
+/// batch.draft().field(b"website", Value::Text(b"shop.example"));
+/// batch.keep_draft();
+/// batch.draft(); // never kept: it is no part of the batch
+/// batch.push(&Request::new());
+/// assert_eq!(batch.len(), 2);
+/// assert_eq!(batch.fields(0).next(), Some((&b"website"[..], Value::Text(b"shop.example"))));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Batch<'p, 'a> {
+    policy: &'p Policy,
+    values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
+    len: usize,
+}
+
+impl<'p, 'a> Batch<'p, 'a> {
+    /// An empty batch for the requests of one policy.
+    #[inline]
+    pub fn of(policy: &'p Policy) -> Batch<'p, 'a> {
+        Batch { policy, values: ArrayVec::new(), len: 0 }
+    }
+
+    pub fn policy(&self) -> &'p Policy {
+        self.policy
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether there is no room for another request.
+    pub fn is_full(&self) -> bool {
+        self.len == BATCH_MAX || (self.len + 1) * self.width() > VALUES_MAX
+    }
+
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.len = 0;
+    }
+
+    /// Begins a request, to be filled field by field. [`keep_draft`](Batch::keep_draft) adds it to the batch;
+    /// another draft discards it. The batch must not be full.
+    pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
+        let (begin, width) = (self.len * self.width(), self.width());
+        self.values.truncate(begin);
+        self.values.extend((0..width).map(|_| None));
+        Draft::new(&self.policy.fields, &mut self.values[begin..])
+    }
+
+    /// Adds the draft to the batch.
+    pub fn keep_draft(&mut self) {
+        debug_assert_eq!(self.values.len(), (self.len + 1) * self.width(), "a draft was begun");
+        self.len += 1;
+    }
+
+    /// Adds a request. The batch must not be full.
+    pub fn push(&mut self, request: &Request<'a>) {
+        let mut draft = self.draft();
+        request.fields().for_each(|field| draft.field(field.name, field.value));
+        self.keep_draft();
+    }
+
+    /// The fields of a request that the policy knows, with their values; `number` counts from 0.
+    pub fn fields(&self, number: usize) -> impl Iterator<Item = (&[u8], Value<'_>)> {
+        self.policy.fields.named(self.values(number))
+    }
+
+    /// The values of one request.
+    pub(super) fn values(&self, number: usize) -> Values<'_, 'a> {
+        debug_assert!(number < self.len);
+        Values(&self.values[number * self.width()..][..self.width()])
+    }
+
+    /// The values of each request, in the order of the batch.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Values<'_, 'a>> {
+        self.values.chunks_exact(self.width()).take(self.len).map(Values)
+    }
+
+    /// The values of one request: a place for each field, and there is at least the cost.
+    fn width(&self) -> usize {
+        self.policy.fields.count()
+    }
+}

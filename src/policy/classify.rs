@@ -1,0 +1,156 @@
+//! The walk through the lookups: which SLOs the requests of a batch fall under, and their keys.
+
+use arrayvec::ArrayVec;
+
+use crate::base::key::{Key, KeyHasher};
+use crate::base::request::{Request, Value};
+use crate::base::verdict::JUDGED_MAX;
+use crate::policy::batch::{BATCH_MAX, Batch};
+use crate::policy::bounds::COST_MAX;
+use crate::policy::fields::Values;
+use crate::policy::generation::Policy;
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::index::pattern::Pattern;
+use crate::policy::read::slo::Slo;
+
+/// One SLO that a request falls under.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'p> {
+    pub slo: &'p Slo,
+    /// The key that counts the request.
+    pub key: Key,
+    /// A hash of the field that divides the SLO's bucket; 0 where none does.
+    pub sharer: u64,
+}
+
+/// All SLOs that a request falls under, its own first.
+#[derive(Clone, Debug)]
+pub struct Cases<'p> {
+    pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
+    /// How many requests it counts for.
+    pub cost: u32,
+}
+
+impl<'p> Batch<'p, '_> {
+    /// Gives `each` the SLOs of every request, in the order of the batch.
+    ///
+    /// Each lookup is asked for all requests in turn, so that the memory brings their lines at the same time.
+    pub fn classify(&self, each: impl FnMut(Cases<'p>)) {
+        self.classify_traced(|_, _| {}, each);
+    }
+
+    /// Does the same, and tells `trace` of each map that was asked and the line it found. The trace of a batch of
+    /// one follows the order of its lookups.
+    pub(super) fn classify_traced(
+        &self,
+        mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
+        mut each: impl FnMut(Cases<'p>),
+    ) {
+        let policy = self.policy();
+        let mut answers = [None; BATCH_MAX];
+        for map in &policy.lookups {
+            for (values, answer) in self.rows().zip(&mut answers) {
+                if answer.is_none() {
+                    *answer = ask(map, values, &mut trace);
+                }
+            }
+        }
+        for (values, answer) in self.rows().zip(answers) {
+            each(policy.cases_from(answer.unwrap_or(0), values, &mut trace));
+        }
+    }
+}
+
+/// The place of the SLO that a map names for these values.
+fn ask<'p>(
+    map: &'p LookupMap,
+    values: Values<'_, '_>,
+    trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+) -> Option<usize> {
+    let found = map.find(values);
+    trace(map, found);
+    found.and_then(|pattern| pattern.answer.place())
+}
+
+impl Policy {
+    /// All SLOs of one request: its own, then the one that this names with `also`, and so on. No type comes twice,
+    /// because two SLOs of one type would share an entry.
+    ///
+    /// ```
+    /// # use std::{io, path::Path};
+    /// # use slowlane::{policy::{Layout, Policy}, base::request::{Request, Value}};
+    /// let read = |path: &Path| match path.to_str() {
+    ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n2001 burst=1 rate=1/s also=owner".to_vec()),
+    ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),
+    ///     Some("website.map") => Ok(b"shop.example 2001".to_vec()),
+    ///     _ => Err(io::ErrorKind::NotFound.into()),
+    /// };
+    /// # let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    /// # let mut request = Request::new();
+    /// request.push(b"owner", Value::Text(b"acme"));
+    /// request.push(b"website", Value::Text(b"shop.example"));
+    /// request.push(b"cost", Value::Number(5));
+    /// let cases = policy.cases(&request);
+    /// let slos: Vec<u16> = cases.list.iter().map(|case| case.slo.id.number()).collect();
+    /// assert_eq!((slos, cases.cost), (vec![2001, 1001], 5));
+    /// ```
+    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
+        let mut batch = Batch::of(self);
+        batch.push(request);
+        let mut only = None;
+        batch.classify(|cases| only = Some(cases));
+        only.expect("a batch of one has one answer")
+    }
+
+    /// The cases of a request whose own SLO is the one at `place`.
+    fn cases_from<'p>(
+        &'p self,
+        mut place: usize,
+        values: Values<'_, '_>,
+        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+    ) -> Cases<'p> {
+        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
+        list.push(self.case(place, values));
+        while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
+            let kind = |place: usize| self.slos[place].id.kind();
+            match ask(&self.lookups[also], values, trace) {
+                Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
+                _ => break,
+            }
+            list.push(self.case(place, values));
+        }
+        Cases { list, cost: cost(self.fields.cost(values)) }
+    }
+
+    fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
+        let slo = &self.slos[place];
+        let sharer = self.ties[place].share.map_or(0, |share| {
+            let mut hasher = KeyHasher::new(0);
+            self.fields.hash(&mut hasher, share, values);
+            hasher.finish().bits()
+        });
+        Case { slo, key: self.key(slo, values), sharer }
+    }
+
+    fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
+        let mut hasher = KeyHasher::new(slo.id.kind());
+        for &place in self.key_places(slo.id) {
+            self.fields.hash(&mut hasher, place, values);
+        }
+        hasher.finish()
+    }
+}
+
+/// A missing or non-numeric cost counts as 1.
+fn cost(value: Option<Value<'_>>) -> u32 {
+    let number = match value {
+        None => return 1,
+        Some(Value::Number(number)) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
+        Some(Value::Text(text)) => match text.iter().all(u8::is_ascii_digit) {
+            true => std::str::from_utf8(text).ok().and_then(|digits| digits.parse().ok()).unwrap_or(1),
+            false => 1,
+        },
+        Some(Value::Address(_)) => 1,
+    };
+    number.min(COST_MAX)
+}

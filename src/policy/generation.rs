@@ -1,0 +1,187 @@
+//! One generation of a policy's files: the SLOs and the maps that name them.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::base::slo_id::SloId;
+use crate::base::verdict::Decision;
+use crate::policy::bounds::DEFAULT_LINE;
+use crate::policy::fields::{Fields, Place};
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::layout::Layout;
+use crate::policy::problem::{Fault, Problems};
+use crate::policy::read::file::{MapFile, read_file};
+use crate::policy::read::slo::{Slo, Slos};
+use crate::policy::read::strays::Strays;
+use crate::policy::summary::MapSize;
+use crate::policy::warning::{Doubt, Warnings};
+
+/// As many types as an id has thousands digits.
+const TYPES: usize = SloId::END / 1000;
+
+/// SLOs and the maps that name them. A policy is immutable; an edit replaces it whole.
+///
+/// ```
+/// use std::{io, path::Path};
+/// use slowlane::policy::{Layout, Policy};
+/// use slowlane::base::request::{Request, Value};
+///
+/// let read = |path: &Path| match path.to_str() {
+///     Some("maps/slo.map") => Ok(b"0 burst=10000 rate=5000/s\n2001 burst=100 rate=50/s".to_vec()),
+///     Some("maps/website.map") => Ok(b"shop.example 2001".to_vec()),
+///     _ => Err(io::ErrorKind::NotFound.into()),
+/// };
+/// let policy = Policy::parse(Path::new("maps"), &Layout::default(), read).unwrap();
+/// let mut request = Request::new();
+/// request.push(b"website", Value::Text(b"shop.example"));
+/// assert_eq!(policy.cases(&request).list[0].slo.id.number(), 2001);
+/// assert_eq!(policy.cases(&Request::new()).list[0].slo.id.number(), 0);
+/// ```
+#[derive(Debug)]
+pub struct Policy {
+    /// The path and the text of `slo.map`.
+    pub(super) slo_map: MapFile,
+    /// In the order of their ids: the first is SLO 0.
+    pub(super) slos: Vec<Slo>,
+    /// What the options of each SLO name, in the same order.
+    pub(super) ties: Vec<Ties>,
+    /// The lookups whose maps hold something, in the order of the layout.
+    pub(super) lookups: Vec<LookupMap>,
+    /// The sizes of all maps.
+    pub(super) sizes: Vec<MapSize>,
+    warnings: Warnings,
+    pub(super) fields: Fields,
+    /// The fields that make up the key of each type.
+    pub(super) types: [Box<[Place]>; TYPES],
+}
+
+/// What the options of an SLO name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ties {
+    /// The number of the lookup that names one more SLO; None also where its map is empty.
+    pub(super) also: Option<usize>,
+    /// The field that divides the SLO's bucket.
+    pub(super) share: Option<Place>,
+    /// The SLO's line in `slo.map`.
+    pub(super) line: usize,
+}
+
+impl Policy {
+    /// SLO 0 and empty maps.
+    pub fn builtin() -> Policy {
+        let read = |path: &Path| match path.ends_with("slo.map") {
+            true => Ok(DEFAULT_LINE.into()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        Policy::parse(Path::new("built-in"), &Layout::default(), read).expect("the built-in line is valid")
+    }
+
+    /// Reads `slo.map` and the maps of the layout's lookups from a directory. A missing map counts as empty;
+    /// a missing `slo.map` is an error.
+    ///
+    /// # Errors
+    /// Every problem of every file; those of a missing `slo.map` begin with `dir/slo.map: no such file`.
+    pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
+        let mut policy = Policy::parse(dir, layout, read_file)?;
+        Strays::look(dir, layout).warn(layout, &mut policy.warnings);
+        Ok(policy)
+    }
+
+    /// Does the same as [`read`](Policy::read) with another reader of files.
+    pub fn parse(
+        dir: &Path,
+        layout: &Layout,
+        read: impl Fn(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Policy, Problems> {
+        // All files are read before any is parsed, so that they are as near to one moment as can be.
+        let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
+        let mut files = files.collect::<Vec<_>>().into_iter();
+        let slo_map = files.next().expect("slo.map comes first");
+
+        let mut problems = Problems::default();
+        let slos = Slos::read(&slo_map, layout, &mut problems);
+        let shares = slos.shares();
+        let Some(fields) = Fields::new(layout, shares) else {
+            problems.add(&slo_map.path, None, Fault::TooManyFields);
+            return Err(problems);
+        };
+        let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
+        for (lookup, file) in layout.lookups().iter().zip(files) {
+            let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
+            let map = LookupMap::read(lookup, places, file, &slos, &mut problems, &mut warnings);
+            let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
+            sizes.push(MapSize { file: lookup.file.clone(), lines });
+            lookups.extend(map);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
+        let lines = slos.lines();
+        let slos = slos.into_sorted();
+        let ties = |slo: &Slo| Ties {
+            line: lines[&slo.id],
+            also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
+            share: slo.share.as_ref().map(|share| fields.place(share)),
+        };
+        let ties = slos.iter().map(ties).collect();
+        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types })
+    }
+
+    /// Adds warnings of SLOs whose delays may exceed the longest hold.
+    pub fn warn_of_delays_over(&mut self, longest: Duration) {
+        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
+            let doubt = match slo.law.max_delay() {
+                Some(Duration::MAX) => Doubt::Unbounded(longest),
+                Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
+                _ => continue,
+            };
+            self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        }
+    }
+
+    /// Suspicious but valid lines.
+    pub fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// The path of `slo.map`.
+    pub fn slo_map(&self) -> &Path {
+        &self.slo_map.path
+    }
+
+    pub fn slo(&self, id: SloId) -> Option<&Slo> {
+        self.place(id).map(|place| &self.slos[place])
+    }
+
+    /// What a client may be told of the SLO that decided about its request. None: no SLO counted the request.
+    pub fn quota(&self, decision: &Decision) -> Option<Quota> {
+        let is_counted = decision.remaining != u32::MAX;
+        self.slo(decision.slo).filter(|_| is_counted)?.quota()
+    }
+
+    /// All SLOs, in the order of their ids.
+    pub fn slos(&self) -> impl Iterator<Item = &Slo> {
+        self.slos.iter()
+    }
+
+    /// The names of all fields that a map, a key or a share uses.
+    pub fn used_fields(&self) -> impl Iterator<Item = &str> {
+        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
+        let counted = self.slos.iter().flat_map(|slo| self.key_places(slo.id).iter().copied());
+        let shared = self.ties.iter().filter_map(|ties| ties.share);
+        looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
+    }
+
+    /// The place of an SLO among the SLOs.
+    pub(super) fn place(&self, id: SloId) -> Option<usize> {
+        self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
+    }
+
+    /// The places of the fields that make up the key of an SLO.
+    pub(super) fn key_places(&self, slo: SloId) -> &[Place] {
+        &self.types[usize::from(slo.kind())]
+    }
+}

@@ -1,0 +1,9 @@
+//! Lines to answers: keys, indexed by how they match a value.
+
+mod exact;
+mod list;
+pub(in crate::policy) mod lookup;
+mod networks;
+pub(in crate::policy) mod pattern;
+mod prefixes;
+mod regexes;

@@ -1,0 +1,19 @@
+//! The answer of a line of a map.
+
+/// What a line answers, in two bytes: the place of an SLO in the policy, or "ask the next lookup".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) struct Answer(u16);
+
+impl Answer {
+    /// `-1`, the article's default of a map that has no answer. On a line of its own it carves a hole: a
+    /// network's subnet, a website of a prefix, that other lookups are to decide about.
+    pub(in crate::policy) const NEXT: Answer = Answer(u16::MAX);
+
+    pub(in crate::policy) fn slo(place: usize) -> Answer {
+        Answer(u16::try_from(place).expect("no more than 10000 SLOs"))
+    }
+
+    pub(in crate::policy) fn place(self) -> Option<usize> {
+        (self != Answer::NEXT).then_some(usize::from(self.0))
+    }
+}

@@ -1,0 +1,73 @@
+//! What every connection works with: the throttle, the clock, the observer and the holds.
+
+use std::sync::Arc;
+
+use crate::base::ticket::Ticket;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::clock::Clock;
+use crate::observe::decision_log::DecisionLog;
+use crate::observe::log::OncePerSecond;
+use crate::observe::metrics::Metrics;
+use crate::observe::observer::Observer;
+use crate::observe::status::Status;
+use crate::server::holds::{HoldLimits, Holds, Place};
+use crate::throttle::Throttle;
+
+/// What every connection works with.
+#[derive(Debug)]
+pub struct Agent {
+    pub throttle: Arc<Throttle>,
+    pub clock: Clock,
+    pub metrics: Arc<Metrics>,
+    pub status: Arc<Status>,
+    pub(super) observer: Observer,
+    pub(super) holds: Arc<Holds>,
+    holds_line: OncePerSecond,
+}
+
+impl Agent {
+    pub fn new(
+        throttle: Arc<Throttle>,
+        clock: Clock,
+        hold: HoldLimits,
+        metrics: Arc<Metrics>,
+        status: Arc<Status>,
+    ) -> Agent {
+        let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
+        let observer = Observer::new(&metrics, status.clone());
+        Agent { throttle, clock, metrics, status, observer, holds, holds_line: OncePerSecond::default() }
+    }
+
+    /// With a log of its decisions.
+    pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
+        Agent { observer: self.observer.with_decision_log(decision_log), ..self }
+    }
+
+    pub fn decision_log(&self) -> Option<&DecisionLog> {
+        self.observer.decision_log()
+    }
+
+    /// Takes back a delayed request whose client left, or whose delay cannot be held.
+    pub(super) fn take_back(&self, decision: &Decision) {
+        let charges = self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
+        self.observer.charged(&charges);
+    }
+
+    /// Ends a request that an SLO counts until then.
+    pub(super) fn end(&self, ticket: &Ticket, now: Timestamp) {
+        let charges = self.throttle.end(&self.throttle.policy(), ticket, now);
+        self.observer.charged(&charges);
+    }
+
+    /// A place for one held answer; where there is none, the verdict that stands in for the hold.
+    pub(super) fn place(&self) -> Result<Place, Verdict> {
+        self.holds.place().ok_or_else(|| {
+            let verdict = self.holds.when_full().verdict();
+            if let Some(unsaid) = self.holds_line.allow(self.clock.now()) {
+                tracing::warn!(unsaid, "too many answers are held: {} at once", verdict.name());
+            }
+            verdict
+        })
+    }
+}

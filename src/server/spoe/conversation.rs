@@ -1,0 +1,294 @@
+//! What is said on one SPOP connection: frames in, answers out. It has no socket and no clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use fastrand::Rng;
+
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::observe::status::Connected;
+use crate::policy::{BATCH_MAX, Batch, Policy};
+use crate::proxy::haproxy::{self, Question};
+use crate::server::agent::Agent;
+use crate::server::holds::Place;
+use crate::throttle::Decisions;
+use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
+
+/// Held answers are not added to more waiting output than this, until HAProxy has taken it.
+const OUT_BYTES_MAX: usize = 256 * 1024;
+
+/// One connection's protocol state, its held answers, and the answers to be written.
+#[derive(Debug)]
+pub struct Conversation {
+    agent: Arc<Agent>,
+    /// The other end, without a port.
+    peer: String,
+    protocol: Connection,
+    pub(super) out: Vec<u8>,
+    held: Held,
+    /// How many NOTIFYs have been read so far.
+    notified: u64,
+    /// How many answers have been held so far.
+    holds: u64,
+    dice: Rng,
+    /// The engine that is connected, once it has said hello.
+    connected: Option<Connected>,
+}
+
+/// Answers that wait for their time, by that time; a number keeps those of the same time apart.
+type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
+
+/// What became of the bytes of one read.
+#[derive(Debug)]
+pub struct Used {
+    /// How many bytes were used; the rest is the beginning of a frame.
+    pub bytes: usize,
+    /// How many NOTIFYs were read.
+    pub notified: u64,
+    /// Some: the connection is to be closed.
+    pub close: Option<Close>,
+}
+
+/// The questions of one read, to be decided together.
+struct Questions<'p, 'a> {
+    batch: Batch<'p, 'a>,
+    /// Of each request: the NOTIFY to answer, and whether its client is to be told its allowance.
+    asked: ArrayVec<(haproxy::Id, bool), BATCH_MAX>,
+}
+
+impl<'p, 'a> Questions<'p, 'a> {
+    #[inline]
+    fn under(policy: &'p Policy) -> Questions<'p, 'a> {
+        Questions { batch: Batch::of(policy), asked: ArrayVec::new() }
+    }
+
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.asked.clear();
+    }
+}
+
+/// Why a batch takes no more questions.
+enum End {
+    /// It is full, and more frames may be there.
+    Full,
+    /// The next frame has not come in whole.
+    NoMore,
+    Refused(Error),
+    /// HAProxy takes its leave; the goodbye to be written last.
+    Closed(Close, Vec<u8>),
+}
+
+impl Conversation {
+    /// `frame_bytes_max` is the longest frame that we accept; `peer` names the other end.
+    pub fn new(agent: Arc<Agent>, frame_bytes_max: u32, peer: String) -> Conversation {
+        Conversation {
+            agent,
+            peer,
+            protocol: Connection::new(frame_bytes_max),
+            out: Vec::new(),
+            held: Held::new(),
+            notified: 0,
+            holds: 0,
+            dice: Rng::new(),
+            connected: None,
+        }
+    }
+
+    /// Answers every whole frame of `bytes`, batch by batch: decode, decide, observe, answer.
+    pub fn answer(&mut self, bytes: &[u8], now: Timestamp) -> Used {
+        let agent = self.agent.clone();
+        let policy = agent.throttle.policy();
+        let (mut questions, mut frames) = (Questions::under(&policy), bytes);
+        let (notified, holds) = (self.notified, self.holds);
+        let close = loop {
+            let end = self.read_batch(&mut frames, &mut questions, now);
+            self.answer_batch(&questions, now);
+            questions.clear();
+            match end {
+                End::Full => {}
+                End::NoMore => break None,
+                End::Refused(error) => break Some(self.refuse(error)),
+                End::Closed(close, goodbye) => {
+                    self.answer_all_held();
+                    self.out.extend(goodbye);
+                    break Some(close);
+                }
+            }
+        };
+        let notified = self.notified - notified;
+        agent.metrics.frames.notify.inc_by(notified);
+        agent.metrics.frames.ack.inc_by(notified - (self.holds - holds));
+        Used { bytes: bytes.len() - frames.len(), notified, close }
+    }
+
+    /// The answers to be written; [`written`](Conversation::written) empties it.
+    pub fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    pub fn written(&mut self) {
+        self.out.clear();
+    }
+
+    /// Whether HAProxy has said hello.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.protocol.hello().is_some()
+    }
+
+    /// When the next held answer is due.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.held.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Decodes frames into a batch of questions, and takes them off `frames`. What needs no decision is answered at
+    /// once.
+    fn read_batch<'a>(
+        &mut self,
+        frames: &mut &'a [u8],
+        questions: &mut Questions<'_, 'a>,
+        now: Timestamp,
+    ) -> End {
+        while !questions.batch.is_full() {
+            let (frame, bytes) = match Frame::cut(frames, self.protocol.frame_bytes_max()) {
+                Ok(Some(cut)) => cut,
+                Ok(None) => return End::NoMore,
+                Err(error) => return End::Refused(error),
+            };
+            let (kind, written) = (frame.head.kind, self.out.len());
+            match self.protocol.receive(frame, &mut self.out) {
+                Step::Continue => self.count(kind),
+                Step::Notify(notify) => match self.read_question(&notify, questions, now) {
+                    Ok(()) => self.notified += 1,
+                    Err(error) => return End::Refused(error),
+                },
+                Step::Close(close) => {
+                    self.count(kind);
+                    return End::Closed(close, self.out.split_off(written));
+                }
+            }
+            *frames = &frames[bytes..];
+        }
+        End::Full
+    }
+
+    /// Reads one NOTIFY: a request joins the batch, anything else is answered now or when its hold is over.
+    fn read_question<'a>(
+        &mut self,
+        notify: &Notify<'a>,
+        questions: &mut Questions<'_, 'a>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let id = haproxy::Id::of(notify);
+        let mut draft = questions.batch.draft();
+        match haproxy::question(notify, |name, value| draft.field(name, value))? {
+            question @ (Question::Verdict | Question::VerdictAndPolicy) => {
+                questions.batch.keep_draft();
+                questions.asked.push((id, question == Question::VerdictAndPolicy));
+            }
+            Question::Hold(delay) => self.hold(id, delay, now),
+            Question::End(ticket) => {
+                self.agent.end(&ticket, now);
+                haproxy::answer_nothing(id, &mut self.out);
+            }
+            Question::Nothing => haproxy::answer_nothing(id, &mut self.out),
+        }
+        Ok(())
+    }
+
+    /// Decides a batch, observes the decisions, and writes the answers.
+    fn answer_batch(&mut self, questions: &Questions<'_, '_>, now: Timestamp) {
+        if questions.batch.is_empty() {
+            return;
+        }
+        let Conversation { dice, out, agent, .. } = self;
+        let (batch, mut decisions) = (&questions.batch, Decisions::new());
+
+        agent.throttle.decide(batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
+        agent
+            .observer
+            .decided(batch, &decisions, agent.throttle.table(), dice, |number| batch.fields(number));
+        for (decision, &(id, wants_policy)) in decisions.iter().zip(&questions.asked) {
+            match wants_policy {
+                false => haproxy::answer_verdict(id, decision, out),
+                true => {
+                    let quota = batch.policy().quota(decision);
+                    haproxy::answer_verdict_and_policy(id, decision, quota, out);
+                }
+            }
+        }
+    }
+
+    /// Counts a frame other than a NOTIFY.
+    fn count(&mut self, kind: Kind) {
+        match kind {
+            Kind::HaproxyHello => {
+                let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
+                self.connected = Some(self.agent.status.engines.connected(id, &self.peer));
+                self.agent.metrics.frames.hello.inc()
+            }
+            Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
+            _ => return,
+        };
+    }
+
+    fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {
+        let delay = self.agent.holds.bounded(delay);
+        if delay.is_zero() {
+            return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+        match self.agent.place() {
+            Ok(place) => {
+                self.holds += 1;
+                self.held.insert((now + delay, self.holds), (id, place));
+            }
+            Err(verdict) => haproxy::answer_hold(id, verdict, &mut self.out),
+        }
+    }
+
+    /// Answers what is due, as far as there is room to write it.
+    pub(super) fn answer_held(&mut self, now: Timestamp) {
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
+                return;
+            }
+            let (id, _) = first.remove();
+            self.agent.metrics.frames.ack.inc();
+            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+    }
+
+    fn answer_all_held(&mut self) {
+        for (id, _) in std::mem::take(&mut self.held).into_values() {
+            self.agent.metrics.frames.ack.inc();
+            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+    }
+
+    /// Ends the conversation for an error of the other side.
+    pub(super) fn refuse(&mut self, error: Error) -> Close {
+        let at = self.out.len();
+        let close = self.protocol.refuse(error, &mut self.out);
+        self.answer_held_before(at);
+        close
+    }
+
+    /// Ends the conversation from our side.
+    pub(super) fn leave(&mut self) {
+        let at = self.out.len();
+        self.protocol.leave(&mut self.out);
+        self.answer_held_before(at);
+    }
+
+    /// Answers all that is held, ahead of what stands in `out` from `at` on: HAProxy takes no more answers
+    /// after a goodbye.
+    fn answer_held_before(&mut self, at: usize) {
+        let goodbye = self.out.split_off(at);
+        self.answer_all_held();
+        self.out.extend(goodbye);
+    }
+}

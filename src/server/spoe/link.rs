@@ -1,0 +1,221 @@
+//! One SPOP connection: its socket, its buffer, and all its waits.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::base::time::Timestamp;
+use crate::observe::log::OncePerSecond;
+use crate::observe::metrics;
+use crate::server::agent::Agent;
+use crate::server::inbox::Inbox;
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+use crate::server::spoe::conversation::Conversation;
+use crate::wire::spop::{Close, Error, Status};
+
+/// HAProxy up to 3.0 repeats a refused handshake at once, thousands of times a second.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long HAProxy may take to close a connection that was told to.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// How many more reads precede a goodbye; an endless stream of questions is cut off.
+const LAST_READS_MAX: usize = 16;
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) frame_bytes_max: u32,
+    pub(super) timeout: Duration,
+    pub(super) error_line: OncePerSecond,
+}
+
+/// Why a wait is over.
+enum Wake {
+    Bytes,
+    Closed,
+    Due,
+    OutOfPatience,
+    End,
+}
+
+/// The state of one connection.
+pub(super) struct Link {
+    stream: Stream,
+    inbox: Inbox,
+    conversation: Conversation,
+    /// Since when the other side owes us the rest of a frame, or its HELLO.
+    unfinished_since: Option<Timestamp>,
+    settings: Arc<Settings>,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+}
+
+impl Link {
+    pub(super) fn new(
+        stream: Stream,
+        settings: Arc<Settings>,
+        agent: Arc<Agent>,
+        shutdown: Shutdown,
+    ) -> Link {
+        let frame_bytes_max = settings.frame_bytes_max;
+        let conversation = Conversation::new(agent.clone(), frame_bytes_max, stream.peer());
+        let (inbox, unfinished_since) = (Inbox::new(frame_bytes_max), Some(agent.clock.now()));
+        Link { stream, inbox, conversation, unfinished_since, settings, agent, shutdown }
+    }
+
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        // One for all waits: to begin waiting for it costs more than to go on.
+        let mut shutdown = self.shutdown.clone();
+        let mut ending = pin!(shutdown.begun());
+        loop {
+            if let Some(close) = self.answer() {
+                return self.close(close).await;
+            }
+            if self.conversation.due().is_some() {
+                self.conversation.answer_held(self.agent.clock.now());
+            }
+            self.flush().await?;
+            match self.wait(ending.as_mut()).await? {
+                Wake::Bytes | Wake::Due => {}
+                Wake::Closed => return Ok(()),
+                Wake::OutOfPatience => {
+                    let close = self.conversation.refuse(Error::TimedOut);
+                    return self.close(close).await;
+                }
+                Wake::End => return self.leave().await,
+            }
+        }
+    }
+
+    /// Answers what has been read. Some: the connection is to be closed.
+    fn answer(&mut self) -> Option<Close> {
+        let now = self.agent.clock.now();
+        let used = self.conversation.answer(self.inbox.bytes(), now);
+        self.inbox.consume(used.bytes);
+        self.unfinished_since = match self.inbox.bytes().is_empty() && self.conversation.is_greeted() {
+            true => None,
+            false if used.notified > 0 => Some(now),
+            false => self.unfinished_since.or(Some(now)),
+        };
+        used.close
+    }
+
+    /// Writes what there is to say, in one piece.
+    async fn flush(&mut self) -> io::Result<()> {
+        let out = self.conversation.out();
+        if out.is_empty() {
+            return Ok(());
+        }
+        // Most often it is taken at once, and nobody needs a timer.
+        let written = match self.stream.try_write(out) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            written => written.unwrap_or(0),
+        };
+        if written < out.len() {
+            timeout(self.settings.timeout, self.stream.write_all(&out[written..])).await??;
+        }
+        self.conversation.written();
+        Ok(())
+    }
+
+    /// Waits for bytes, for the next held answer, for the end of patience, or for the end of it all.
+    async fn wait(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<Wake> {
+        let due = self.conversation.due();
+        let patience = self.unfinished_since.map(|since| since + self.settings.timeout);
+        let alarm = match (due, patience) {
+            (Some(due), Some(patience)) => Some(due.min(patience)),
+            (due, patience) => due.or(patience),
+        };
+        let clock = self.agent.clock;
+        let alarm = async {
+            match alarm {
+                Some(alarm) => sleep_until(clock.instant(alarm).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // First, or a stream of questions without end would hold up the end.
+            () = ending => Ok(Wake::End),
+            bytes = self.stream.read(self.inbox.space()) => match bytes? {
+                0 => Ok(Wake::Closed),
+                bytes => {
+                    self.inbox.filled(bytes);
+                    Ok(Wake::Bytes)
+                }
+            },
+            () = alarm => {
+                let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
+                Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
+            }
+        }
+    }
+
+    /// Ends it from our side: everything in flight is answered, also what has come in and was not read yet, then HAProxy is told to close.
+    async fn leave(mut self) -> io::Result<()> {
+        for _ in 0..LAST_READS_MAX {
+            let read = tokio::select! {
+                biased;
+                read = self.stream.read(self.inbox.space()) => read?,
+                () = std::future::ready(()) => 0,
+            };
+            if read == 0 {
+                break;
+            }
+            self.inbox.filled(read);
+            if let Some(close) = self.answer() {
+                return self.close(close).await;
+            }
+        }
+        self.conversation.leave();
+        self.flush().await?;
+        self.linger().await
+    }
+
+    /// Says what the protocol left to be said, and closes.
+    async fn close(mut self, close: Close) -> io::Result<()> {
+        if close.status != Status::NORMAL {
+            self.report(&close);
+        }
+        if close.late {
+            tokio::select! {
+                () = sleep(REFUSAL_PAUSE) => {}
+                () = self.shutdown.begun() => {}
+            }
+        }
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        self.linger().await
+    }
+
+    fn report(&self, close: &Close) {
+        let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
+        let error = metrics::SpopError { status: close.status.assigned().code(), by };
+        self.agent.metrics.spop_errors.get_or_create(&error).inc();
+        // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
+        if close.status == Status::TIMEOUT && close.error.is_none() {
+            return;
+        }
+        if let Some(unsaid) = self.settings.error_line.allow(self.agent.clock.now()) {
+            let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
+            tracing::warn!(unsaid, "spop connection ended by {by}: {}: {reason}", close.status);
+        }
+    }
+
+    /// Reads what HAProxy may still send until it closes: closing on unread bytes would reset the
+    /// connection, and the last answers with it.
+    async fn linger(mut self) -> io::Result<()> {
+        let closed = async {
+            self.inbox.clear();
+            while self.stream.read(self.inbox.space()).await? > 0 {}
+            io::Result::Ok(())
+        };
+        timeout(GOODBYE, closed).await.unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,36 @@
+//! SPOP connections: bytes in, verdicts decided, ACKs out, held answers when they are due.
+
+mod conversation;
+mod link;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use conversation::{Conversation, Used};
+
+use crate::observe::log::OncePerSecond;
+use crate::server::agent::Agent;
+use crate::server::shutdown::Shutdown;
+use crate::server::socket::Stream;
+use link::{Link, Settings};
+
+/// SPOP, as served on all its connections.
+#[derive(Debug)]
+pub struct Spoe {
+    settings: Arc<Settings>,
+}
+
+impl Spoe {
+    /// `timeout` bounds the wait for HAProxy: to say hello, to finish a frame that has begun, to take an
+    /// answer.
+    pub fn new(frame_bytes_max: u32, timeout: Duration) -> Spoe {
+        let settings = Settings { frame_bytes_max, timeout, error_line: OncePerSecond::default() };
+        Spoe { settings: Arc::new(settings) }
+    }
+
+    pub async fn serve(self: Arc<Spoe>, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+        if let Err(error) = Link::new(stream, self.settings.clone(), agent, shutdown).run().await {
+            tracing::debug!("spop connection lost: {error}");
+        }
+    }
+}

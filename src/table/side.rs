@@ -1,0 +1,292 @@
+//! The side store: values by key that do not fit a row, bounded in bytes.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+
+const SHARDS: usize = 16;
+
+/// How often expired values are looked for when room is short.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How one use of the store makes, recognises and measures its values.
+pub trait Keep<T> {
+    /// An empty value for a key that has none.
+    fn fresh(&self) -> T;
+
+    /// Whether a value that is there is of this use. One of another use is replaced.
+    fn owns(&self, value: &T) -> bool;
+
+    /// The heap memory of a value, in bytes.
+    fn bytes(&self, value: &T) -> usize;
+
+    /// The most heap memory that the value may have after the next write, in bytes.
+    fn bytes_after(&self, value: &T) -> usize;
+
+    /// How long the value outlives a write.
+    fn lifetime(&self) -> Duration;
+}
+
+/// Values by key, beside the rows of a [`Table`](crate::table::Table). All of them together take up at most so many
+/// bytes; a write that finds no room is told so.
+#[derive(Debug)]
+pub struct Side<T> {
+    shards: [Mutex<HashTable<Kept<T>>>; SHARDS],
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    swept_at_ns: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    key: u64,
+    value: T,
+    expires: Timestamp,
+    /// What is accounted for it: its place and its heap memory.
+    bytes: usize,
+}
+
+impl<T> Kept<T> {
+    /// What a value costs beside its heap memory.
+    const PLACE_BYTES: usize = 2 * size_of::<Kept<T>>();
+}
+
+impl<T> Side<T> {
+    pub fn new(bytes_max: usize) -> Side<T> {
+        Side {
+            shards: std::array::from_fn(|_| Mutex::new(HashTable::new())),
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            swept_at_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives `write` the value of `key`, a fresh one if there is none, or nothing if there is no room for what the
+    /// write may add. A value that finds no room starts again from a fresh one: it has missed a write.
+    pub fn with<R>(
+        &self,
+        key: Key,
+        keep: &impl Keep<T>,
+        now: Timestamp,
+        write: impl FnOnce(Option<&mut T>) -> R,
+    ) -> R {
+        self.sweep(now);
+        let mut shard = self.shard(key);
+        let Some(kept) = self.kept(&mut shard, key, keep, now) else { return write(None) };
+        let more = keep.bytes_after(&kept.value).saturating_sub(keep.bytes(&kept.value));
+        if !self.reserve(more) {
+            kept.value = keep.fresh();
+            self.account(kept, keep);
+            return write(None);
+        }
+        kept.bytes += more;
+        let result = write(Some(&mut kept.value));
+        kept.expires = now + keep.lifetime();
+        self.account(kept, keep);
+        result
+    }
+
+    /// Gives `write` the value of `key` if it has one of this use, and leaves its lifetime as it is.
+    pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
+        let mut shard = self.shard(key);
+        match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+            Some(kept) if keep.owns(&kept.value) => write(Some(&mut kept.value)),
+            _ => write(None),
+        }
+    }
+
+    /// A copy of the value that [`with`](Side::with) would give for `key`; none where it would find no room.
+    pub fn copy(&self, key: Key, keep: &impl Keep<T>, now: Timestamp) -> Option<T>
+    where
+        T: Clone,
+    {
+        let room = |value: &T| Kept::<T>::PLACE_BYTES + keep.bytes_after(value).max(keep.bytes(value));
+        let (kept_bytes, needed, value) = {
+            let shard = self.shard(key);
+            let kept = shard.find(key.bits(), |kept| kept.key == key.bits());
+            let kept_bytes = kept.map_or(0, |kept| kept.bytes);
+            match kept.filter(|kept| kept.expires > now && keep.owns(&kept.value)) {
+                // A copy may be tighter than the original, so the room is that of the original.
+                Some(kept) => (kept_bytes, room(&kept.value), kept.value.clone()),
+                None => {
+                    let fresh = keep.fresh();
+                    (kept_bytes, room(&fresh), fresh)
+                }
+            }
+        };
+        let swept = if self.is_sweep_due(now) { self.expired_bytes(key, now) } else { 0 };
+        let of_others = self.bytes.load(Relaxed).saturating_sub(kept_bytes + swept);
+        (of_others + needed <= self.bytes_max).then_some(value)
+    }
+
+    /// Forgets the value of `key`.
+    pub fn remove(&self, key: Key) {
+        let mut shard = self.shard(key);
+        if let Ok(kept) = shard.find_entry(key.bits(), |kept| kept.key == key.bits()) {
+            let (kept, _) = kept.remove();
+            self.bytes.fetch_sub(kept.bytes, Relaxed);
+        }
+    }
+
+    /// The bytes that all values take up together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed) as u64
+    }
+
+    /// The value of a key, a fresh one if there is none of this use, or none if there is no room for it.
+    fn kept<'s>(
+        &self,
+        shard: &'s mut HashTable<Kept<T>>,
+        key: Key,
+        keep: &impl Keep<T>,
+        now: Timestamp,
+    ) -> Option<&'s mut Kept<T>> {
+        let is_known = match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+            Some(kept) => {
+                if kept.expires <= now || !keep.owns(&kept.value) {
+                    kept.value = keep.fresh();
+                    self.account(kept, keep);
+                }
+                true
+            }
+            None => false,
+        };
+        if !is_known {
+            if !self.reserve(Kept::<T>::PLACE_BYTES) {
+                return None;
+            }
+            let bytes = Kept::<T>::PLACE_BYTES;
+            let fresh = Kept { key: key.bits(), value: keep.fresh(), expires: now, bytes };
+            shard.insert_unique(key.bits(), fresh, |kept| kept.key);
+        }
+        shard.find_mut(key.bits(), |kept| kept.key == key.bits())
+    }
+
+    /// Takes so many bytes of the room that is left, or none.
+    fn reserve(&self, bytes: usize) -> bool {
+        let with = |taken: usize| taken.checked_add(bytes).filter(|&taken| taken <= self.bytes_max);
+        self.bytes.fetch_update(Relaxed, Relaxed, with).is_ok()
+    }
+
+    /// Gives back what was reserved for a value and is not needed.
+    fn account(&self, kept: &mut Kept<T>, keep: &impl Keep<T>) {
+        let bytes = Kept::<T>::PLACE_BYTES + keep.bytes(&kept.value);
+        debug_assert!(bytes <= kept.bytes, "no value outgrows what was reserved for it");
+        self.bytes.fetch_sub(kept.bytes - bytes, Relaxed);
+        kept.bytes = bytes;
+    }
+
+    /// Removes everything that has expired; at most once a second, and only when half of the room is taken.
+    fn sweep(&self, now: Timestamp) {
+        if !self.is_sweep_due(now) {
+            return;
+        }
+        let swept_at_ns = self.swept_at_ns.load(Relaxed);
+        let is_ours =
+            self.swept_at_ns.compare_exchange(swept_at_ns, now.as_nanos(), Relaxed, Relaxed).is_ok();
+        if is_ours {
+            self.shards.iter().for_each(|shard| self.sweep_shard(&mut lock(shard), now));
+        }
+    }
+
+    fn is_sweep_due(&self, now: Timestamp) -> bool {
+        let swept_at = Timestamp::from_nanos(self.swept_at_ns.load(Relaxed));
+        self.bytes.load(Relaxed) > self.bytes_max / 2 && now.since(swept_at) >= SWEEP_EVERY
+    }
+
+    /// The bytes of other keys that a sweep would free.
+    fn expired_bytes(&self, key: Key, now: Timestamp) -> usize {
+        let is_swept = |kept: &&Kept<T>| kept.expires <= now && kept.key != key.bits();
+        let of_shard = |shard: &Mutex<HashTable<Kept<T>>>| -> usize {
+            lock(shard).iter().filter(is_swept).map(|kept| kept.bytes).sum()
+        };
+        self.shards.iter().map(of_shard).sum()
+    }
+
+    fn sweep_shard(&self, shard: &mut HashTable<Kept<T>>, now: Timestamp) {
+        shard.retain(|kept| {
+            let is_live = kept.expires > now;
+            if !is_live {
+                self.bytes.fetch_sub(kept.bytes, Relaxed);
+            }
+            is_live
+        });
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, HashTable<Kept<T>>> {
+        lock(&self.shards[(key.bits() >> 40) as usize % SHARDS])
+    }
+}
+
+fn lock<T>(shard: &Mutex<HashTable<Kept<T>>>) -> MutexGuard<'_, HashTable<Kept<T>>> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Appends one byte at each write.
+    struct Bytes;
+
+    impl Keep<Vec<u8>> for Bytes {
+        fn fresh(&self) -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn owns(&self, _: &Vec<u8>) -> bool {
+            true
+        }
+
+        fn bytes(&self, value: &Vec<u8>) -> usize {
+            value.len()
+        }
+
+        fn bytes_after(&self, value: &Vec<u8>) -> usize {
+            value.len() + 1
+        }
+
+        fn lifetime(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+    }
+
+    const NOW: Timestamp = Timestamp::from_millis(60_000);
+
+    fn append(side: &Side<Vec<u8>>, key: u64, now: Timestamp) -> Option<usize> {
+        side.with(Key::from_bits(key), &Bytes, now, |value| {
+            let value = value?;
+            value.push(0);
+            Some(value.len())
+        })
+    }
+
+    #[test]
+    fn a_write_without_room_is_told_so_and_loses_the_value() {
+        let side = Side::new(Kept::<Vec<u8>>::PLACE_BYTES + 2);
+        assert_eq!([append(&side, 1, NOW), append(&side, 1, NOW)], [Some(1), Some(2)]);
+        assert_eq!(append(&side, 2, NOW), None, "another key finds no place");
+        assert_eq!(append(&side, 1, NOW), None, "nor does a third byte");
+        assert_eq!(append(&side, 1, NOW), Some(1));
+    }
+
+    #[test]
+    fn what_has_expired_makes_room() {
+        let side = Side::new(Kept::<Vec<u8>>::PLACE_BYTES + 2);
+        append(&side, 1, NOW);
+        let later = NOW + Duration::from_secs(10);
+        assert_eq!(
+            side.copy(Key::from_bits(2), &Bytes, later),
+            Some(Vec::new()),
+            "a copy foresees the sweep"
+        );
+        assert_eq!(append(&side, 2, later), Some(1));
+        side.remove(Key::from_bits(2));
+        assert_eq!(side.bytes(), 0);
+    }
+}

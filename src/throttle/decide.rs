@@ -1,0 +1,174 @@
+//! How a batch is decided: requests of one key in their order, rows of one shard side by side.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use crate::base::draw::Draw;
+use crate::base::key::Key;
+use crate::base::request::Request;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
+use crate::law::{Annex, Arrival, Judgement, Law};
+use crate::policy::{BATCH_MAX, Batch, Case, Cases};
+use crate::table::Entry;
+use crate::throttle::memory::Throttle;
+
+/// The decisions on a batch, in its order.
+pub type Decisions = ArrayVec<Decision, BATCH_MAX>;
+
+impl Throttle {
+    /// Decides the requests of a batch, and counts them. It gives the same verdicts, and leaves the same rows and
+    /// annexes, as deciding them one by one. The `decisions` of the batch replace what was there.
+    ///
+    /// ```
+    /// # use slowlane::{policy::Policy, table::Sizing, throttle::Throttle};
+    /// # use std::time::Duration;
+    /// use slowlane::{base::draw::Draw, base::request::Request, base::time::Timestamp};
+    /// use slowlane::{policy::Batch, throttle::Decisions};
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// let policy = throttle.policy();
+    /// let mut batch = Batch::of(&policy);
+    /// for _ in 0..2 {
+    ///     batch.push(&Request::new());
+    /// }
+    /// let mut decisions = Decisions::new();
+    /// throttle.decide(&batch, Timestamp::from_millis(60_000), || Draw::MIDDLE, &mut decisions);
+    /// assert_eq!(decisions.iter().map(|decision| decision.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
+    /// ```
+    pub fn decide(
+        &self,
+        batch: &Batch<'_, '_>,
+        now: Timestamp,
+        mut draw: impl FnMut() -> Draw,
+        decisions: &mut Decisions,
+    ) {
+        decisions.clear();
+        let mut pending = Pending::default();
+        batch.classify(|Cases { list, cost }| {
+            let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
+            match list.as_slice() {
+                &[case] => {
+                    if pending.must_settle_before(&case) {
+                        self.settle(&mut pending, now, decisions);
+                    }
+                    pending.push(case, arrival);
+                }
+                several => {
+                    self.settle(&mut pending, now, decisions);
+                    decisions.push(self.decide_together(several, arrival));
+                }
+            }
+        });
+        self.settle(&mut pending, now, decisions);
+    }
+
+    /// Decides one request: a batch of one.
+    ///
+    /// ```
+    /// use slowlane::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// use slowlane::{base::time::Timestamp, base::verdict::Verdict};
+    /// use std::time::Duration;
+    ///
+    /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// let decision = throttle.decide_one(&Request::new(), Timestamp::from_millis(1), Draw::MIDDLE);
+    /// assert_eq!(decision.verdict, Verdict::Pass);
+    /// ```
+    pub fn decide_one(&self, request: &Request<'_>, now: Timestamp, draw: Draw) -> Decision {
+        let policy = self.policy();
+        let mut batch = Batch::of(&policy);
+        batch.push(request);
+        let mut decisions = Decisions::new();
+        self.decide(&batch, now, || draw, &mut decisions);
+        decisions[0]
+    }
+
+    /// Judges the pending requests and appends their decisions, in their order.
+    fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
+        let Pending { keys, singles, .. } = pending;
+        self.table.with_batch(keys, now, |place, entry| {
+            let Single { case, arrival, judgement } = &mut singles[place];
+            *judgement = Some(self.judge(case, entry, *arrival, Law::judge));
+        });
+        // Decisions are made when no row is locked any more.
+        for Single { case, arrival, judgement } in singles.iter() {
+            let judged = self.judged(case, judgement.expect("each key has been written"));
+            decisions.push(Decision::of_one(judged, arrival.cost, arrival.now));
+        }
+        pending.clear();
+    }
+
+    /// The strictest verdict of several SLOs, as one step. If one denies the request, the others count it as asked,
+    /// but not as let through. A row is then put back; an annex is written only after all have judged.
+    fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
+        let keys: ArrayVec<_, JUDGED_MAX> =
+            cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
+        self.table.with_each(&keys, arrival.now, |entries| {
+            let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
+            let judge = |(case, entry)| self.judged(case, self.judge(case, entry, arrival, Law::foresee));
+            let judged: ArrayVec<Judged, JUDGED_MAX> =
+                cases.iter().zip(entries.iter_mut()).map(judge).collect();
+            let decision = Decision::of(&judged, arrival.cost, arrival.now);
+            for (place, case) in cases.iter().enumerate().filter(|&(place, _)| judged[place].is_counted()) {
+                if !decision.is_let_through() {
+                    entries[place] = before[place];
+                    entries[place].ask(arrival.cost, arrival.now);
+                } else if case.slo.law.has_annex() {
+                    entries[place] = before[place];
+                    self.judge(case, &mut entries[place], arrival, Law::judge);
+                }
+            }
+            decision
+        })
+    }
+
+    fn judge(
+        &self,
+        case: &Case<'_>,
+        entry: &mut Entry,
+        arrival: Arrival,
+        judge: impl FnOnce(&Law, &mut Entry, Option<&mut Annex>, &Arrival) -> Judgement,
+    ) -> Judgement {
+        let &Case { slo, key, sharer } = case;
+        let arrival = Arrival { sharer, ..arrival };
+        self.annexes
+            .with(key, &slo.law, arrival.cost, arrival.now, |annex| judge(&slo.law, entry, annex, &arrival))
+    }
+}
+
+/// Requests of a batch that fall under one SLO each, and are judged side by side.
+#[derive(Default)]
+struct Pending<'p> {
+    keys: ArrayVec<(Key, Duration), BATCH_MAX>,
+    singles: ArrayVec<Single<'p>, BATCH_MAX>,
+    has_annex: bool,
+}
+
+/// A request under one SLO.
+struct Single<'p> {
+    case: Case<'p>,
+    arrival: Arrival,
+    judgement: Option<Judgement>,
+}
+
+impl<'p> Pending<'p> {
+    /// All annexes share one bound, so two requests that need some are not judged side by side: the first must
+    /// come first.
+    fn must_settle_before(&self, case: &Case<'_>) -> bool {
+        self.has_annex && case.slo.law.has_annex()
+    }
+
+    fn push(&mut self, case: Case<'p>, arrival: Arrival) {
+        self.has_annex |= case.slo.law.has_annex();
+        self.keys.push((case.key, case.slo.law.memory()));
+        self.singles.push(Single { case, arrival, judgement: None });
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.singles.clear();
+        self.has_annex = false;
+    }
+}

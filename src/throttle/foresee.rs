@@ -1,0 +1,65 @@
+//! What a decision would be, without making it.
+
+use arrayvec::ArrayVec;
+
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
+use crate::law::{Arrival, Judgement};
+use crate::policy::{Case, Cases};
+use crate::table::{Entry, Found};
+use crate::throttle::memory::{Throttle, judged};
+
+/// A decision that was not made, and how it would come about.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    pub decision: Decision,
+    /// Of each SLO, in the order of the cases.
+    pub views: ArrayVec<View, JUDGED_MAX>,
+}
+
+/// What one SLO would say.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// None: it would begin with a fresh entry.
+    pub found: Option<Found>,
+    pub judgement: Judgement,
+    /// The law's formula with the numbers in it.
+    pub formula: String,
+}
+
+impl Throttle {
+    /// What [`decide`](Throttle::decide) would say of a request that falls under these SLOs. Nothing is counted, and
+    /// nothing changes.
+    ///
+    /// ```
+    /// # use slowlane::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// # use slowlane::base::time::Timestamp;
+    /// # use std::time::Duration;
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
+    /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Draw::MIDDLE).decision.remaining;
+    /// assert_eq!([foreseen(), foreseen()], [9_999, 9_999]);
+    /// throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+    /// assert_eq!(foreseen(), 9_998);
+    /// ```
+    pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, draw: Draw) -> Foreseen {
+        let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
+        let views: ArrayVec<View, JUDGED_MAX> =
+            cases.list.iter().map(|case| self.view(case, arrival)).collect();
+        let judged: ArrayVec<Judged, JUDGED_MAX> =
+            cases.list.iter().zip(&views).map(|(case, view)| judged(case, view.judgement)).collect();
+        Foreseen { decision: Decision::of(&judged, arrival.cost, now), views }
+    }
+
+    fn view(&self, case: &Case<'_>, arrival: Arrival) -> View {
+        let &Case { slo, key, sharer } = case;
+        let arrival = Arrival { sharer, ..arrival };
+        let found = self.table.row(key, arrival.now);
+        let entry = found.map_or(Entry::default(), |found| found.entry);
+        let annex = self.annexes.copy(key, &slo.law, arrival.cost, arrival.now);
+        let judgement = slo.law.foresee(&mut { entry }, annex.clone().as_mut(), &arrival);
+        View { found, formula: slo.law.explain(&slo.objective, &entry, annex.as_ref(), &arrival), judgement }
+    }
+}

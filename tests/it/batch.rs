@@ -1,0 +1,202 @@
+//! A batch decides as its requests would one by one: verdicts, rows, annexes and charges.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use slowlane::base::charge::Charge;
+use slowlane::base::draw::Draw;
+use slowlane::base::request::{Request, Value};
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Decision;
+use slowlane::law::Law;
+use slowlane::policy::{Batch, Layout, Policy};
+use slowlane::table::{Cursor, Entry, Page, Sizing};
+use slowlane::throttle::{AnnexUsage, Decisions, Throttle};
+
+const WEBSITES: [&str; 3] = ["one.example", "two.example", "none.example"];
+const OWNERS: [&str; 3] = ["ann", "bob", "nobody"];
+
+/// A request, and the time that has passed since the one before; none of it within a batch.
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    source: u32,
+    website: usize,
+    owner: usize,
+    cost: i64,
+    draw: u64,
+    /// It begins a new batch, so much later.
+    after_ms: Option<u64>,
+}
+
+impl Ask {
+    fn request(&self) -> Request<'static> {
+        let mut request = Request::new();
+        let address = IpAddr::V4(Ipv4Addr::from_bits(0x0A00_0000 + self.source));
+        request.push(b"source", Value::Address(address));
+        request.push(b"website", Value::Text(WEBSITES[self.website].as_bytes()));
+        request.push(b"owner", Value::Text(OWNERS[self.owner].as_bytes()));
+        request.push(b"cost", Value::Number(self.cost));
+        request
+    }
+}
+
+/// Six SLOs of four types: the options of each.
+#[derive(Clone, Debug)]
+struct Slos([String; 6]);
+
+impl Slos {
+    fn policy(&self) -> Policy {
+        let ids = [0, 1001, 1002, 2001, 2002, 3001];
+        let slo_map: String = ids
+            .iter()
+            .zip(&self.0)
+            .map(|(id, options)| format!("{id} burst=3 rate=20/s {options}\n"))
+            .collect();
+        let read = |path: &Path| match path.to_str().unwrap() {
+            "slo.map" => Ok(slo_map.clone().into_bytes()),
+            "source.map" => Ok(b"10.0.0.0/31 3001\n".to_vec()),
+            "website.map" => Ok(b"one.example 2001\ntwo.example 2002\n".to_vec()),
+            "owner.map" => Ok(b"ann 1001\nbob 1002\n".to_vec()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
+    }
+}
+
+fn options() -> impl Strategy<Value = String> {
+    let also = prop::option::weighted(0.4, prop::sample::select(&["website", "owner", "source"][..]));
+    (prop::sample::select(Law::NAMES), any::<bool>(), also, prop::bool::weighted(0.2)).prop_map(
+        |(law, is_short, also, dry_run)| {
+            let mut options = format!("law={law}");
+            match law {
+                "pace" | "fair" if is_short => options += " max_delay=100ms",
+                "fixed-window" | "sliding-window" | "sliding-log" if is_short => options += " window=150ms",
+                _ => {}
+            }
+            if let Some(also) = also {
+                options += &format!(" also={also}");
+            }
+            if dry_run {
+                options += " dry_run=yes";
+            }
+            options
+        },
+    )
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let cost = prop_oneof![8 => Just(1), 1 => Just(0), 3 => 2i64..9];
+    let after_ms = prop::option::weighted(0.1, prop_oneof![0u64..60, 0u64..100_000]);
+    (0u32..4, 0usize..3, 0usize..3, cost, any::<u64>(), after_ms).prop_map(
+        |(source, website, owner, cost, draw, after_ms)| Ask { source, website, owner, cost, draw, after_ms },
+    )
+}
+
+/// All that a decision leaves behind.
+#[derive(Debug, PartialEq)]
+struct Left {
+    rows: Vec<(u64, Entry, Duration)>,
+    annexes: AnnexUsage,
+    evictions: u64,
+    /// What every kind of request would be told next, and by which formulas: they show what is in the annexes.
+    foreseen: Vec<(Decision, Vec<String>)>,
+}
+
+impl Left {
+    fn by(throttle: &Throttle, now: Timestamp) -> Left {
+        let (mut rows, mut page, mut next) = (Vec::new(), Page::new(), Some(Cursor::default()));
+        while let Some(cursor) = next {
+            next = throttle.table().page(cursor, now, &mut page);
+            rows.extend(page.iter().map(|row| (row.key.bits(), row.entry, row.left)));
+        }
+        let policy = throttle.policy();
+        let mut foreseen = Vec::new();
+        for number in 0..36 {
+            let (source, website, owner) = (number % 4, number as usize / 4 % 3, number as usize / 12);
+            let ask = Ask { source, website, owner, cost: 1, draw: 0, after_ms: None };
+            let seen = throttle.foresee(&policy.cases(&ask.request()), now, Draw::MIDDLE);
+            foreseen.push((seen.decision, seen.views.into_iter().map(|view| view.formula).collect()));
+        }
+        Left { rows, annexes: throttle.annex_usage(), evictions: throttle.usage().evictions, foreseen }
+    }
+}
+
+/// Decides all, each batch as one.
+fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
+    let (policy, mut now, mut all) = (throttle.policy(), START, Vec::new());
+    let mut decisions = Decisions::new();
+    let mut batch = Batch::of(&policy);
+    let mut draws = Vec::new();
+    for (number, ask) in asks.iter().enumerate() {
+        batch.push(&ask.request());
+        draws.push(ask.draw);
+        let gap = asks.get(number + 1).map_or(Some(0), |next| next.after_ms);
+        if gap.is_some() || batch.is_full() {
+            let mut drawn = draws.drain(..);
+            throttle.decide(&batch, now, || Draw::from_bits(drawn.next().unwrap()), &mut decisions);
+            all.extend(decisions.iter().copied());
+            batch.clear();
+        }
+        now = now + Duration::from_millis(gap.unwrap_or(0));
+    }
+    (all, now)
+}
+
+/// Decides all, each as a batch of one.
+fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
+    let (mut now, mut all) = (START, Vec::new());
+    for (number, ask) in asks.iter().enumerate() {
+        all.push(throttle.decide_one(&ask.request(), now, Draw::from_bits(ask.draw)));
+        let gap = asks.get(number + 1).and_then(|next| next.after_ms);
+        now = now + Duration::from_millis(gap.unwrap_or(0));
+    }
+    (all, now)
+}
+
+const START: Timestamp = Timestamp::from_millis(1_000_000_000);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Over all laws, `also=`, dry runs, costs and equal keys; with a table of one shard that is full, and one of eight;
+    /// with no room for annexes, with hardly any, and with enough.
+    #[test]
+    fn a_batch_decides_as_its_requests_one_by_one(
+        slos in [options(), options(), options(), options(), options(), options()].prop_map(Slos),
+        asks in prop::collection::vec(ask(), 1..120),
+        entries_max in prop::sample::select(&[3u32, 100_000][..]),
+        annex_bytes_max in prop::sample::select(&[0usize, 1_500, 4_000, 1 << 20][..]),
+    ) {
+        let sizing = Sizing { entries_max, expire: Duration::from_secs(30) };
+        let throttle = || Throttle::new(slos.policy(), sizing, annex_bytes_max);
+        let (together, alone) = (throttle(), throttle());
+        let (decided, end) = in_batches(&together, &asks);
+        prop_assert_eq!(&decided, &one_by_one(&alone, &asks).0);
+        prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
+    }
+
+    /// As long as nothing is evicted or expires, the charges of a key are what its row counts as let through.
+    #[test]
+    fn the_charges_of_a_key_are_what_its_row_has_let_through(
+        slos in [options(), options(), options(), options(), options(), options()].prop_map(Slos),
+        asks in prop::collection::vec(ask(), 1..120),
+    ) {
+        let throttle = Throttle::new(slos.policy(), Sizing { entries_max: 100_000, expire: Duration::from_secs(30) }, 1 << 20);
+        // All in one millisecond, so that the counter of the current second has everything.
+        let asks: Vec<Ask> = asks.into_iter().map(|ask| Ask { after_ms: None, ..ask }).collect();
+        let (decided, now) = in_batches(&throttle, &asks);
+        let charges: Vec<Charge> = decided.iter().flat_map(|decision| decision.charges()).collect();
+        let mut page = Page::new();
+        let mut next = Some(Cursor::default());
+        while let Some(cursor) = next {
+            next = throttle.table().page(cursor, now, &mut page);
+            for row in &page {
+                let charged: u32 = charges.iter().filter(|charge| charge.key == row.key).map(|charge| charge.cost).sum();
+                prop_assert_eq!(row.entry.gpc1_rate.read(now.ticks_ms()), charged);
+            }
+        }
+    }
+}
