@@ -1,7 +1,7 @@
 //! What the table keeps of one key.
 
 use crate::base::time::Timestamp;
-use crate::table::FreqCtr;
+use crate::table::freq_ctr::FreqCtr;
 
 /// A row as a stick-table user reads it, whatever law writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

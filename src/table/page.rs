@@ -5,7 +5,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use crate::base::key::Key;
-use crate::table::Entry;
+use crate::table::entry::Entry;
 
 /// To copy as many takes a microsecond or two, and nobody is kept waiting for longer.
 pub const PAGE_ROWS: usize = 64;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
+use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::page::Found;
-use crate::table::{Entry, Usage};
+use crate::table::sizing::Usage;
 
 /// How many expired rows a write clears away. Two for each one added empties any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
