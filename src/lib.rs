@@ -1,36 +1,46 @@
 //! slowlane tells HAProxy and nginx, for every request: pass, wait N ms, or 429.
 //!
-//! The way of a request, in one direction:
+//! The way of a request, in one direction. Over SPOP the requests of one read are a batch; over HTTP, in replay and
+//! in simulations a request is a batch of one:
 //!
 //! ```text
-//!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ haproxy ─Request─▶┐
-//!  socket ─bytes─▶ hyper ─────────── headers ──────────────▶ nginx ───Request─▶┤
-//!                                                                              ▼
-//!        Throttle::decide(&Request, now, draw) -> Decision
-//!          policy.cases(&request)                    -> SLOs with their keys, mostly one; cost
-//!          table.with(key, now, |entry| law.judge(entry, annex, &arrival)) -> Judgement
-//!                                                                              │
-//!  socket ◀─bytes── spop::Ack ◀─variables── haproxy ◀───── Decision ◀──────────┤
-//!  socket ◀─bytes── hyper ◀─status, headers── nginx ◀───── Decision ◀──────────┘
+//!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
+//!  socket ─bytes─▶ hyper ─────────── headers ─────────────▶ proxy::nginx ───fields─▶┤
+//!                                                                          Batch     ▼
+//!     Throttle::decide(&Batch, now, draw) -> Decisions
+//!       batch.classify                                       -> SLOs of each request with their keys; its cost
+//!       table.with_batch(keys, now, |entry| law.judge(entry, annex, &arrival))  -> Judgement
+//!                                                                                    │
+//!     Observer::decided(&Batch, &Decisions)    count, note, log, hand out charges ◀──┤
+//!                                                                                    │
+//!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀─────── Decision ◀──────┤
+//!  socket ◀─bytes── hyper ◀──status, headers── proxy::nginx ◀─────── Decision ◀──────┘
 //!
-//!  a file edit ─▶ reload ─Policy─▶ Throttle, swapped whole
+//!  a file edit ─▶ watch ─Policy─▶ Throttle, swapped whole
 //! ```
 //!
-//! The floors, from the ground up; a file names only its own room and rooms below it:
+//! To follow it through the code: [`server::spoe::Conversation`] reads, decides, observes and answers without a
+//! socket; [`throttle::Throttle::decide`] is the decision; a file of [`law`] is the arithmetic.
+//!
+//! The floors, from the ground up. A file names only its own room and rooms below it:
 //!
 //! ```text
-//!  cli        one file per command            tools     replay, simulate, demo, top
-//!  daemon     everything built once           config    flags and slowlane.toml
-//!  server     listeners, connections, holds   watch     an edited policy becomes a new one
-//!  observe    metrics, status, logs           proxy     the words of HAProxy and nginx
-//!  throttle   the decision                    policy    which SLOs a request falls under
-//!  law        entry, SLO, moment to verdict   table     entries by key
-//!  wire       SPOP as values                  base      keys, moments, requests, verdicts
+//!  main, cli  one file per command
+//!  tools      access logs, replay, simulate, chart, demo, top
+//!  daemon     builds everything once              config    flags and slowlane.toml
+//!  server     listeners, connections, holds       watch     an edited policy becomes a new one
+//!  observe    metrics, status, logs, the clock
+//!  proxy      the words of HAProxy and nginx, and the files shipped for them
+//!  throttle   the decision
+//!  policy     which SLOs a request falls under: read, index, classify
+//!  law        entry, SLO and moment become a verdict
+//!  table      entries by key                      wire      SPOP as values
+//!  base       values for all: keys, moments, requests, verdicts, addresses
 //! ```
 //!
-//! What is deliberately absent below [`server`]: clocks, sockets, tasks, locks held across anything, logs and
-//! metrics. The moment and the dice are read at the edge and handed down, so every test of the core is
-//! arithmetic. [`throttle::Throttle::decide`] cannot fail.
+//! Deliberately absent below [`observe`]: clocks, sockets, tasks, logs, metrics, and locks held across anything.
+//! The moment and the dice are read at the edge and handed down, so every test of the core is arithmetic.
+//! [`throttle::Throttle::decide`] cannot fail.
 
 pub mod base;
 pub mod cli;

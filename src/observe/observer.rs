@@ -89,3 +89,48 @@ impl fmt::Debug for Observer {
         f.debug_struct("Observer").field("has_listener", &self.listener.is_some()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::charge::ChargeKind;
+    use crate::base::draw::Draw;
+    use crate::base::request::Request;
+    use crate::base::time::Timestamp;
+    use crate::policy::Policy;
+    use crate::table::Sizing;
+    use crate::throttle::{Decisions, Throttle};
+
+    /// Two requests are let through, one is taken back: the listener gets three charges.
+    #[test]
+    fn a_listener_gets_what_is_taken_and_what_comes_back() {
+        let sizing = Sizing { entries_max: 100, expire: Duration::from_secs(30) };
+        let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+        let charges = Arc::new(Mutex::new(Vec::new()));
+        let listener = {
+            let charges = charges.clone();
+            Box::new(move |charge: &Charge| charges.lock().unwrap().push(*charge))
+        };
+        let metrics = Metrics::new();
+        let observer = Observer::new(&metrics, Arc::default()).with_listener(listener);
+
+        let (policy, mut decisions) = (throttle.policy(), Decisions::new());
+        let mut batch = Batch::of(&policy);
+        batch.push(&Request::new());
+        batch.push(&Request::new());
+        let now = Timestamp::from_millis(60_000);
+        throttle.decide(&batch, now, || Draw::MIDDLE, &mut decisions);
+        observer.decided(&batch, &decisions, throttle.table(), &mut Rng::with_seed(1), |n| batch.fields(n));
+        let later = now + Duration::from_millis(5);
+        observer.charged(&throttle.take_back(&policy, &decisions[1], later));
+
+        let key = decisions[0].key;
+        let charge = |at, kind| Charge { slo: decisions[0].slo, key, cost: 1, at, kind };
+        let taken = charge(now, ChargeKind::Taken);
+        assert_eq!(*charges.lock().unwrap(), [taken, taken, charge(later, ChargeKind::TakenBack)]);
+        assert_eq!(metrics.verdicts.total(), 2);
+    }
+}
