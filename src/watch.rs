@@ -167,6 +167,8 @@ impl Reloader {
                 if wake == Wake::Ask {
                     systemd::ready();
                 }
+            } else {
+                tracing::debug!("policy files unchanged");
             }
             wake = match wakes.recv_timeout(LOOK) {
                 Ok(next) => settle(next, wakes),

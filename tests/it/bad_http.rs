@@ -347,10 +347,10 @@ fn one_connection_too_many_waits_until_another_leaves() {
     let mut second = Raw::said(slowlane.http, format!("{CHECK}\r\n"));
     assert_eq!(second.status(), 204);
     let mut third = Raw::said(slowlane.http, format!("{CHECK}\r\n"));
-    third.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    assert!(third.0.peek(&mut [0]).is_err(), "there was no place for it");
-    third.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    let waited = || slowlane.metric("slowlane_connections_waited_total", "listener=\"http\"");
+    eventually("it waits for a place", || (waited() == 1.0).then_some(()));
     bystander.is_served();
+    assert_eq!(slowlane.metric("slowlane_connections", "listener=\"http\""), 2.0);
     drop(second);
     assert_eq!(third.status(), 204);
 }

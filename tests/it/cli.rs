@@ -15,7 +15,7 @@ use slowlane::wire::spop::{Frame, Kind};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
 use crate::support::spop::{Line, goodbye, hello};
-use crate::support::{PATIENCE, client, project};
+use crate::support::{PATIENCE, client, project, skipped};
 
 /// A command that has ended.
 pub struct Ran {
@@ -484,8 +484,7 @@ fn with_nothing_at_all_it_serves_on_its_defaults() {
             return;
         }
         if !defaults.iter().all(is_free) {
-            eprintln!("SKIPPED: no network of its own can be had here, and of {defaults:?} one is taken");
-            return;
+            return skipped(&format!("a network namespace is not allowed, and one of {defaults:?} is taken"));
         }
     }
     let folder = tempfile::tempdir().unwrap();

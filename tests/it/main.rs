@@ -10,6 +10,7 @@ mod cli;
 mod concurrency;
 mod config;
 mod config_printed;
+mod corpora;
 mod decision_log;
 mod demo;
 mod fields;

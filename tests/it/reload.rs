@@ -281,12 +281,23 @@ fn a_hangup_reads_the_policy_whether_it_was_edited_or_not() {
 
 #[test]
 fn other_files_in_the_directory_concern_nobody() {
-    let slowlane = slowlane();
+    let files = [("slo.map", SLO_MAP), ("website.map", "shop.example 2001\n")];
+    let slowlane = Slowlane::with_config(&files, "[log]\nlevel = \"debug\"\n");
+    let looks =
+        || slowlane.process.log().iter().filter(|line| line.contains("policy files unchanged")).count();
+    // One look may have begun before the edit; the look after it has not.
+    let looked_at = |edit: &dyn Fn()| {
+        let before = looks();
+        edit();
+        eventually("it was looked at", || (looks() > before).then_some(()));
+    };
     for name in ["notes.txt", ".website.map.swp", "4913"] {
-        fs::write(slowlane.policy().join(name), "shop.example 2002\n").unwrap();
-        let _ = fs::read(slowlane.policy().join("website.map"));
-        thread::sleep(2 * SETTLE);
-        fs::remove_file(slowlane.policy().join(name)).unwrap();
+        let path = slowlane.policy().join(name);
+        looked_at(&|| {
+            fs::write(&path, "shop.example 2002\n").unwrap();
+            let _ = fs::read(slowlane.policy().join("website.map"));
+        });
+        looked_at(&|| fs::remove_file(&path).unwrap());
     }
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "done")), ("2001", 0.0));
 }
@@ -349,8 +360,10 @@ fn several_files_that_are_edited_together_are_one_generation() {
         let together = started.elapsed() < SETTLE;
         serves(&slowlane, "2003");
         if together {
-            thread::sleep(2 * SETTLE);
-            assert_eq!((reloads(&slowlane, "done"), reloads(&slowlane, "refused")), (1.0, 0.0));
+            // A second reload of the first edits would come before the reload of this one.
+            fs::write(dir.join("website.map"), "shop.example 0\n").unwrap();
+            serves(&slowlane, "0");
+            assert_eq!((reloads(&slowlane, "done"), reloads(&slowlane, "refused")), (2.0, 0.0));
             return;
         }
     }

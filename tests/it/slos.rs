@@ -98,11 +98,10 @@ fn every_law_decides_for_haproxy() {
         assert_eq!(remaining, [4, 3, 2, 1, 0, 0, 0].map(Some), "{name}");
         assert!(Told::by(&answers[5]).retry_after_s.unwrap() >= 30, "{name}: {:?}", answers[5]);
     }
-    // The sixth is refused for what was seen in the last second.
+    // It refuses for what it saw in the last second, so some more requests may pass on a slow machine.
     assert_eq!(scene.statuses(&[("Host", "adaptive.example")]), [200; 5]);
-    eventually("adaptive refuses", || {
-        (scene.get(&[("Host", "adaptive.example")]).status == 429).then_some(())
-    });
+    let mut attempts = (0..100).map(|_| scene.get(&[("Host", "adaptive.example")]).status);
+    assert!(attempts.any(|status| status == 429), "adaptive passes a hundred requests in a row");
     // A cold bucket has one, and holds the distance from then on.
     assert_eq!(scene.statuses(&[("Host", "warm-up.example")]), [200, 429, 429]);
     // One after the other they are one at a time.

@@ -29,7 +29,7 @@ pub struct Load {
     /// From an answer to the next request: drawn evenly from a half of it to one and a half.
     pub think: Duration,
     /// From the end of the delay to the answer. None: a law of rates is asked again at once; one that counts what is
-    /// in flight has [`SERVICE_IN_FLIGHT`] of it.
+    /// in flight has `SERVICE_IN_FLIGHT` of it.
     pub service: Option<Duration>,
     /// A client that would have to wait longer leaves, and its place in the queue is lost.
     pub patience: Option<Duration>,

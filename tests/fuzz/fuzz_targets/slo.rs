@@ -1,14 +1,5 @@
-//! Any text as the options of an SLO.
+//! The fuzz target `slo`.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use slowlane::policy::Slo;
-use slowlane::base::slo_id::SloId;
-
-fuzz_target!(|text: &[u8]| {
-    if let Err(faults) = Slo::parse(SloId::DEFAULT, &String::from_utf8_lossy(text)) {
-        assert!(!faults.is_empty());
-        assert!(faults.iter().all(|fault| !fault.to_string().contains('\n')));
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| slowlane_fuzz::slo::run(bytes));

@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use slowlane::wire::spop::{
     Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify, varint,
@@ -115,13 +114,12 @@ impl Line {
         }
     }
 
-    /// Nothing is to be heard for this long.
-    pub fn hear_nothing(&mut self, wait: Duration) {
-        self.stream.set_read_timeout(Some(wait)).unwrap();
-        let mut bytes = [0; 1];
-        let heard = self.stream.read(&mut bytes);
-        assert!(heard.is_err(), "something was said: {heard:?}");
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    /// Nothing has arrived by now. First wait for an event that comes later than what must not arrive.
+    pub fn has_heard_nothing(&mut self) {
+        self.stream.set_nonblocking(true).unwrap();
+        let heard = self.stream.read(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        assert!(heard.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{heard:?}");
     }
 }
 

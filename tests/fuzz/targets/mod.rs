@@ -1,0 +1,26 @@
+//! The bodies of the fuzz targets; a test on the stable compiler runs the same code on the committed corpora.
+
+mod input;
+pub mod laws;
+pub mod map;
+pub mod policy;
+pub mod replay;
+pub mod runtime_api;
+pub mod slo;
+pub mod spop_connection;
+pub mod spop_round_trip;
+
+/// Runs a target on one input. It panics if a property is violated.
+pub type Target = fn(&[u8]);
+
+/// All targets, by name.
+pub const ALL: [(&str, Target); 8] = [
+    ("laws", laws::run),
+    ("map", map::run),
+    ("policy", policy::run),
+    ("replay", replay::run),
+    ("runtime_api", runtime_api::run),
+    ("slo", slo::run),
+    ("spop_connection", spop_connection::run),
+    ("spop_round_trip", spop_round_trip::run),
+];

@@ -1,0 +1,41 @@
+//! Any bytes as lines of the Runtime API, asked of a small table one after the other.
+
+use std::time::Duration;
+
+use slowlane::base::key::Key;
+use slowlane::base::time::Timestamp;
+use slowlane::policy::Policy;
+use slowlane::server::runtime_api::{Answer, Command, Info, commands};
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+
+const ENTRIES_MAX: u32 = 200;
+
+/// Of a table without rows: many more pieces than any answer has.
+const PIECES_MAX: usize = 1_000;
+
+pub fn run(text: &[u8]) {
+    let sizing = Sizing { entries_max: ENTRIES_MAX, expire: Duration::from_secs(30) };
+    let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+    let now = Timestamp::from_millis(60_000);
+    for bits in 0..100 {
+        throttle
+            .table()
+            .with(Key::from_bits(bits << 40 | bits), now, Duration::ZERO, |entry| entry.gpt0 = bits as u32);
+    }
+    for line in text.split(|&byte| byte == b'\n') {
+        for words in commands(line) {
+            let mut answer = Answer::to(Command::parse(&words), &throttle, &Info::default(), now);
+            let (mut told, mut pieces) = (String::new(), 1);
+            while answer.more(&throttle, now, &mut told) {
+                pieces += 1;
+                assert!(pieces < PIECES_MAX, "an answer has an end");
+            }
+            // The empty line that ends an answer is the only one in it, and each other line is whole.
+            assert!(told.is_empty() || told.ends_with('\n'));
+            assert!(!told.contains("\n\n") && !told.starts_with('\n'));
+            assert!(!told.chars().any(|letter| letter.is_control() && letter != '\n'));
+            assert!(throttle.usage().entries <= u64::from(ENTRIES_MAX));
+        }
+    }
+}

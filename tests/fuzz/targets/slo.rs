@@ -1,0 +1,11 @@
+//! Any text as the options of an SLO.
+
+use slowlane::base::slo_id::SloId;
+use slowlane::policy::Slo;
+
+pub fn run(text: &[u8]) {
+    if let Err(faults) = Slo::parse(SloId::DEFAULT, &String::from_utf8_lossy(text)) {
+        assert!(!faults.is_empty());
+        assert!(faults.iter().all(|fault| !fault.to_string().contains('\n')));
+    }
+}
