@@ -22,7 +22,8 @@ use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::tools::replay::{Choice, Input, Outcome, Settings, Subject, replay};
+use slowlane::tools::access_log::{Choice, Format};
+use slowlane::tools::replay::{Input, KeyRow, Note, Outcome, Settings, Subject, replay};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran_in};
@@ -163,14 +164,14 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
 }
 
 fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
-    let of = |row: &slowlane::tools::replay::KeyRow| {
+    let of = |row: &KeyRow| {
         ((row.slo, row.key), [row.requests, row.delayed, row.denied, row.delay_ms, row.longest_ms])
     };
     outcome.sides[0].keys.iter().map(of).collect()
 }
 
 fn replayed(log: String) -> Outcome {
-    let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+    let format = Choice::This(Format::parse(FORMAT).unwrap());
     replay(vec![input(log.into_bytes())], &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
 }
 
@@ -233,7 +234,7 @@ fn adaptive_is_seeded() {
         })
         .collect();
     let of = |seed| {
-        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(Format::parse(FORMAT).unwrap());
         let settings = Settings { format, seed, ..settings() };
         rows(&replay(vec![input(log.clone().into_bytes())], &[subject()], &settings, |_| ()).unwrap())
     };
@@ -254,7 +255,7 @@ fn a_line_takes_no_memory() {
     };
     let allocations = |lines| {
         let log = log(lines);
-        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(Format::parse(FORMAT).unwrap());
         let (settings, subjects, inputs) = (Settings { format, ..settings() }, [subject()], vec![input(log)]);
         measure(|| drop(replay(inputs, &subjects, &settings, |_| ()))).count_total
     };
@@ -346,11 +347,7 @@ fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
         let inputs = order.map(|number| input(logs[number].clone().into_bytes())).into();
         let outcome = replay(inputs, &[policy()], &settings(), |_| ()).unwrap();
         assert_eq!((outcome.requests(), outcome.logs.len()), (400, 3));
-        assert!(
-            !outcome.notes.iter().any(|note| matches!(note, slowlane::tools::replay::Note::Late { .. })),
-            "{:?}",
-            outcome.notes
-        );
+        assert!(!outcome.notes.iter().any(|note| matches!(note, Note::Late { .. })), "{:?}", outcome.notes);
         (outcome.begun_ns, outcome.ended_ns, rows(&outcome))
     };
     assert_eq!(run([0, 1, 2]), run([2, 1, 0]));

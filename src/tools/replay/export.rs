@@ -5,9 +5,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::policy::Slo;
-use crate::tools::replay::date;
+use crate::tools::access_log::{LogOutcome, written};
 use crate::tools::replay::keys::KeyRow;
-use crate::tools::replay::log::LogOutcome;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
 
@@ -20,8 +19,8 @@ pub fn json(outcome: &Outcome) -> String {
         verdicts.iter().zip(&changes).map(|(name, row)| (*name, counts(row))).collect()
     });
     let whole = json!({
-        "from": date::written(outcome.begun_ns).replace(' ', "T") + "Z",
-        "to": date::written(outcome.ended_ns).replace(' ', "T") + "Z",
+        "from": written(outcome.begun_ns).replace(' ', "T") + "Z",
+        "to": written(outcome.ended_ns).replace(' ', "T") + "Z",
         "requests": outcome.requests(),
         "logs": outcome.logs.iter().map(log).collect::<Vec<_>>(),
         "policies": outcome.sides.iter().map(side).collect::<Vec<_>>(),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::tools::replay::record::Record;
+use crate::tools::access_log::Record;
 
 /// The most requests that are kept back.
 pub(super) const RECORDS_MAX: usize = 1 << 18;
@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tools::replay::record::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
+    use crate::tools::access_log::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
 
     /// The times in which they are given again, line by line.
     fn ordered(times: &[u64], patience_ns: u64) -> Vec<u64> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::base::units;
 use crate::policy::Slo;
+use crate::tools::access_log::LogOutcome;
 use crate::tools::replay::keys::KeyRow;
-use crate::tools::replay::log::LogOutcome;
 use crate::tools::replay::order::RECORDS_MAX;
 use crate::tools::replay::series::Series;
 use crate::tools::replay::tally::Figures;

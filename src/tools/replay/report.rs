@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::tools::replay::date;
+use crate::tools::access_log::written;
 use crate::tools::replay::keys::KeyRow;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
@@ -15,7 +15,7 @@ const FIGURES: [&str; 9] =
 /// What would have become of the requests: in all, under each SLO and of the first keys; of two policies, what differs.
 pub fn report(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let (begun, ended) = (date::written(outcome.begun_ns), date::written(outcome.ended_ns));
+    let (begun, ended) = (written(outcome.begun_ns), written(outcome.ended_ns));
     let requests = outcome.requests();
     let seconds = outcome.seconds().max(1.0);
     let _ = writeln!(

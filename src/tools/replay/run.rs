@@ -15,15 +15,12 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 use crate::policy::Policy;
 use crate::throttle::Throttle;
+use crate::tools::access_log::{Choice, Log, Mapping, PlanError, Record};
 use crate::tools::replay::ends::Ends;
 use crate::tools::replay::keys::{KeyRow, Keys};
-use crate::tools::replay::log::{Choice, Log};
-use crate::tools::replay::mapping::Mapping;
 use crate::tools::replay::name::name;
 use crate::tools::replay::order::Order;
 use crate::tools::replay::outcome::{Note, Outcome, Side};
-use crate::tools::replay::plan::{Plan, PlanError};
-use crate::tools::replay::record::Record;
 use crate::tools::replay::series::Series;
 use crate::tools::replay::tally::Tally;
 
@@ -85,7 +82,6 @@ pub fn replay(
 
 struct Run<'t> {
     logs: Vec<Log>,
-    plans: Vec<Option<Arc<Plan>>>,
     order: Order,
     reorder_ns: u64,
     sides: Vec<Running<'t>>,
@@ -115,7 +111,6 @@ impl<'t> Run<'t> {
     fn new(logs: Vec<Log>, subjects: &'t [Subject], settings: &Settings) -> Run<'t> {
         let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
         Run {
-            plans: logs.iter().map(|log| log.plan.clone()).collect(),
             logs,
             order: Order::new(reorder_ns),
             reorder_ns,
@@ -195,8 +190,7 @@ impl<'t> Run<'t> {
         self.begun_ns.get_or_insert(record.at_ns);
         self.late += u64::from(record.at_ns < self.now_ns);
         self.now_ns = self.now_ns.max(record.at_ns);
-        let Some(plan) = &self.plans[record.plan as usize] else { return };
-        let request = record.request(&plan.names);
+        let request = record.request(self.logs[record.log as usize].field_names());
         let draw = Draw::from_bits(self.dice.u64(..));
         let now_ns = self.now_ns;
         match self.sides.as_mut_slice() {
@@ -217,18 +211,18 @@ impl<'t> Run<'t> {
 
     /// What one should know before one believes the figures.
     fn notes(&self, used: &BTreeSet<&str>) -> Vec<Note> {
-        let plans: Vec<&Plan> = self.plans.iter().flatten().map(|plan| &**plan).collect();
+        let logs: Vec<&Log> = self.logs.iter().filter(|log| log.has_format()).collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
-            let without = plans.iter().filter(|plan| !plan.has(field)).count();
+            let without = logs.iter().filter(|log| !log.has_field(field)).count();
             if without > 0 {
-                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == plans.len() });
+                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == logs.len() });
             }
         }
-        if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
+        if used.contains("website") && logs.iter().any(|log| log.has_website_by_chance()) {
             notes.push(Note::WebsiteByChance);
         }
-        if plans.iter().any(|plan| plan.time.has_zone()) && plans.iter().any(|plan| !plan.time.has_zone()) {
+        if logs.iter().any(|log| log.has_zone()) && logs.iter().any(|log| !log.has_zone()) {
             notes.push(Note::Zones);
         }
         match (self.late, self.order.was_full()) {
@@ -240,7 +234,7 @@ impl<'t> Run<'t> {
         }
         for log in &self.logs {
             if let Some(line) = log.put_back() {
-                notes.push(Note::PutBack { log: log.name.clone(), line });
+                notes.push(Note::PutBack { log: log.name().to_owned(), line });
             }
         }
         if self.stray > 0 {
@@ -248,7 +242,7 @@ impl<'t> Run<'t> {
         }
         let unknown: u64 = self.sides.iter().map(|side| side.ends.unknown).max().unwrap_or(0);
         if unknown > 0 {
-            let tells = plans.iter().all(|plan| plan.time.tells_how_long());
+            let tells = logs.iter().all(|log| log.tells_how_long());
             notes.push(Note::Ends { requests: unknown, log_tells: tells });
         }
         for (number, side) in self.sides.iter().enumerate() {

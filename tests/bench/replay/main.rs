@@ -15,7 +15,8 @@ use std::time::Duration;
 use slowlane::policy::{Layout, Policy};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::tools::replay::{Choice, Input, Lines, Settings, Subject, replay};
+use slowlane::tools::access_log::{Choice, Lines};
+use slowlane::tools::replay::{Input, Settings, Subject, replay};
 use support::effort::Effort;
 use support::{cpu_time, print};
 

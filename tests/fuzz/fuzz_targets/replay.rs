@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use slowlane::policy::Policy;
-use slowlane::tools::replay::{Choice, Format, Input, Mapping, Settings, Subject, csv, json, plot, replay, report};
+use slowlane::tools::access_log::{Choice, Format, Mapping};
+use slowlane::tools::replay::{Input, Settings, Subject, csv, json, plot, replay, report};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
 

@@ -1,8 +1,8 @@
 //! When a request came and how long it took, as the items of a format tell it.
 
-use crate::tools::replay::date::{Calendar, TimeForm, decimal};
-use crate::tools::replay::format::Format;
-use crate::tools::replay::line::{SlotList, Slots};
+use crate::tools::access_log::date::{Calendar, TimeForm, decimal};
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::slots::{SlotList, Slots};
 
 /// Where a line has its time, and how it is written.
 #[derive(Clone, Copy, Debug)]

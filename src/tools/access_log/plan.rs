@@ -5,14 +5,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use memchr::memchr;
 use thiserror::Error;
 
-use crate::tools::replay::date::Calendar;
-use crate::tools::replay::escape::Escape;
-use crate::tools::replay::format::{Dialect, Format, FormatError, Item};
-use crate::tools::replay::line::{Misfit, SLOTS_MAX, SlotList, Slots, Steps};
-use crate::tools::replay::mapping::{Given, Mapping};
-use crate::tools::replay::origin::{Cut, Origin, Part};
-use crate::tools::replay::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
-use crate::tools::replay::time_plan::TimePlan;
+use crate::tools::access_log::date::Calendar;
+use crate::tools::access_log::escape::Escape;
+use crate::tools::access_log::format::{Dialect, Format};
+use crate::tools::access_log::format_error::FormatError;
+use crate::tools::access_log::line::{Misfit, Steps};
+use crate::tools::access_log::mapping::{Given, Mapping};
+use crate::tools::access_log::origin::{Cut, Origin, Part};
+use crate::tools::access_log::piece::Item;
+use crate::tools::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
+use crate::tools::access_log::slots::{SLOTS_MAX, SlotList, Slots};
+use crate::tools::access_log::time_plan::TimePlan;
 
 /// A format from which no requests can be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

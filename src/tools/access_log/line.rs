@@ -9,36 +9,10 @@
 
 use memchr::memchr;
 
-use crate::tools::replay::format::{Format, Item, Piece};
-
-/// The most values that are wanted of a line.
-pub(super) const SLOTS_MAX: usize = 24;
-
-/// What stands in the slots of a line; None: its item wrote nothing.
-pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
-
-/// The items that are wanted, each with the number of its slot.
-#[derive(Default)]
-pub(super) struct SlotList {
-    nouns: Vec<String>,
-}
-
-impl SlotList {
-    pub(super) fn len(&self) -> usize {
-        self.nouns.len()
-    }
-
-    pub(super) fn of(&mut self, item: &Item) -> usize {
-        self.given(item).unwrap_or_else(|| {
-            self.nouns.push(item.noun.clone());
-            self.nouns.len() - 1
-        })
-    }
-
-    pub(super) fn given(&self, item: &Item) -> Option<usize> {
-        self.nouns.iter().position(|noun| *noun == item.noun)
-    }
-}
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::piece::{Item, Piece};
+use crate::tools::access_log::slots::Slots;
+use crate::tools::access_log::syslog::behind_prefix;
 
 /// Why a line is none of its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,49 +330,12 @@ fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
     }
 }
 
-/// How far into a line the prefix of a syslog daemon may reach.
-const PREFIX_BYTES_MAX: usize = 256;
-
-/// What follows `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
-fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
-    let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
-    if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
-        let mut words = memchr::memchr_iter(b' ', head);
-        let data = &line[words.nth(5)? + 1..];
-        let text = data[structured_data(data)?..].strip_prefix(b" ")?;
-        return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
-    }
-    let end = find(head, b": ")?;
-    Some(&line[end + 2..])
-}
-
-/// RFC 5424, section 6.4: it says that a message is UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
-/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
-fn structured_data(text: &[u8]) -> Option<usize> {
-    match text.first()? {
-        b'-' => return Some(1),
-        b'[' => {}
-        _ => return None,
-    }
-    let (mut at, mut is_quoted) = (0, false);
-    loop {
-        match *text.get(at)? {
-            b'\\' if is_quoted => at += 1,
-            b'"' => is_quoted = !is_quoted,
-            b']' if !is_quoted && text.get(at + 1) != Some(&b'[') => return Some(at + 1),
-            _ => {}
-        }
-        at += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tools::access_log::slots::SLOTS_MAX;
 
     /// Every value of a line, by its item.
     fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, Misfit> {

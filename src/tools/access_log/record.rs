@@ -5,39 +5,39 @@ use std::net::IpAddr;
 use crate::base::request::{Request, Value};
 
 /// The most fields that are read from a line.
-pub(super) const FIELDS_MAX: usize = 16;
+pub(in crate::tools) const FIELDS_MAX: usize = 16;
 
 /// The most of one value: no field that makes up a key is longer by right.
-pub(super) const VALUE_BYTES_MAX: usize = 1_024;
+pub(in crate::tools) const VALUE_BYTES_MAX: usize = 1_024;
 
 /// A buffer that a long line has made larger is not kept: there may be some 262144 of them.
-pub(super) const KEPT_BYTES_MAX: usize = 256;
+pub(in crate::tools) const KEPT_BYTES_MAX: usize = 256;
 
 /// When a request came, and what it was. Its memory is used again for the next one.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(in crate::tools) struct Record {
     /// When it came, in nanoseconds since 1970.
-    pub(super) at_ns: u64,
+    pub(in crate::tools) at_ns: u64,
     /// How long it took until it had been answered, where the log tells.
-    pub(super) took_ns: Option<u64>,
-    /// The number of the plan that says what its fields are.
-    pub(super) plan: u32,
-    pub(super) source: Option<IpAddr>,
+    pub(in crate::tools) took_ns: Option<u64>,
+    /// The number of the log that it comes from, which names its fields.
+    pub(in crate::tools) log: u32,
+    pub(in crate::tools) source: Option<IpAddr>,
     /// The values of the other fields, one after the other.
-    pub(super) bytes: Vec<u8>,
+    pub(in crate::tools) bytes: Vec<u8>,
     /// Where each of them ends, or [`NO_VALUE`].
-    pub(super) ends: [u16; FIELDS_MAX],
+    pub(in crate::tools) ends: [u16; FIELDS_MAX],
 }
 
 /// The log has nothing for a field.
-pub(super) const NO_VALUE: u16 = u16::MAX;
+pub(in crate::tools) const NO_VALUE: u16 = u16::MAX;
 
 impl Default for Record {
     fn default() -> Record {
         Record {
             at_ns: 0,
             took_ns: None,
-            plan: 0,
+            log: 0,
             source: None,
             bytes: Vec::new(),
             ends: [NO_VALUE; FIELDS_MAX],
@@ -46,7 +46,7 @@ impl Default for Record {
 }
 
 impl Record {
-    pub(super) fn clear(&mut self) {
+    pub(in crate::tools) fn clear(&mut self) {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes = Vec::new();
         }
@@ -55,14 +55,14 @@ impl Record {
     }
 
     /// Gives back what its fields have grown into while they were read.
-    pub(super) fn tighten(&mut self) {
+    pub(in crate::tools) fn tighten(&mut self) {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes.shrink_to_fit();
         }
     }
 
     /// Its fields by these names.
-    pub(super) fn request<'a>(&'a self, names: &'a [String]) -> Request<'a> {
+    pub(in crate::tools) fn request<'a>(&'a self, names: &'a [String]) -> Request<'a> {
         let mut request = Request::new();
         if let Some(source) = self.source {
             request.push(b"source", Value::address(source));

@@ -4,12 +4,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::tools::replay::format::{Format, FormatError, Item};
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::format_error::FormatError;
+use crate::tools::access_log::piece::Item;
 
 /// `owner=%[var(txn.tenant)]`: a field, and the item of the format that has it, or a value that every request has.
 ///
 /// ```
-/// use slowlane::tools::replay::Mapping;
+/// use slowlane::tools::access_log::Mapping;
 /// assert!("owner=$http_x_owner".parse::<Mapping>().is_ok());
 /// assert!("website=shop.example".parse::<Mapping>().is_ok());
 /// assert!("owner".parse::<Mapping>().is_err());

@@ -23,7 +23,7 @@ const MAGIC_BYTES: u64 = 6;
 /// The lines of a log, with their numbers from 1.
 ///
 /// ```
-/// use slowlane::tools::replay::Lines;
+/// use slowlane::tools::access_log::Lines;
 /// let mut lines = Lines::new(&b"one\r\ntwo"[..]);
 /// assert_eq!(lines.next(), Some((1, Some(&b"one"[..]))));
 /// assert_eq!(lines.next(), Some((2, Some(&b"two"[..]))));

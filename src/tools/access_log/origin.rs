@@ -2,9 +2,9 @@
 
 use memchr::memchr;
 
-use crate::tools::replay::escape::Escape;
-use crate::tools::replay::line::Slots;
-use crate::tools::replay::record::VALUE_BYTES_MAX;
+use crate::tools::access_log::escape::Escape;
+use crate::tools::access_log::record::VALUE_BYTES_MAX;
+use crate::tools::access_log::slots::Slots;
 
 /// Where a field is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

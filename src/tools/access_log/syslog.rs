@@ -1,0 +1,41 @@
+//! What a syslog daemon puts before a line.
+
+use memchr::{memchr, memmem};
+
+/// How far into a line the prefix of a syslog daemon may reach.
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// What follows `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
+pub(super) fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
+    let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
+    if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
+        let mut words = memchr::memchr_iter(b' ', head);
+        let data = &line[words.nth(5)? + 1..];
+        let text = data[structured_data(data)?..].strip_prefix(b" ")?;
+        return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
+    }
+    let end = memmem::find(head, b": ")?;
+    Some(&line[end + 2..])
+}
+
+/// RFC 5424, section 6.4: it says that a message is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
+fn structured_data(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'-' => return Some(1),
+        b'[' => {}
+        _ => return None,
+    }
+    let (mut at, mut is_quoted) = (0, false);
+    loop {
+        match *text.get(at)? {
+            b'\\' if is_quoted => at += 1,
+            b'"' => is_quoted = !is_quoted,
+            b']' if !is_quoted && text.get(at + 1) != Some(&b'[') => return Some(at + 1),
+            _ => {}
+        }
+        at += 1;
+    }
+}
