@@ -1,47 +1,58 @@
 //! The line of configuration around a log format.
 
+use nom::branch::alt;
+use nom::bytes::complete::{is_not, tag, take_till, take_while, take_while1};
+use nom::character::complete::{anychar, char};
+use nom::combinator::{all_consuming, opt, recognize, value};
+use nom::multi::{fold_many0, fold_many1};
+use nom::sequence::{delimited, preceded, terminated};
+use nom::{IResult, Parser};
+
 use crate::tools::access_log::escape::Escape;
 
-/// What a line of configuration has around the string, and nginx's `escape=` in it.
+/// Takes a format out of `log-format "..."` or `log_format name escape=json '...' '...';`.
+/// Leaves a format alone unchanged.
 pub(super) fn directive(text: &str) -> (Escape, String) {
-    let mut rest = text.trim();
-    if let Some(named) = rest.strip_prefix("log_format ") {
-        rest = named.trim_start().split_once(char::is_whitespace).map_or("", |(_, rest)| rest).trim_start();
-    } else if let Some(unnamed) = rest.strip_prefix("log-format ") {
-        rest = unnamed.trim_start();
-    }
-    let escapes = [("default", Escape::Backslash), ("json", Escape::Json), ("none", Escape::None)];
-    let mut escape = Escape::Backslash;
-    if let Some((name, others)) =
-        rest.strip_prefix("escape=").and_then(|rest| rest.split_once(char::is_whitespace))
-        && let Some(&(_, given)) = escapes.iter().find(|(given, _)| *given == name)
-    {
-        (escape, rest) = (given, others.trim_start());
-    }
-    (escape, quoted_strings(rest).unwrap_or_else(|| rest.to_owned()))
+    let text = text.trim();
+    let (text, escape) = preceded(opt(keyword), opt(escape)).parse(text).unwrap_or((text, None));
+    let strings = text.trim_end_matches([';', ' ', '\t', '\n']);
+    let joined =
+        all_consuming(fold_many1(string, String::new, |joined, string| joined + &string)).parse(strings);
+    let format = joined.map(|(_, joined)| joined).ok().filter(|joined| !joined.is_empty());
+    (escape.unwrap_or(Escape::Backslash), format.unwrap_or_else(|| text.to_owned()))
 }
 
-/// One or more strings in quotes, joined as nginx joins them; None: the text is not only such.
-fn quoted_strings(text: &str) -> Option<String> {
-    let mut rest = text.trim_end_matches([';', ' ', '\t', '\n']);
-    let mut joined = String::new();
-    while !rest.is_empty() {
-        let quote = rest.chars().next().filter(|&c| c == '\'' || c == '"')?;
-        let mut chars = rest.char_indices().skip(1);
-        loop {
-            match chars.next()? {
-                (at, c) if c == quote => {
-                    rest = rest[at + 1..].trim_start();
-                    break;
-                }
-                // Only a quote needs it; HAProxy's own are read with the format.
-                (_, '\\') => match chars.next()?.1 {
-                    c if c == quote => joined.push(c),
-                    c => joined.extend(['\\', c]),
-                },
-                (_, c) => joined.push(c),
-            }
-        }
+fn blanks(text: &str) -> IResult<&str, &str> {
+    take_while(char::is_whitespace)(text)
+}
+
+fn keyword(text: &str) -> IResult<&str, &str> {
+    let named = (tag("log_format "), blanks, take_till(char::is_whitespace), blanks);
+    recognize(alt((recognize(named), recognize((tag("log-format "), blanks))))).parse(text)
+}
+
+fn escape(text: &str) -> IResult<&str, Escape> {
+    let escape = alt((
+        value(Escape::Backslash, tag("default")),
+        value(Escape::Json, tag("json")),
+        value(Escape::None, tag("none")),
+    ));
+    delimited(tag("escape="), escape, take_while1(char::is_whitespace)).parse(text)
+}
+
+/// A string in quotes. Only the quote itself is unescaped: the format has other uses for a backslash.
+fn string(text: &str) -> IResult<&str, String> {
+    alt((string_in("\"", "\"\\"), string_in("'", "'\\"))).parse(text)
+}
+
+fn string_in<'t>(
+    quote: &'static str,
+    special: &'static str,
+) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
+    move |text| {
+        let piece =
+            alt((is_not(special), preceded(char('\\'), tag(quote)), recognize((char('\\'), anychar))));
+        let inside = fold_many0(piece, String::new, |string, piece| string + piece);
+        terminated(delimited(tag(quote), inside, tag(quote)), blanks).parse(text)
     }
-    (!joined.is_empty()).then_some(joined)
 }

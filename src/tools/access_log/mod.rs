@@ -11,6 +11,7 @@
 mod choice;
 mod date;
 mod directive;
+mod enclosed;
 mod escape;
 mod faulty;
 mod format;
