@@ -38,7 +38,7 @@ fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Forma
     let known: Vec<Format> = Format::known().into_iter().filter(is_allowed).collect();
     let best = |count: &dyn Fn(&Format) -> usize| {
         let counts = known.iter().map(|format| (count(format), format));
-        // Of equals the first.
+        // The first of equals wins.
         let best = counts.rev().max_by_key(|(count, _)| *count)?;
         (best.0 > 0).then(|| best.1.clone())
     };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_lines_of_others_do_not_matter() {
+    fn a_few_lines_of_another_format_do_not_matter() {
         assert_eq!(name(&format!("garbage\n{HTTPLOG}\n\n{HTTPLOG}\n")).as_deref(), Some("haproxy httplog"));
     }
 }

@@ -1,4 +1,4 @@
-//! A log format: what a proxy was told to write for each request, as literals and items.
+//! A log format: what a proxy writes for each request, as literals and items.
 
 use crate::tools::access_log::directive::directive;
 use crate::tools::access_log::format_error::FormatError;
@@ -7,7 +7,7 @@ use crate::tools::access_log::known::KNOWN;
 use crate::tools::access_log::nginx_format::nginx;
 use crate::tools::access_log::piece::{Item, Piece};
 
-/// Whose words a format is written in.
+/// The proxy in whose language a format is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// `%ci`, `%[src]`
@@ -16,7 +16,7 @@ pub enum Dialect {
     Nginx,
 }
 
-/// Literals and items, in turns: between two items there is always something that tells them apart.
+/// Items with literals between them. Two items never touch, or their values could not be told apart.
 ///
 /// ```
 /// use slowlane::tools::access_log::{Dialect, Format};
@@ -32,7 +32,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// Those that are recognised by themselves.
+    /// The formats that are recognised without being named.
     pub fn known() -> Vec<Format> {
         let format = |&(name, text): &(&str, &str)| {
             let format = Format::parse(text).expect("a known format is a right one");
@@ -41,8 +41,7 @@ impl Format {
         KNOWN.iter().map(format).collect()
     }
 
-    /// Reads a `log-format` of HAProxy's or a `log_format` of nginx's: the string alone, or the line of the
-    /// configuration that it stands in.
+    /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
         let dialect = dialect(&text);
@@ -62,7 +61,7 @@ impl Format {
         Ok(Format { name: text, dialect, pieces })
     }
 
-    /// The one item that a text is.
+    /// Reads a text that is a single item.
     pub(super) fn item(text: &str) -> Result<Item, FormatError> {
         match <[Piece; 1]>::try_from(Format::parse(text)?.pieces) {
             Ok([Piece::Item(item)]) => Ok(item),
@@ -70,7 +69,7 @@ impl Format {
         }
     }
 
-    /// What it goes by, or its text.
+    /// The name of a known format; the text of any other.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -87,7 +86,7 @@ impl Format {
     }
 }
 
-/// HAProxy's if it has more of its items: either may have the other's sign as a literal.
+/// The proxy with more items in the text: each may use the other's sign in a literal.
 fn dialect(text: &str) -> Dialect {
     let count = |sign: char, opens: &[char]| {
         let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_configuration_is_as_good() {
+    fn a_whole_line_of_configuration_is_read() {
         let alone = Format::parse("$remote_addr [$msec] \"$request\"").unwrap();
         let line = "log_format main escape=default '$remote_addr [$msec] '\n    '\"$request\"';";
         assert_eq!(Format::parse(line).unwrap(), alone);
@@ -143,29 +142,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_format_is_told_why() {
+    fn an_unreadable_format_has_a_reason() {
         for (text, error) in [
-            ("", "nothing in it that differs from line to line: expected items like %ci or $remote_addr"),
-            (
-                "haproxy",
-                "nothing in it that differs from line to line: expected items like %ci or $remote_addr",
-            ),
-            ("%ci %xy", "%xy: HAProxy has no such item"),
-            ("%ci%tr", "%ci and %tr have nothing between them: their values cannot be told apart"),
-            ("$a$b", "$a and $b have nothing between them: their values cannot be told apart"),
+            ("", "no items: expected some, like %ci or $remote_addr"),
+            ("haproxy", "no items: expected some, like %ci or $remote_addr"),
+            ("%ci %xy", "%xy: not an item of HAProxy"),
+            ("%ci%tr", "%ci and %tr touch: put something between them, like a space"),
+            ("$a$b", "$a and $b touch: put something between them, like a space"),
             ("%[src", "\"%[src\" is not closed"),
             ("${host", "\"${host\" is not closed"),
-            (
-                "%{+json}o %ci",
-                "+json: its lines are not text: give those that are to be replayed a log-format without it",
-            ),
+            ("%{+json}o %ci", "+json: cannot be replayed: use a log-format without it"),
         ] {
             assert_eq!(Format::parse(text).unwrap_err().to_string(), error, "{text:?}");
         }
     }
 
     #[test]
-    fn our_own_formats_are_those_that_we_ship() {
+    fn our_known_formats_are_the_shipped_ones() {
         let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         for file in ["haproxy-2.6-hold.cfg", "haproxy-2.6-lua.cfg", "haproxy-3.2-pause.cfg"] {
             let shipped = read(&format!("haproxy/{file}"));
@@ -180,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_format_or_none(text in "[ -~]{0,60}|[%$a-z\\[\\]{}()+ '\"\\\\]{0,40}|\\PC{0,30}") {
+        fn any_text_is_a_format_or_an_error(text in "[ -~]{0,60}|[%$a-z\\[\\]{}()+ '\"\\\\]{0,40}|\\PC{0,30}") {
             let _ = Format::parse(&text);
         }
     }

@@ -2,21 +2,21 @@
 
 use thiserror::Error;
 
-/// A format that cannot be read, with what can.
+/// Why a format cannot be read, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FormatError {
-    #[error("nothing in it that differs from line to line: expected items like %ci or $remote_addr")]
+    #[error("no items: expected some, like %ci or $remote_addr")]
     NoItems,
     #[error("{0:?} is not closed")]
     Open(String),
-    #[error("{0}: HAProxy has no such item")]
+    #[error("{0}: not an item of HAProxy")]
     Unknown(String),
-    #[error("{0} and {1} have nothing between them: their values cannot be told apart")]
+    #[error("{0} and {1} touch: put something between them, like a space")]
     Adjacent(String, String),
-    #[error("{0}: its lines are not text: give those that are to be replayed a log-format without it")]
+    #[error("{0}: cannot be replayed: use a log-format without it")]
     Encoded(String),
-    #[error("{0}: one item is expected, like %[var(txn.owner)] or $http_x_owner")]
+    #[error("{0}: expected a single item, like %[var(txn.owner)] or $http_x_owner")]
     NotOneItem(String),
-    #[error("no time in it: expected {0}")]
+    #[error("no time: expected {0}")]
     NoTime(&'static str),
 }

@@ -1,6 +1,6 @@
-//! The log formats that are recognised by themselves.
+//! The log formats that are recognised without being named.
 
-/// What each goes by, and its text.
+/// Their names and texts.
 pub(super) const KNOWN: &[(&str, &str)] = &[
     ("haproxy httplog", HTTPLOG),
     ("haproxy httpslog", HTTPSLOG),
@@ -24,19 +24,19 @@ const HTTPSLOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %
 const CLF: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc \
                    %sq %bq %CC %CS %hrl %hsl";
 
-/// That of our own `haproxy/*.cfg`.
+/// The format of the shipped `haproxy/*.cfg`.
 pub(super) const OURS_OF_HAPROXY: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc website=%[var(txn.website),url_enc] \
      %{+Q}r slowlane=%[var(txn.slowlane.verdict)]/%[var(txn.slowlane.delay)]/%[var(txn.slowlane.slo)]/\
      %[var(txn.slowlane.error)] owner=%[var(txn.owner),url_enc]";
 
-/// The same from before they had the website and the owner.
+/// The format of older shipped files, without the website and the owner.
 const OURS_OF_HAPROXY_BEFORE: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %tsc %{+Q}r \
      slowlane=%[var(txn.slowlane.verdict)]/%[var(txn.slowlane.delay)]/%[var(txn.slowlane.slo)]/%[var(txn.slowlane.error)]";
 
-/// nginx's own.
+/// nginx's predefined `combined`.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
                         \"$http_referer\" \"$http_user_agent\"";
 
-/// That of our own `nginx/nginx.conf`.
+/// The format of the shipped `nginx/nginx.conf`.
 pub(super) const OURS_OF_NGINX: &str = "$remote_addr [$time_local] \"$request\" $status $body_bytes_sent ${request_time}s host=$host \
                              slowlane=$slowlane_verdict id=$request_id";

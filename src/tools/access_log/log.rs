@@ -177,7 +177,7 @@ mod tests {
     use crate::tools::access_log::format::Format;
 
     #[test]
-    fn a_format_with_a_control_character_is_told_without_it() {
+    fn control_characters_of_a_format_are_escaped() {
         let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
         let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
         let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, 0).unwrap();

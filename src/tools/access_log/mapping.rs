@@ -1,4 +1,4 @@
-//! What `--field` says: a field, and where a log has it.
+//! A `--field` option: a field, and where a log has it.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use crate::tools::access_log::format::Format;
 use crate::tools::access_log::format_error::FormatError;
 use crate::tools::access_log::piece::Item;
 
-/// `owner=%[var(txn.tenant)]`: a field, and the item of the format that has it, or a value that every request has.
+/// `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every request.
 ///
 /// ```
 /// use slowlane::tools::access_log::Mapping;
@@ -28,11 +28,11 @@ pub(super) enum Given {
     Constant(String),
 }
 
-/// A mapping that says nothing.
+/// Why a mapping cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MappingError {
     #[error(
-        "expected a field and an item of the format, like owner=%[var(txn.owner)] or owner=$http_x_owner, or a value"
+        "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
     )]
     Expected,
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! A request as a log tells it, kept until its turn comes.
+//! A request from a log, kept until its turn.
 
 use std::net::IpAddr;
 
@@ -7,29 +7,29 @@ use crate::base::request::{Request, Value};
 /// The most fields that are read from a line.
 pub(in crate::tools) const FIELDS_MAX: usize = 16;
 
-/// The most of one value: no field that makes up a key is longer by right.
+/// Longer values are cut. No legitimate value of a key is this long.
 pub(in crate::tools) const VALUE_BYTES_MAX: usize = 1_024;
 
-/// A buffer that a long line has made larger is not kept: there may be some 262144 of them.
+/// Larger buffers are not kept for reuse: up to 262144 records may be held at once.
 pub(in crate::tools) const KEPT_BYTES_MAX: usize = 256;
 
-/// When a request came, and what it was. Its memory is used again for the next one.
+/// The time and the fields of a request. Its memory is reused for the next one.
 #[derive(Clone, Debug)]
 pub(in crate::tools) struct Record {
-    /// When it came, in nanoseconds since 1970.
+    /// The time of the request, in nanoseconds since 1970.
     pub(in crate::tools) at_ns: u64,
-    /// How long it took until it had been answered, where the log tells.
+    /// The time until its answer, if the log has it.
     pub(in crate::tools) took_ns: Option<u64>,
     /// The number of the log that it comes from, which names its fields.
     pub(in crate::tools) log: u32,
     pub(in crate::tools) source: Option<IpAddr>,
-    /// The values of the other fields, one after the other.
+    /// The values of the other fields, concatenated.
     pub(in crate::tools) bytes: Vec<u8>,
-    /// Where each of them ends, or [`NO_VALUE`].
+    /// Where each value ends, or [`NO_VALUE`].
     pub(in crate::tools) ends: [u16; FIELDS_MAX],
 }
 
-/// The log has nothing for a field.
+/// The log has no value for a field.
 pub(in crate::tools) const NO_VALUE: u16 = u16::MAX;
 
 impl Default for Record {
@@ -54,14 +54,14 @@ impl Record {
         (self.source, self.took_ns, self.ends) = (None, None, [NO_VALUE; FIELDS_MAX]);
     }
 
-    /// Gives back what its fields have grown into while they were read.
+    /// Frees memory that was needed only during reading.
     pub(in crate::tools) fn tighten(&mut self) {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes.shrink_to_fit();
         }
     }
 
-    /// Its fields by these names.
+    /// The request, with these names for its fields.
     pub(in crate::tools) fn request<'a>(&'a self, names: &'a [String]) -> Request<'a> {
         let mut request = Request::new();
         if let Some(source) = self.source {

@@ -2,13 +2,13 @@
 
 use crate::tools::access_log::piece::Item;
 
-/// The most values that are wanted of a line.
+/// The most values that are kept.
 pub(super) const SLOTS_MAX: usize = 24;
 
-/// What stands in the slots of a line; None: its item wrote nothing.
+/// The wanted values of a line. None: the item wrote nothing.
 pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
 
-/// The items that are wanted, each with the number of its slot.
+/// The wanted items; an item's place is its slot.
 #[derive(Default)]
 pub(super) struct SlotList {
     nouns: Vec<String>,
@@ -19,6 +19,7 @@ impl SlotList {
         self.nouns.len()
     }
 
+    /// The slot of an item, which is wanted from now on.
     pub(super) fn of(&mut self, item: &Item) -> usize {
         self.given(item).unwrap_or_else(|| {
             self.nouns.push(item.noun.clone());
@@ -26,6 +27,7 @@ impl SlotList {
         })
     }
 
+    /// The slot of an item, if it is wanted.
     pub(super) fn given(&self, item: &Item) -> Option<usize> {
         self.nouns.iter().position(|noun| *noun == item.noun)
     }

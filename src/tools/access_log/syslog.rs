@@ -1,11 +1,11 @@
-//! What a syslog daemon puts before a line.
+//! The prefix that a syslog daemon puts before a line.
 
 use memchr::{memchr, memmem};
 
-/// How far into a line the prefix of a syslog daemon may reach.
+/// The longest prefix.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// What follows `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
+/// The text after `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
 pub(super) fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
     let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
     if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
@@ -18,10 +18,10 @@ pub(super) fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
     Some(&line[end + 2..])
 }
 
-/// RFC 5424, section 6.4: it says that a message is UTF-8.
+/// RFC 5424, section 6.4: it marks a message as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
+/// The length of structured data (RFC 5424, section 6.3): `-`, or one or more of `[id name="value"]`.
 fn structured_data(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'-' => return Some(1),

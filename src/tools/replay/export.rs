@@ -1,4 +1,4 @@
-//! The outcome for programs: JSON and CSV.
+//! The outcome as JSON and CSV, for programs.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::tools::replay::keys::KeyRow;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
 
-/// All of it, as one object.
+/// The whole outcome as one JSON object.
 pub fn json(outcome: &Outcome) -> String {
     let verdicts = ["pass", "delay", "deny"];
     let counts =
@@ -100,14 +100,14 @@ fn mean_ms(row: &KeyRow) -> Option<f64> {
     (row.delayed > 0).then(|| row.delay_ms as f64 / row.delayed as f64)
 }
 
-/// The columns of every line: what a line has nothing for is empty.
+/// The columns of every line. A line leaves those that do not apply empty.
 const COLUMNS: &str = "what,policy,slo,law,rate,key,who,requests,delayed,denied,mean_ms,p50_ms,p99_ms,max_ms";
 
-/// Those that follow where two policies were held against each other: requests that the other judged otherwise, and how
-/// many it delayed and denied.
+/// More columns where two policies are compared: requests with different verdicts, and how many the other policy
+/// delayed and denied.
 const COMPARED: &str = ",otherwise,delayed_there,denied_there";
 
-/// A line for each policy (`total`), each SLO (`slo`) and each key (`key`).
+/// One line for each policy (`total`), SLO (`slo`) and key (`key`).
 pub fn csv(outcome: &Outcome) -> String {
     let others = outcome.sides.iter().rev();
     let changed = outcome.changes.map(|changes| {

@@ -1,13 +1,12 @@
-//! The replay: what a policy would have said of the requests in an access log.
+//! The replay: the verdicts of a policy on the requests of access logs.
 //!
 //! ```text
 //!  access_log ─Record─▶ order ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
 //!                                            ▲                                       ▼
 //!                              virtual time, seeded dice                          Outcome
 //! ```
-//! The throttle is the one that serves, and is asked what a proxy would have asked it, at the moment at which
-//! the log says that the request came: so the verdicts are those that it would have given, to the last
-//! digit. What it cannot know is what clients would have done otherwise had they been delayed.
+//! The throttle is the one that serves. It gets each request as a proxy would send it, at the time in the log, so its
+//! verdicts are the live ones, bit for bit. It cannot know how clients would have reacted to a delay.
 
 mod ends;
 mod export;
