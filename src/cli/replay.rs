@@ -18,9 +18,8 @@ use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use crate::policy::Policy;
 use crate::throttle::Throttle;
-use crate::tools::replay::{
-    self, Choice, Dialect, Format, FormatError, Input, LogOutcome, Mapping, Outcome, Settings, Subject,
-};
+use crate::tools::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
+use crate::tools::replay::{self, Input, Outcome, Settings, Subject};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

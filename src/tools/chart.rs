@@ -1,9 +1,9 @@
-//! Lines over time as a picture: an SVG that stands alone and is read on light and on dark.
+//! Line charts over time: a self-contained SVG for light and dark backgrounds.
 //!
 //! ```text
 //! legend
 //! ┌────────────────┐
-//! │ a panel        │  a line each; a dashed line at what is aimed at
+//! │ a panel        │  lines, and a dashed line for the objective
 //! └────────────────┘
 //! ┌────────────────┐
 //! │ another        │
@@ -13,10 +13,10 @@
 
 use std::fmt::Write;
 
-/// More lines nobody can tell apart.
+/// The most lines that a reader can tell apart.
 pub const LINES_MAX: usize = 12;
 
-/// Per line: with all lines the file stays below 60 kB.
+/// The most points of a line. With all lines the file stays below 60 kB.
 pub const POINTS_MAX: usize = 120;
 
 const WIDTH: f64 = 860.0;
@@ -24,15 +24,15 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const PANEL_HEIGHT: f64 = 200.0;
 
-/// From one to the next.
+/// The gap between two panels.
 pub const PANEL_GAP: f64 = 46.0;
 
 pub const LEGEND_LINE: f64 = 20.0;
 
-/// About what a letter takes up.
+/// The approximate width of a letter.
 const LETTER: f64 = 7.2;
 
-/// Each colour is used for two lines: through, and dashed.
+/// Each colour serves two lines: one solid, one dashed.
 const COLOURS: usize = 6;
 
 const STYLE: &str = "\
@@ -44,14 +44,14 @@ path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
 ";
 
-/// What the lines are.
+/// The legend: names of the lines.
 pub struct Legend {
     pub svg: String,
     pub bottom: f64,
 }
 
 impl Legend {
-    /// Classes, as [`class`] gives them, and what they stand for.
+    /// Takes classes, as [`class`] returns them, and their labels.
     pub fn new(entries: impl IntoIterator<Item = (String, String)>) -> Legend {
         let (mut svg, mut x, mut y) = (String::new(), LEFT, 18.0);
         for (class, label) in entries {
@@ -78,7 +78,7 @@ pub fn class(line: usize) -> String {
     format!("c{}{dash}", line % COLOURS)
 }
 
-/// The class of the dashed line.
+/// The class of the dashed line of the objective.
 pub const SLO_CLASS: &str = "slo";
 
 /// The whole picture.
@@ -91,10 +91,10 @@ pub fn page(title: &str, height: f64, body: &str) -> String {
     )
 }
 
-/// Points of a line: seconds, and the value where there is one.
+/// The points of a line: seconds, and the value if there is one.
 pub type Line = Vec<(f64, Option<f64>)>;
 
-/// Lines above one another, on a scale that begins at 0.
+/// A panel of lines on a scale that starts at 0.
 pub struct Panel {
     title: String,
     top: f64,
@@ -137,14 +137,14 @@ impl Panel {
                 LEFT - 8.0
             );
         }
-        // The first is drawn last, on top.
+        // The first line is drawn last, on top.
         for (number, line) in self.lines.iter().enumerate().rev() {
             let (mut path, mut command) = (String::new(), 'M');
             for &(seconds, value) in line {
                 match value {
                     Some(value) => {
                         let _ = write!(path, "{command}{:.1} {:.1}", axis.x(seconds), y(value));
-                        // A point between gaps is a line of no length, which has ends.
+                        // A lone point is a line of length 0, drawn as its round caps.
                         path += if command == 'M' { "h0" } else { "" };
                         command = 'L';
                     }
@@ -163,7 +163,7 @@ impl Panel {
     }
 }
 
-/// Time from the left to the right.
+/// The time axis, from left to right.
 pub struct TimeAxis {
     seconds: f64,
     unit: &'static str,
@@ -175,7 +175,7 @@ impl TimeAxis {
         TimeAxis { seconds, unit: "seconds", unit_seconds: 1.0 }
     }
 
-    /// In the unit that a person would say it in.
+    /// In the unit that suits the length.
     pub fn of_any_length(seconds: f64) -> TimeAxis {
         let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
         let (unit, unit_seconds) = units
@@ -204,7 +204,7 @@ impl TimeAxis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, so that there are at most so many steps.
+/// 1, 2 or 5 times a power of ten, such that there are at most `steps_max` steps.
 fn step(highest: f64, steps_max: f64) -> f64 {
     let mut power = 1.0;
     loop {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_markup_is_escaped() {
+    fn markup_is_escaped() {
         assert_eq!(escaped("<a href=\"&\">"), "&lt;a href=&quot;&amp;&quot;&gt;");
     }
 }

@@ -1,5 +1,6 @@
-//! Programs beside the daemon: replay, simulate, demo and top, and what they share.
+//! Programs beside the daemon: access logs and their replay, simulate, demo and top, and what they share.
 
+pub mod access_log;
 pub mod admin_client;
 pub mod chart;
 pub mod demo;

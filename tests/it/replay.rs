@@ -1,4 +1,4 @@
-//! The replay: logs that real proxies write, logs that nobody should write, and that its verdicts are the live ones.
+//! The replay: logs of real proxies, broken logs, and verdicts equal to the live ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,8 @@ use slowlane::law::Law;
 use slowlane::policy::{Layout, Policy};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::tools::replay::{Choice, Input, Outcome, Settings, Subject, replay};
+use slowlane::tools::access_log::{Choice, Format};
+use slowlane::tools::replay::{Input, KeyRow, Note, Outcome, Settings, Subject, replay};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran_in};
@@ -33,7 +34,7 @@ use crate::support::nginx::Nginx;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, project};
 
-/// A website for each law, two SLOs at once for one of them, and one that never says no.
+/// A website for each law; one has two SLOs at once, and one is a dry run.
 const SLO_MAP: &str = "0 burst=50 rate=20/s
 2001 burst=5 rate=10/s
 2002 burst=5 rate=10/s law=adaptive
@@ -53,7 +54,7 @@ const SLO_MAP: &str = "0 burst=50 rate=20/s
 const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 2008\nw9 2009\nw10 2010\n\
                            w11 2011\nw12 2012\nw13 5001\n";
 
-/// One more has no SLO of its own.
+/// One website more than those with an SLO.
 const WEBSITES: u8 = 14;
 
 fn policy() -> Policy {
@@ -91,7 +92,7 @@ fn input(bytes: Vec<u8>) -> Input {
     Input { name: "log".to_owned(), bytes: Box::new(std::io::Cursor::new(bytes)) }
 }
 
-/// What slowlane's own format of nginx says of a request that took no time.
+/// A log line in `FORMAT` of a request that took no time.
 fn line(asked: &Asked) -> String {
     let Asked { ms, source, website, cost } = asked;
     format!(
@@ -124,7 +125,7 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
     })
 }
 
-/// Requests, delayed, denied, delays in all and the longest.
+/// Requests, delayed, denied, delays in total, longest delay.
 type Row = [u64; 5];
 
 fn count(row: &mut Row, decision: &Decision) {
@@ -140,7 +141,7 @@ fn count(row: &mut Row, decision: &Decision) {
     }
 }
 
-/// What the throttle says when it is asked as a proxy asks it, at these moments.
+/// The verdicts of the throttle when a proxy asks it at these moments.
 fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
     let (throttle, mut dice) = (throttle(), fastrand::Rng::with_seed(SEED));
     let mut rows: BTreeMap<_, Row> = BTreeMap::new();
@@ -153,7 +154,7 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
         request.push(b"cost", Value::Number(*cost));
         let now = Timestamp::from_millis(*ms);
         let decision = throttle.decide_one(&request, now, Draw::from_bits(dice.u64(..)));
-        // The log says that it took no time, so it ends when its delay is over; this law delays nothing.
+        // In the log it took no time, so it ends with its delay, and this law delays nothing.
         if let Some(ticket) = decision.ticket() {
             throttle.end(&throttle.policy(), &ticket, now);
         }
@@ -163,28 +164,28 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
 }
 
 fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
-    let of = |row: &slowlane::tools::replay::KeyRow| {
+    let of = |row: &KeyRow| {
         ((row.slo, row.key), [row.requests, row.delayed, row.denied, row.delay_ms, row.longest_ms])
     };
     outcome.sides[0].keys.iter().map(of).collect()
 }
 
 fn replayed(log: String) -> Outcome {
-    let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+    let format = Choice::This(Format::parse(FORMAT).unwrap());
     replay(vec![input(log.into_bytes())], &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Under every law, bit for bit.
+    /// Bit for bit, under every law.
     #[test]
-    fn verdicts_are_those_of_the_throttle_that_serves(asked in asked(), late in prop::collection::vec(any::<bool>(), 600)) {
+    fn replayed_verdicts_are_the_live_ones(asked in asked(), late in prop::collection::vec(any::<bool>(), 600)) {
         let want: BTreeMap<_, _> =
             live(&asked).into_iter().filter(|(_, row)| row[1] + row[2] > 0).collect();
         let mut lines: Vec<String> = asked.iter().map(line).collect();
         prop_assert_eq!(&rows(&replayed(lines.concat())), &want);
-        // Those of one moment stay as they were: nothing says which came first.
+        // Requests of one moment stay in place: nothing tells which came first.
         for (at, _) in late.iter().enumerate().filter(|&(_, &late)| late) {
             if at + 1 < lines.len() && asked[at].ms != asked[at + 1].ms {
                 let is_moved = at > 0 && late[at - 1];
@@ -233,7 +234,7 @@ fn adaptive_is_seeded() {
         })
         .collect();
     let of = |seed| {
-        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(Format::parse(FORMAT).unwrap());
         let settings = Settings { format, seed, ..settings() };
         rows(&replay(vec![input(log.clone().into_bytes())], &[subject()], &settings, |_| ()).unwrap())
     };
@@ -254,7 +255,7 @@ fn a_line_takes_no_memory() {
     };
     let allocations = |lines| {
         let log = log(lines);
-        let format = Choice::This(slowlane::tools::replay::Format::parse(FORMAT).unwrap());
+        let format = Choice::This(Format::parse(FORMAT).unwrap());
         let (settings, subjects, inputs) = (Settings { format, ..settings() }, [subject()], vec![input(log)]);
         measure(|| drop(replay(inputs, &subjects, &settings, |_| ()))).count_total
     };
@@ -262,7 +263,7 @@ fn a_line_takes_no_memory() {
     assert!(many < few + 2_000, "40000 lines more took {} allocations", many - few);
 }
 
-/// A folder with a policy in which `shop.example` has five requests and then one an hour, and nobody else a limit.
+/// A folder with a policy that gives `shop.example` five requests and then one an hour, and no other website a limit.
 struct Desk(TempDir);
 
 const DESK_SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=5 rate=1/h law=token-bucket\n";
@@ -293,7 +294,7 @@ impl Desk {
     }
 }
 
-/// Of a log whose every request is of `shop.example`, so many in all.
+/// Checks the CSV of a log with `requests` requests to `shop.example`.
 fn assert_five_pass(rows: &[String], requests: u64) {
     let denied = requests - 5;
     assert_eq!(rows[0], format!("total,policy,,,,,,{requests},0,{denied},,,,"));
@@ -304,7 +305,7 @@ fn assert_five_pass(rows: &[String], requests: u64) {
 const NGINX_LINE: &str = "192.0.2.7 [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 0.001s host=shop.example slowlane=pass id=00\n";
 
 #[test]
-fn logs_are_read_in_whatever_way_they_come() {
+fn plain_compressed_and_piped_logs_are_read() {
     let desk = Desk::new();
     let log = NGINX_LINE.repeat(8);
     desk.write("access.log", log.as_bytes());
@@ -324,14 +325,14 @@ fn logs_are_read_in_whatever_way_they_come() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&gzip(log.as_bytes())).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "no progress is told to a pipe");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "a pipe gets no progress");
     let rows: Vec<String> =
         String::from_utf8(output.stdout).unwrap().lines().skip(1).map(str::to_owned).collect();
     assert_five_pass(&rows, 8);
 }
 
 #[test]
-fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
+fn the_order_of_several_logs_does_not_matter() {
     let (policy, at) = (subject, |hour: u32, source: u32| {
         format!(
             "10.0.0.{source} - - [06/Feb/2009:{:02}:{:02}:00 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n",
@@ -346,11 +347,7 @@ fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
         let inputs = order.map(|number| input(logs[number].clone().into_bytes())).into();
         let outcome = replay(inputs, &[policy()], &settings(), |_| ()).unwrap();
         assert_eq!((outcome.requests(), outcome.logs.len()), (400, 3));
-        assert!(
-            !outcome.notes.iter().any(|note| matches!(note, slowlane::tools::replay::Note::Late { .. })),
-            "{:?}",
-            outcome.notes
-        );
+        assert!(!outcome.notes.iter().any(|note| matches!(note, Note::Late { .. })), "{:?}", outcome.notes);
         (outcome.begun_ns, outcome.ended_ns, rows(&outcome))
     };
     assert_eq!(run([0, 1, 2]), run([2, 1, 0]));
@@ -358,7 +355,7 @@ fn logs_of_several_days_and_proxies_are_one_in_whatever_order_they_are_given() {
 }
 
 #[test]
-fn a_line_far_ahead_or_far_behind_spoils_nothing() {
+fn a_line_far_ahead_or_behind_is_harmless() {
     let desk = Desk::new();
     let ahead = NGINX_LINE.replace("2009", "2099");
     let behind = NGINX_LINE.replace(":12:14:14", ":12:14:00");
@@ -369,29 +366,29 @@ fn a_line_far_ahead_or_far_behind_spoils_nothing() {
     assert_eq!(
         problems,
         [
-            "1 requests stand more than 1m behind later ones and were judged as if they had come then: raise --reorder, or \
-             give logs of several proxies as files of their own",
-            "1 requests are left out: their times are far ahead of the lines behind them",
+            "1 requests follow more than 1m after later ones and were decided at the later time: raise --reorder, or give \
+             each proxy's log as a file of its own",
+            "1 requests are left out: their times are far ahead of the lines after them",
         ]
     );
     assert_eq!(desk.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
 }
 
-/// Ten seconds late are not a minute: what is wanting is room, and --reorder would not help.
+/// Ten seconds late is less than --reorder: the limit is memory, and raising --reorder would not help.
 #[test]
-fn a_line_behind_more_than_can_be_kept_back_is_told_as_what_it_is() {
+fn a_line_after_too_many_later_ones_has_its_own_note() {
     let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0, cost: 1 });
     let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
     let Outcome { notes, .. } = replayed(log);
     let told: Vec<String> = notes.iter().map(ToString::to_string).collect();
-    let want = "1 requests stand behind so many later ones that these could not all be kept back (262144 at most), and were \
-                judged as if they had come then: give logs of several proxies as files of their own";
+    let want = "1 requests follow after more later ones than can be held back (262144) and were decided at the later time: \
+                give each proxy's log as a file of its own";
     assert_eq!(told.last().map(String::as_str), Some(want), "{told:?}");
 }
 
-/// HAProxy's `%tr` and `%t` are local times: in one night of the year an hour comes twice.
+/// HAProxy's `%tr` and `%t` are local times: one night a year, an hour comes twice.
 #[test]
-fn a_clock_that_is_put_back_is_told_with_the_line() {
+fn a_clock_that_is_put_back_is_noted_with_the_line() {
     let desk = Desk::new();
     let at = |minute: u32| {
         format!(
@@ -409,8 +406,8 @@ fn a_clock_that_is_put_back_is_told_with_the_line() {
     };
     assert_eq!(
         told(&["--field", "website=x", "haproxy.log"]).unwrap(),
-        "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
-         came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
+        "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and it has no zone: the \
+         requests of that hour were decided all at once; replay the lines before it in a separate run"
     );
     // Connections of an hour stand among others.
     let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
@@ -419,7 +416,7 @@ fn a_clock_that_is_put_back_is_told_with_the_line() {
 }
 
 #[test]
-fn what_is_wrong_with_a_log_is_told_and_the_rest_is_replayed() {
+fn faulty_lines_are_named_and_the_rest_is_replayed() {
     let desk = Desk::new();
     let long = "x".repeat(100_000);
     let bad = NGINX_LINE.replace("GET / HTTP/1.1", "\\x16\\x03\\x01");
@@ -439,11 +436,11 @@ fn what_is_wrong_with_a_log_is_told_and_the_rest_is_replayed() {
     assert_eq!(
         problems,
         [
-            "access.log: 2 of 13 lines not replayed: not of the format: $remote_addr is no address (lines 2, 12)",
-            "access.log: 1 of 13 lines not replayed: no request, so no proxy would have asked (line 3)",
-            "access.log: 1 of 13 lines not replayed: longer than a line can be (line 4)",
+            "access.log: 2 of 13 lines not replayed: does not fit the format: $remote_addr is not an address (lines 2, 12)",
+            "access.log: 1 of 13 lines not replayed: not a request, so no proxy would ask about it (line 3)",
+            "access.log: 1 of 13 lines not replayed: longer than 65536 bytes (line 4)",
             "access.log: 1 of 13 lines not replayed: binary data (line 5)",
-            "access.log: 1 of 13 lines not replayed: not of the format: no \"] \\\"\" behind $time_local (line 13)",
+            "access.log: 1 of 13 lines not replayed: does not fit the format: no \"] \\\"\" after $time_local (line 13)",
         ]
     );
 
@@ -483,7 +480,7 @@ fn a_log_without_a_request_is_an_error() {
 }
 
 #[test]
-fn as_many_keys_are_shown_as_are_wanted() {
+fn top_limits_the_keys_that_are_shown() {
     let desk = Desk::new();
     desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
     let out = |top: &str| desk.ran(&["--top", top, "access.log"]).out;
@@ -494,16 +491,16 @@ fn as_many_keys_are_shown_as_are_wanted() {
 }
 
 #[test]
-fn the_last_moment_that_can_be_written_is_one_too() {
+fn the_last_representable_moment_is_replayed() {
     let desk = Desk::new();
     desk.write("access.log", b"::1 18446744073.709 GET\n::1 18446744074.709 GET\n");
     let (rows, problems) = desk.csv(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
     assert!(rows[0].starts_with("total,policy,,,,,,1,"), "{rows:?}");
-    assert!(problems[0].ends_with("%Ts is no time (line 2)"), "{problems:?}");
+    assert!(problems[0].ends_with("%Ts is not a time (line 2)"), "{problems:?}");
 }
 
 #[test]
-fn what_cannot_be_replayed_is_told_with_a_remedy() {
+fn every_error_has_a_remedy() {
     let desk = Desk::new();
     desk.write("good", NGINX_LINE.as_bytes());
     for (args, problem) in [
@@ -515,7 +512,7 @@ fn what_cannot_be_replayed_is_told_with_a_remedy() {
         ),
         (
             &["--format", "$remote_addr $status", "good"],
-            "no time in it: expected $msec, $time_iso8601 or $time_local",
+            "no time: expected $msec, $time_iso8601 or $time_local",
         ),
         (
             &["--field", "website=$http_x", "good"],
@@ -524,7 +521,7 @@ fn what_cannot_be_replayed_is_told_with_a_remedy() {
         ),
         (
             &["--field", "colour=$host", "good"],
-            "--field colour: the policy has no use for it: no map, key or share names it",
+            "--field colour: not used by the policy: no map, key or share names it",
         ),
         (
             &["--plot", "nowhere/x.svg", "good"],
@@ -541,7 +538,7 @@ fn what_cannot_be_replayed_is_told_with_a_remedy() {
 }
 
 #[test]
-fn names_that_clients_choose_are_shown_safely() {
+fn names_chosen_by_clients_are_shown_safely() {
     let desk = Desk::new();
     desk.write(
         "policy/slo.map",
@@ -567,7 +564,7 @@ fn names_that_clients_choose_are_shown_safely() {
 }
 
 #[test]
-fn two_policies_are_held_against_each_other() {
+fn two_policies_are_compared() {
     let desk = Desk::new();
     desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
     let Ran { code, out, problems } = desk.ran(&["--against", "other", "access.log"]);
@@ -623,7 +620,7 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
 }
 
 #[test]
-fn concurrency_is_told_of_the_ends_that_the_log_tells_of() {
+fn concurrency_uses_the_ends_in_the_log() {
     let desk = Desk::new();
     desk.write(
         "policy/slo.map",
@@ -642,17 +639,17 @@ fn concurrency_is_told_of_the_ends_that_the_log_tells_of() {
     assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
     assert_eq!(
         problems[1],
-        "the log does not tell how long requests took (%Ta, $request_time): 1 count under law=concurrency for their whole lease"
+        "the log has no durations (%Ta, $request_time): 1 requests under law=concurrency count for their whole lease"
     );
 }
 
-/// Behind a live slowlane; its policy is the one that is replayed.
+/// A live slowlane with the policy that is replayed.
 fn live_slowlane() -> Slowlane {
     Slowlane::with_policy(&[("slo.map", DESK_SLO_MAP), ("website.map", "shop.example 2001\n")])
 }
 
 #[test]
-fn what_haproxy_logs_is_replayed_to_the_same_verdicts() {
+fn logs_of_haproxy_replay_to_the_same_verdicts() {
     each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         for (log_line, website) in [
             ("option httplog\n    capture request header Host len 64", Some("website=%[capture.req.hdr(0)]")),
@@ -668,7 +665,7 @@ fn what_haproxy_logs_is_replayed_to_the_same_verdicts() {
                     let text = telling_patiently(name, text);
                     let format =
                         text.lines().find(|line| line.trim().starts_with("log-format")).unwrap().to_owned();
-                    // Captures belong into the frontend.
+                    // Captures belong in the frontend.
                     let (option, capture) = log_line.split_once('\n').unwrap_or((log_line, ""));
                     let text = replace(&text, &format, &format!("    {option}"));
                     replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
@@ -706,7 +703,7 @@ fn what_haproxy_logs_is_replayed_to_the_same_verdicts() {
             if let Some(website) = website {
                 args.extend(["--field", website]);
             } else if !is_given {
-                // The captures of this format are a list of quoted texts, of which there is one.
+                // This format has the captures as a list of quoted texts, here a single one.
                 args.extend(["--field", "website=%hrl"]);
             } else {
                 args.extend(["--format", log_line.split_once('\n').unwrap().0]);
@@ -723,9 +720,9 @@ fn what_haproxy_logs_is_replayed_to_the_same_verdicts() {
     });
 }
 
-/// The website and the owner are in the shipped log-format, whatever a client makes of them.
+/// The shipped log-format carries website and owner, whatever a client puts into them.
 #[test]
-fn what_haproxy_logs_as_shipped_is_replayed_to_the_same_verdicts() {
+fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
     let slo_map = "0 burst=10000 rate=5000/s\n1001 burst=3 rate=1/h law=token-bucket\n\
                    2001 burst=5 rate=1/h law=token-bucket\n2002 burst=2 rate=1/h law=token-bucket\n";
     let maps = [
@@ -755,7 +752,7 @@ fn what_haproxy_logs_as_shipped_is_replayed_to_the_same_verdicts() {
         let mut client = haproxy.client();
         let mut denied = 0;
         for (host, owner) in asked.iter().cycle().take(6 * asked.len()) {
-            // HAProxy from 3.0 on answers 400 to what no Host can be, and asks nobody.
+            // HAProxy from 3.0 on answers an invalid Host with 400 and asks nobody.
             let headers = [("Host", *host), ("X-Api-Key", *owner)];
             let response = client.request("GET", "/a?b=\"c", &headers, "");
             if response.status == 400 {
@@ -772,7 +769,7 @@ fn what_haproxy_logs_as_shipped_is_replayed_to_the_same_verdicts() {
             haproxy.process.log().into_iter().filter(|line| line.contains(" website=")).collect::<Vec<_>>()
         };
         eventually("HAProxy has logged all", || (of_requests().len() == 48).then_some(()));
-        // What HAProxy refuses by itself is no request, and replay would count it as none.
+        // A line that HAProxy refused by itself is not a request, and replay would count it as a fault.
         let (refused, lines): (Vec<String>, Vec<String>) =
             of_requests().into_iter().partition(|line| line.contains("<BADREQ>"));
         assert!(version != V2_6 || refused.is_empty(), "it takes any Host: {refused:?}");
@@ -788,7 +785,7 @@ fn what_haproxy_logs_as_shipped_is_replayed_to_the_same_verdicts() {
 }
 
 #[test]
-fn what_nginx_logs_is_replayed_to_the_same_verdicts() {
+fn logs_of_nginx_replay_to_the_same_verdicts() {
     for (format, args) in [
         ("slowlane", &[][..]),
         (
@@ -834,7 +831,7 @@ fn what_nginx_logs_is_replayed_to_the_same_verdicts() {
         let denied = statuses.iter().filter(|&&status| status == 429).count();
         let requests = if format == "combined" { 24 } else { 16 };
         assert_eq!(denied, requests - 5, "{statuses:?}");
-        // A handshake on a port without TLS is in the log, and was never asked about.
+        // A TLS handshake on a plain port is in the log, but nginx never asked about it.
         let mut stranger = std::net::TcpStream::connect(nginx.address).unwrap();
         stranger.write_all(b"\x16\x03\x01\x00\x01\x01\n").unwrap();
 
@@ -852,7 +849,9 @@ fn what_nginx_logs_is_replayed_to_the_same_verdicts() {
         );
         assert_eq!(
             problems,
-            ["access.log: 1 of 25 lines not replayed: no request, so no proxy would have asked (line 25)"]
+            [
+                "access.log: 1 of 25 lines not replayed: not a request, so no proxy would ask about it (line 25)"
+            ]
         );
     }
 }

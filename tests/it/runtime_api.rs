@@ -1,4 +1,4 @@
-//! The admin socket, as socat scripts and exporters speak to it; a real HAProxy is asked the same.
+//! The admin socket, used like scripts with socat do; a real HAProxy gets the same commands.
 
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ use crate::support::spop::{Line, request};
 use crate::support::{PATIENCE, eventually};
 use crate::table_cli::{StickTable, WEBSITES, talk};
 
-/// Every source has a row of its own.
+/// A policy that gives every source a row of its own.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -94,7 +94,7 @@ fn it_answers_as_haproxy_does() {
         ] {
             both(said);
         }
-        // Only in what they have in memory do the lines of a map differ.
+        // The lines of a map differ only in their addresses in memory.
         let lines = |answer: String| -> Vec<String> {
             answer.lines().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned()).collect()
         };
@@ -122,7 +122,7 @@ fn it_answers_as_haproxy_does() {
             assert_eq!(theirs.ask(said), heard, "{said:?}");
         }
     }
-    // An empty line ends an answer, and there is none before: scripts read until they see one.
+    // Scripts read up to an empty line, so only the end of an answer may have one.
     let [help, unknown] = ["help\n", "bogus\n"].map(|said| told(&slowlane, said));
     for ours in [&help, &unknown] {
         assert!(ours.ends_with(": disconnect\n\n") && ours.find("\n\n") == Some(ours.len() - 2), "{ours}");
@@ -189,7 +189,7 @@ fn a_connection_ends_with_its_line_unless_it_is_interactive() {
     let header = "# table: slowlane, type: binary, size:1000000, used:0\n";
     assert_eq!(told(&slowlane, "show table\nshow table\n"), format!("{header}\n"), "one line, one answer");
     assert_eq!(told(&slowlane, "show table\r\n"), format!("{header}\n"));
-    // Who closes his side means what he said, with a line break or without.
+    // A client that closes its sending side has said its last line, with or without a line break.
     let mut half = UnixStream::connect(socket(&slowlane)).unwrap();
     half.write_all(b"show table").unwrap();
     half.shutdown(std::net::Shutdown::Write).unwrap();
@@ -211,13 +211,13 @@ fn a_connection_ends_with_its_line_unless_it_is_interactive() {
     hear("\n", "\n> ");
     hear("prompt i;show table nope\n", "\nNo such table\n\n");
     hear("prompt\n", "\n> ");
-    // Switched off, it ends.
+    // Switching the prompt off ends the connection.
     hear("prompt\n", "\n");
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
-fn whoever_talks_nonsense_is_answered_or_closed_and_disturbs_nobody() {
+fn nonsense_is_answered_or_closed_and_disturbs_nobody() {
     let mut slowlane = slowlane();
     let mut bystander = Client::connect(slowlane.http);
     for seed in 0..200 {
@@ -237,7 +237,7 @@ fn whoever_talks_nonsense_is_answered_or_closed_and_disturbs_nobody() {
         assert!(!heard.chars().any(|letter| letter.is_control() && letter != '\n'), "seed {seed}: {heard:?}");
         assert_eq!(bystander.request("GET", "/check", &[], "").status, 204, "seed {seed}");
     }
-    // A line without end is not kept.
+    // An endless line is not kept.
     let mut stream = UnixStream::connect(socket(&slowlane)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let mut said = 0;
@@ -259,14 +259,14 @@ fn whoever_talks_nonsense_is_answered_or_closed_and_disturbs_nobody() {
         assert_eq!(post(body).unwrap().status, status, "{body:?}");
     }
     eventually("the connections of nonsense are given up", || {
-        // One asks for the metrics.
+        // The remaining one asks for the metrics.
         (slowlane.metric("slowlane_connections", "listener=\"admin\"") == 1.0).then_some(())
     });
     assert!(slowlane.process.is_running());
     assert!(!slowlane.process.log().join("\n").contains("panicked"));
 }
 
-/// So many sources have asked once.
+/// Sends one request from each of `rows` sources.
 fn fill(slowlane: &Slowlane, rows: u32) {
     let mut line = Line::greeted(slowlane.spop);
     for batch in (0..rows).collect::<Vec<_>>().chunks(1_000) {
@@ -280,11 +280,11 @@ fn fill(slowlane: &Slowlane, rows: u32) {
 }
 
 #[test]
-fn who_reads_a_large_table_slowly_makes_nobody_wait() {
+fn slow_readers_of_a_large_table_make_nobody_wait() {
     const ROWS: u32 = 40_000;
     let slowlane = slowlane();
     fill(&slowlane, ROWS);
-    // More than the sockets hold, asked for on both ways in by many, of which none reads.
+    // Many clients ask for more than their sockets hold, on both listeners, and do not read.
     let command = "show table slowlane\n";
     let mut unix: Vec<UnixStream> = (0..20)
         .map(|_| {
@@ -309,12 +309,12 @@ fn who_reads_a_large_table_slowly_makes_nobody_wait() {
     for stream_id in 1..=500 {
         assert_eq!(line.ask(stream_id, "192.0.2.1", "x").variable("verdict"), Some("pass"));
     }
-    // What they keep waiting for is a piece for each of them, and not the table.
+    // Each of them holds a piece in memory, not the table.
     let status = std::fs::read_to_string(format!("/proc/{}/status", slowlane.process.id())).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
     let resident_kb: u32 = resident.trim_end_matches(" kB").parse().unwrap();
     assert!(resident_kb < 100_000, "{resident_kb} kB");
-    // Who reads on has all of it.
+    // A client that reads on gets everything.
     let mut shown = String::new();
     unix[0].read_to_string(&mut shown).unwrap();
     let keys: HashSet<&str> = shown
@@ -328,15 +328,15 @@ fn who_reads_a_large_table_slowly_makes_nobody_wait() {
 }
 
 #[test]
-fn two_thousand_who_say_nothing_keep_nobody_from_a_verdict() {
+fn two_thousand_silent_connections_delay_no_verdict() {
     let slowlane = slowlane();
-    // As many as this process may open.
+    // As many connections as this process may open.
     let connect = |number: u32| {
         let tcp = TcpStream::connect(slowlane.admin);
         let tcp = tcp.inspect(|stream| stream.set_nonblocking(true).unwrap());
         let unix =
             UnixStream::connect(socket(&slowlane)).inspect(|stream| stream.set_nonblocking(true).unwrap());
-        // Some begin to say something.
+        // Some send the start of a request.
         let begun = if number.is_multiple_of(2) { &b"GET /metrics HTTP/1.1\r\nX"[..] } else { b"" };
         let _ = tcp.as_ref().map(|mut stream| stream.write(begun));
         Some((tcp.ok()?, unix.ok()?))
@@ -355,7 +355,7 @@ fn two_thousand_who_say_nothing_keep_nobody_from_a_verdict() {
 }
 
 #[test]
-fn questions_about_a_table_in_use_are_answered_while_it_is_written() {
+fn a_table_is_shown_while_it_is_written() {
     let slowlane = slowlane();
     fill(&slowlane, 2_000);
     thread::scope(|scope| {
@@ -390,7 +390,7 @@ fn a_million_rows_come_in_small_pieces_and_each_once() {
         while goes_on {
             piece.clear();
             goes_on = answer.more(&throttle, now, &mut piece);
-            // A page of rows may come on top.
+            // A piece may exceed its length by a page of rows.
             assert!(piece.len() < PIECE_BYTES + 16 * 1024, "a piece of {} bytes", piece.len());
             each(&piece);
         }

@@ -206,7 +206,7 @@ fn a_picture_is_small_and_stands_alone() {
 #[test]
 fn what_cannot_be_simulated_is_told_with_a_remedy() {
     for (args, problem) in [
-        (&["--clients", "0"][..], "nobody asks: expected clients, greedy connections or an attacker"),
+        (&["--clients", "0"][..], "no load: expected clients, greedy connections or an attacker"),
         (
             &["--clients", "6000", "--greedy", "6000"],
             "12000 clients and greedy connections: expected 10000 at most",

@@ -15,7 +15,7 @@ use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
 use crate::policy::read::map::{self, Line};
 
-/// A Service Level Objective: what is promised, and the law that holds it.
+/// A Service Level Objective: a rate, a burst and the law that enforces them.
 ///
 /// ```
 /// use slowlane::{policy::Slo, base::slo_id::SloId};
@@ -28,19 +28,19 @@ pub struct Slo {
     pub id: SloId,
     pub objective: Objective,
     pub law: Law,
-    /// Decide, count and report, but let pass.
+    /// Decide, count and report, but let requests pass.
     pub dry_run: bool,
-    /// The lookup that names another SLO for the same request.
+    /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
-    /// The field that says whose a request is, for a law that shares its bucket.
+    /// The field that tells clients apart, for a law that shares its bucket between them.
     pub share: Option<String>,
 }
 
-/// The field that `fair` shares by where the SLO names none.
+/// The field that `fair` shares by if the SLO names none.
 const SHARE_DEFAULT: &str = "source";
 
 impl Slo {
-    /// What its clients may be told that they are allowed; nothing where it only says what it would do.
+    /// The quota to show to clients. None for a dry run.
     pub fn quota(&self) -> Option<Quota> {
         (!self.dry_run).then(|| self.law.quota(self.objective))
     }
@@ -49,7 +49,7 @@ impl Slo {
     /// order.
     ///
     /// # Errors
-    /// All that is wrong, of the law's options only the first.
+    /// All faults of the line, but only the first of the law's own options.
     pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<Fault>> {
         let mut faults = Vec::new();
         let mut options = options(text, &mut faults);
@@ -67,7 +67,7 @@ impl Slo {
         {
             faults.push(Fault::BurstTime { burst, rate });
         }
-        // What is missing is 0, so that the law's own options are read all the same.
+        // A missing number counts as 0, so that the law's own options are checked too.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
         match keep(law, &mut faults) {
@@ -123,19 +123,19 @@ fn rate(value: &str) -> Result<Rate, Fault> {
     value.parse().map_err(|reason| Fault::Rate { value: quoted(value.as_bytes()), reason })
 }
 
-/// Decimal digits and nothing else; leading zeros mean nothing, as in HAProxy's numbers.
+/// Reads decimal digits and nothing else. Leading zeros are allowed, as in HAProxy.
 fn number(text: &[u8]) -> Option<u32> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
 }
 
-/// The SLOs of a policy in the order of their ids.
+/// The SLOs of a policy, ordered by id.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Slos {
     sorted: Vec<Slo>,
-    /// The line of each id, whether or not an SLO could be made of it.
+    /// The line of each id, valid or not.
     lines: BTreeMap<SloId, usize>,
-    /// Then every id is taken for one of it: that it cannot be read is problem enough.
+    /// The file could not be read. Then any id is accepted: one problem is enough.
     is_unread: bool,
 }
 
@@ -173,7 +173,7 @@ impl Slos {
             Ok(id) => id,
             Err(fault) => return report(fault),
         };
-        // HAProxy would let the first of them win without a word.
+        // HAProxy would silently use the first of them.
         if let Some(&first) = self.lines.get(&id) {
             return report(Fault::SloTwice { id, first });
         }
@@ -189,7 +189,7 @@ impl Slos {
         }
     }
 
-    /// A line that is itself a problem makes no problems of the lines that name its SLO.
+    /// The answer for an id in a map. A faulty SLO causes no further faults in the maps that name it.
     pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
         match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
             Ok(place) => Ok(Answer::slo(place)),
@@ -198,12 +198,12 @@ impl Slos {
         }
     }
 
-    /// The fields that some of them share by.
+    /// The fields that SLOs share by.
     pub(in crate::policy) fn shares(&self) -> impl Iterator<Item = &str> {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
-    /// The line that each of them stands on.
+    /// The line number of each SLO.
     pub(in crate::policy) fn lines(&self) -> BTreeMap<SloId, usize> {
         self.lines.clone()
     }

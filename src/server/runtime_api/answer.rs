@@ -1,4 +1,4 @@
-//! Answers, in pieces.
+//! Answers, produced in pieces.
 
 use std::fmt::Write;
 use std::sync::{Arc, Weak};
@@ -14,13 +14,13 @@ use crate::server::runtime_api::help::help;
 use crate::table::{Cursor, Page};
 use crate::throttle::Throttle;
 
-/// A piece is about this long: somewhat less than a page of rows at once.
+/// The approximate length of a piece, a little less than a page of rows.
 pub const PIECE_BYTES: usize = 8 * 1024;
 
-/// So many pages are walked through for a piece, even if no row of them is shown.
+/// The most pages that one piece scans, even if a filter shows none of their rows.
 const PAGES_MAX: usize = 16;
 
-/// What the process knows of itself, beside its table and its policy.
+/// Facts about the process, beside its table and policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     pub pid: u32,
@@ -32,16 +32,16 @@ pub struct Info {
     pub is_ending: bool,
 }
 
-/// An answer that is under way.
+/// An answer in progress.
 #[derive(Debug)]
 pub struct Answer {
-    /// What it begins with.
+    /// The text that comes first.
     text: String,
     rest: Rest,
     is_refusal: bool,
 }
 
-/// What is yet to come.
+/// The part that is still to come.
 #[derive(Debug)]
 enum Rest {
     Nothing,
@@ -53,7 +53,7 @@ enum Rest {
         next: Cursor,
         filter: Filter,
     },
-    /// A policy is not kept while somebody reads slowly: its reload would have to wait for him.
+    /// The policy is held weakly: a slow reader must not keep an old policy alive.
     Map {
         policy: Weak<Policy>,
         number: usize,
@@ -64,7 +64,7 @@ enum Rest {
 const NO_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.\n";
 
 impl Answer {
-    /// Does what is asked, or begins to; or says what is wrong with it.
+    /// Carries out a command, or starts to, or returns its error as the answer.
     pub fn to(command: Result<Command, String>, throttle: &Throttle, info: &Info, now: Timestamp) -> Answer {
         let table = throttle.table();
         let command = match command {
@@ -103,7 +103,7 @@ impl Answer {
         }
     }
 
-    /// What is wrong with a command.
+    /// An error as an answer.
     pub fn refusal(text: String) -> Answer {
         Answer { is_refusal: true, ..Answer::of(text) }
     }
@@ -120,7 +120,7 @@ impl Answer {
         Answer { text, rest, is_refusal: false }
     }
 
-    /// Appends some more of it; false once it is whole. It may be that a piece is empty and others follow.
+    /// Appends the next piece. False: the answer is complete. An empty piece may be followed by others.
     pub fn more(&mut self, throttle: &Throttle, now: Timestamp, out: &mut String) -> bool {
         out.push_str(&std::mem::take(&mut self.text));
         let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-/// As HAProxy: the header only with a row.
+/// Like HAProxy, it shows the header only above a row.
 fn row(throttle: &Throttle, key: Key, now: Timestamp) -> String {
     match Row::of(throttle, key, now) {
         Some(row) => format!("{}{row}\n", header(throttle.table())),
@@ -175,13 +175,13 @@ fn clear(throttle: &Throttle, from: Cursor, filter: &Filter, now: Timestamp) -> 
     let mut page = Page::new();
     let next = throttle.table().page(from, now, &mut page);
     for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
-        // It may have been written to since it was copied.
+        // The row may have changed since it was copied.
         throttle.forget(found.key, |entry| filter.passes(entry, now));
     }
     next
 }
 
-/// As HAProxy, it re-arms the expiry: to what it was, or as a request would that no law keeps for longer.
+/// Like HAProxy, it re-arms the expiry: for as long as the row had left, and at least for the table's `expire`.
 fn set(throttle: &Throttle, key: Key, values: &[(Column, u32)], now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {
@@ -189,7 +189,7 @@ fn set(throttle: &Throttle, key: Key, values: &[(Column, u32)], now: Timestamp) 
     });
 }
 
-/// `#1`, or the path that `show map` tells, or the name of the file.
+/// Finds a map by `#1`, by its path in `show map`, or by the name of its file.
 fn map<'p>(policy: &'p Policy, name: &str) -> Option<MapView<'p>> {
     let is_it = |map: &MapView<'_>| match name.strip_prefix('#') {
         Some(number) => number.parse() == Ok(map.number),
@@ -223,10 +223,10 @@ fn show_map(policy: &Arc<Policy>, name: &str) -> Answer {
     }
 }
 
-/// The place of a line in its file stands where HAProxy has an address in memory.
+/// Where HAProxy shows an address in memory, it shows the offset of the line in its file.
 fn lines(policy: &Weak<Policy>, number: usize, from: usize, out: &mut String) -> Option<usize> {
     let Some(policy) = policy.upgrade() else {
-        out.push_str("# another policy has come into force meanwhile: ask again\n");
+        out.push_str("# the policy was reloaded in the meantime: ask again\n");
         return None;
     };
     let map = policy.maps().nth(number)?;
@@ -258,7 +258,7 @@ fn get(map: &MapView<'_>, value: &str) -> String {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Info {
-    /// The lines of HAProxy's that say something here.
+    /// Those lines of HAProxy's `show info` that apply here.
     fn text(&self) -> String {
         let uptime_s = self.uptime.as_secs();
         let (days, hours, minutes) = (uptime_s / 86_400, uptime_s / 3_600 % 24, uptime_s / 60 % 60);
@@ -282,12 +282,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::server::runtime_api::commands;
+    use crate::server::runtime_api::words::commands;
     use crate::table::Sizing;
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
-    /// With as many rows as it holds.
+    /// A throttle with a full table.
     fn full(rows: u32) -> Throttle {
         let sizing = Sizing { entries_max: rows, expire: Duration::from_secs(30) };
         let throttle = Throttle::new(Policy::builtin(), sizing, 0);
@@ -299,7 +299,7 @@ mod tests {
         throttle
     }
 
-    /// All answers to a line, each as it is told before the empty line that ends it.
+    /// All answers to a line, each without the empty line that ends it.
     fn told(throttle: &Throttle, line: &[u8]) -> Vec<String> {
         let answer = |words: &_| {
             let mut answer = Answer::to(Command::parse(words), throttle, &Info::default(), NOW);
@@ -318,9 +318,9 @@ mod tests {
         gt|le|ne|#0|#1|slo\\.map|0|7|-1|4294967295|0000000000000007|;|\\\\|[ -~é\u{0}-\u{1f}\u{9b}\u{202e}]{0,9})";
 
     proptest! {
-        /// Whoever reads on until an empty line has read one answer, whatever was asked.
+        /// A client that reads up to an empty line has read exactly one answer.
         #[test]
-        fn any_line_has_answers_that_each_have_an_end(
+        fn answers_to_any_line_are_complete(
             bytes in prop::collection::vec(any::<u8>(), 0..200), words in prop::collection::vec(WORDS, 0..12),
         ) {
             let throttle = full(100);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_filter_finds_is_shown_and_cleared_and_no_more() {
+    fn a_filter_selects_the_rows_to_show_and_clear() {
         let throttle = full(1_000);
         let rows = |line: &str| {
             told(&throttle, line.as_bytes())[0].lines().filter(|row| row.contains("key=")).count()

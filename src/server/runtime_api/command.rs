@@ -1,15 +1,14 @@
-//! The commands, as words say them.
+//! Commands, read from words.
 
 use std::str::FromStr;
 
 use crate::base::key::Key;
 use crate::base::shown::Shown;
 use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
-use crate::server::runtime_api::Words;
 use crate::server::runtime_api::help::help;
-use crate::server::runtime_api::words::WORDS_MAX;
+use crate::server::runtime_api::words::{WORDS_MAX, Words};
 
-/// What is asked.
+/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Nothing,
@@ -27,24 +26,24 @@ pub enum Command {
     Quit,
 }
 
-/// The rows that are meant.
+/// The rows that a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     Of(Key),
     All(Filter),
 }
 
-/// Whether a connection goes on after a line, and whether it says so.
+/// Whether a connection stays open after a line, and whether it shows a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prompt {
-    /// One line, one answer, and the end.
+    /// One line, one answer, then close.
     #[default]
     Once,
     /// Line after line.
     Interactive,
-    /// The same, with `> ` before each.
+    /// Line after line, with the prompt `> `.
     Prompting,
-    /// To be switched from one to the other.
+    /// Switch between `Once` and `Prompting`.
     Toggle,
 }
 
@@ -60,7 +59,7 @@ const EXPECTED_SET: &str = "Required arguments: <table> key <key> [data.<store_d
 const EXPECTED_CLEAR: &str =
     "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>\n";
 
-/// How much of a word is repeated.
+/// How much of an unknown word an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
 impl Command {
@@ -72,7 +71,7 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// What is wrong, in HAProxy's words where it has some, with a line break at its end.
+    /// The message, in HAProxy's words where it has one, with a line break at its end.
     pub fn parse(words: &Words) -> Result<Command, String> {
         match (words.get(0), words.get(1)) {
             _ if words.are_cut() => {
@@ -159,7 +158,7 @@ fn condition(words: &[String]) -> Result<Condition, String> {
     Ok(Condition { column, operator, value })
 }
 
-/// HAProxy takes no plus sign.
+/// Reads a number. Like HAProxy, it refuses a plus sign.
 fn number<N: FromStr>(word: &str) -> Option<N> {
     word.parse().ok().filter(|_| !word.starts_with('+'))
 }
@@ -187,14 +186,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::server::runtime_api::commands;
+    use crate::server::runtime_api::words::commands;
 
     fn parse(line: &str) -> Result<Command, String> {
         Command::parse(&commands(line.as_bytes())[0])
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_haproxys_words() {
+    fn errors_are_in_haproxys_words() {
         for (line, told) in [
             (
                 "show table slowlane data.gpt0",
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_command_are_what_they_mean() {
+    fn words_are_read_as_commands() {
         let key = Key::from_bits(0xAB);
         assert_eq!(parse("show table slowlane"), Ok(Command::ShowTable(Which::All(Filter::default()))));
         assert_eq!(parse("show table slowlane key 00000000000000ab"), Ok(Command::ShowTable(Which::Of(key))));
@@ -284,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_a_command_or_told(line in "(show|set|clear|get|help|prompt|[a-z]{0,9})( (table|map|info|slowlane|key|data.gpt0|gt|[ -~é\u{0}-\u{1f}]{0,16})){0,9}") {
+        fn any_words_are_a_command_or_an_error(line in "(show|set|clear|get|help|prompt|[a-z]{0,9})( (table|map|info|slowlane|key|data.gpt0|gt|[ -~é\u{0}-\u{1f}]{0,16})){0,9}") {
             if let Err(told) = parse(&line) {
                 prop_assert!(told.ends_with('\n') && !told.chars().any(|c| c.is_control() && c != '\n'), "{:?}", told);
             }

@@ -1,4 +1,4 @@
-//! The list of commands, laid out as HAProxy's.
+//! The list of commands, in HAProxy's layout.
 
 const COMMANDS: &[(&str, &str)] = &[
     ("clear table <table> [<filter>]*", "remove entries from the table (filter: data/key)"),
@@ -16,7 +16,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("quit", "disconnect"),
 ];
 
-/// Those that begin with these words, and how to leave.
+/// The commands that begin with these words, and the ones to get help and to leave.
 pub(super) fn help(words: &[String]) -> String {
     let wanted = words.join(" ");
     let always = ["help", "prompt", "quit"];

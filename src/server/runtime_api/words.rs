@@ -1,6 +1,13 @@
-//! A line of the Runtime API, cut into commands and these into words.
+//! The words of a line of the Runtime API.
 
-/// HAProxy takes no more words of a command than this.
+use nom::branch::alt;
+use nom::character::complete::{anychar, char, none_of, space0};
+use nom::combinator::opt;
+use nom::multi::{fold_many0, fold_many1, separated_list1};
+use nom::sequence::{preceded, terminated};
+use nom::{IResult, Parser};
+
+/// The most words of a command, as in HAProxy.
 pub(super) const WORDS_MAX: usize = 64;
 
 /// The words of one command.
@@ -25,16 +32,16 @@ impl Words {
         self.words.is_empty()
     }
 
-    /// There were more than a command may have.
+    /// Whether words past the limit were dropped.
     pub fn are_cut(&self) -> bool {
         self.is_cut
     }
 }
 
-/// The commands of a line without its end, each as its words.
+/// The commands of a line, which comes without its line feed. Each command is its words.
 ///
-/// Blanks part words and `;` parts commands. A backslash goes, and what it stands before is taken as it is. Bytes that are
-/// no UTF-8 become U+FFFD, which no word of ours has.
+/// Blanks separate words and `;` separates commands. A backslash is dropped, and the letter after it is taken as it is.
+/// Bytes that are not UTF-8 become U+FFFD, which is in none of our words.
 ///
 /// ```
 /// use slowlane::server::runtime_api::commands;
@@ -45,33 +52,32 @@ impl Words {
 /// ```
 pub fn commands(line: &[u8]) -> Vec<Words> {
     let text = String::from_utf8_lossy(line);
-    let (mut commands, mut words, mut word) = (Vec::new(), Words::default(), None::<String>);
-    let mut letters = text.trim_end_matches('\r').chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            ' ' | '\t' => words.add(word.take()),
-            ';' => {
-                words.add(word.take());
-                commands.push(std::mem::take(&mut words));
-            }
-            '\\' => word.get_or_insert_default().extend(letters.next()),
-            letter => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.add(word);
-    commands.push(words);
-    commands
+    let commands = separated_list1(char(';'), words).parse(text.trim_end_matches('\r'));
+    commands.expect("any text is words between `;`").1
+}
+
+fn words(text: &str) -> IResult<&str, Words> {
+    preceded(space0, fold_many0(terminated(word, space0), Words::default, Words::with)).parse(text)
+}
+
+fn word(text: &str) -> IResult<&str, String> {
+    let letter = alt((preceded(char('\\'), opt(anychar)), none_of(" \t;").map(Some)));
+    fold_many1(letter, String::new, |mut word, letter| {
+        word.extend(letter);
+        word
+    })
+    .parse(text)
 }
 
 impl Words {
-    /// Those past the most are left out.
-    fn add(&mut self, word: Option<String>) {
-        let Some(word) = word else { return };
+    /// Drops words past the limit.
+    fn with(mut self, word: String) -> Words {
         if self.words.len() < WORDS_MAX {
             self.words.push(word);
         } else {
             self.is_cut = true;
         }
+        self
     }
 }
 
@@ -83,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_cut(line in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_have_words(line in prop::collection::vec(any::<u8>(), 0..300)) {
             let commands = commands(&line);
             prop_assert!(!commands.is_empty() && commands.len() <= line.len() + 1);
             for words in commands {
@@ -92,7 +98,7 @@ mod tests {
         }
 
         #[test]
-        fn words_come_out_as_they_were_escaped(words in prop::collection::vec("[ -~]{1,9}", 1..9)) {
+        fn escaped_words_read_back(words in prop::collection::vec("[ -~]{1,9}", 1..9)) {
             let escape = |word: &String| {
                 word.chars().fold(String::new(), |text, letter| match letter {
                     ' ' | ';' | '\\' => text + "\\" + &letter.to_string(),

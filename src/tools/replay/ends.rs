@@ -1,23 +1,23 @@
-//! The ends of requests under way, which some laws are told of.
+//! The ends of requests in flight, for laws that count them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use crate::base::ticket::Ticket;
 
-/// The most requests whose ends are waited for.
+/// The most requests in flight. The ends of more are unknown.
 const ENDS_MAX: usize = 1 << 20;
 
-/// The requests under way that a law counts until their ends.
+/// The requests in flight that a law counts until they end.
 #[derive(Default)]
 pub(super) struct Ends {
     due: BinaryHeap<Reverse<End>>,
     count: u64,
-    /// Those whose end is not told.
+    /// Requests whose end is unknown.
     pub(super) unknown: u64,
 }
 
-/// In the order of their times, and of equals in the order in which they came.
+/// Ordered by time, then by arrival.
 struct End {
     at_ns: u64,
     number: u64,
@@ -51,7 +51,7 @@ impl Ord for End {
 }
 
 impl Ends {
-    /// None: nobody knows when it ends.
+    /// Remembers when a request ends. None: unknown.
     pub(super) fn expect(&mut self, at_ns: Option<u64>, ticket: Ticket) {
         match at_ns.filter(|_| self.due.len() < ENDS_MAX) {
             Some(at_ns) => self.due.push(Reverse(End { at_ns, number: self.count, ticket })),
@@ -60,6 +60,7 @@ impl Ends {
         self.count += 1;
     }
 
+    /// Calls `end` for each request that has ended by now, in the order of their ends.
     pub(super) fn until(&mut self, now_ns: u64, mut end: impl FnMut(&Ticket, u64)) {
         while self.due.peek().is_some_and(|Reverse(next)| next.at_ns <= now_ns) {
             if let Some(Reverse(ended)) = self.due.pop() {

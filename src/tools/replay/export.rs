@@ -1,17 +1,16 @@
-//! The outcome for programs: JSON and CSV.
+//! The outcome as JSON and CSV, for programs.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
 use crate::policy::Slo;
-use crate::tools::replay::date;
+use crate::tools::access_log::{LogOutcome, written};
 use crate::tools::replay::keys::KeyRow;
-use crate::tools::replay::log::LogOutcome;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
 
-/// All of it, as one object.
+/// The whole outcome as one JSON object.
 pub fn json(outcome: &Outcome) -> String {
     let verdicts = ["pass", "delay", "deny"];
     let counts =
@@ -20,8 +19,8 @@ pub fn json(outcome: &Outcome) -> String {
         verdicts.iter().zip(&changes).map(|(name, row)| (*name, counts(row))).collect()
     });
     let whole = json!({
-        "from": date::written(outcome.begun_ns).replace(' ', "T") + "Z",
-        "to": date::written(outcome.ended_ns).replace(' ', "T") + "Z",
+        "from": written(outcome.begun_ns).replace(' ', "T") + "Z",
+        "to": written(outcome.ended_ns).replace(' ', "T") + "Z",
         "requests": outcome.requests(),
         "logs": outcome.logs.iter().map(log).collect::<Vec<_>>(),
         "policies": outcome.sides.iter().map(side).collect::<Vec<_>>(),
@@ -101,14 +100,14 @@ fn mean_ms(row: &KeyRow) -> Option<f64> {
     (row.delayed > 0).then(|| row.delay_ms as f64 / row.delayed as f64)
 }
 
-/// The columns of every line: what a line has nothing for is empty.
+/// The columns of every line. A line leaves those that do not apply empty.
 const COLUMNS: &str = "what,policy,slo,law,rate,key,who,requests,delayed,denied,mean_ms,p50_ms,p99_ms,max_ms";
 
-/// Those that follow where two policies were held against each other: requests that the other judged otherwise, and how
-/// many it delayed and denied.
+/// More columns where two policies are compared: requests with different verdicts, and how many the other policy
+/// delayed and denied.
 const COMPARED: &str = ",otherwise,delayed_there,denied_there";
 
-/// A line for each policy (`total`), each SLO (`slo`) and each key (`key`).
+/// One line for each policy (`total`), SLO (`slo`) and key (`key`).
 pub fn csv(outcome: &Outcome) -> String {
     let others = outcome.sides.iter().rev();
     let changed = outcome.changes.map(|changes| {

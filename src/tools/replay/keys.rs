@@ -1,4 +1,4 @@
-//! The keys that were met, by name, in bounded room.
+//! Counts by key, in bounded memory.
 
 use hashbrown::HashTable;
 
@@ -6,25 +6,25 @@ use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::Verdict;
 
-/// The most keys that are told apart at a time; then the half that matters less is forgotten.
+/// The most keys at a time. Beyond it the less important half is forgotten.
 const KEYS_MAX: usize = 1 << 17;
 
-/// What became of the requests of a key.
+/// Verdicts on the requests of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     pub slo: SloId,
     pub key: Key,
-    /// Its fields and their values as they may be shown, like `source=192.0.2.7 website=shop.example`.
+    /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
     pub requests: u64,
     pub delayed: u64,
     pub denied: u64,
     pub delay_ms: u64,
     pub longest_ms: u64,
-    /// What another policy said of the same requests.
+    /// Verdicts of the other policy on the same requests.
     pub other_delayed: u64,
     pub other_denied: u64,
-    /// How many of them it judged otherwise: delayed or denied or neither.
+    /// Requests on which the two policies differ: pass, delay or deny.
     pub changed: u64,
 }
 
@@ -33,24 +33,23 @@ impl KeyRow {
         self.delayed + self.denied > 0
     }
 
-    /// How much it matters, where only some can be shown.
+    /// How important the key is, where only some can be shown.
     fn weight(&self) -> (u64, u64, u64) {
         (self.changed, self.delayed + self.denied, self.requests)
     }
 }
 
-/// The rows by their keys.
+/// The rows, by key.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     rows: HashTable<KeyRow>,
-    /// Rows that were given up, and the most requests that one of them had.
+    /// Rows that were forgotten, and the most requests that one of them had.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
 }
 
 impl Keys {
-    /// Counts a verdict under a key, and what the other policy says of the request. `name` is asked once for
-    /// each key.
+    /// Counts a verdict under a key, and the other policy's verdict beside it. `name` is called once per key.
     pub(super) fn count(
         &mut self,
         slo: SloId,
@@ -89,7 +88,7 @@ impl Keys {
         let mut weights: Vec<_> = self.rows.iter().map(KeyRow::weight).collect();
         let (_, &mut median, _) = weights.select_nth_unstable(KEYS_MAX / 2);
         let (mut forgotten, mut most) = (0, self.forgotten_requests_max);
-        // Of those that weigh as much as the one in the middle all go: most of a flood are alike.
+        // Rows that weigh as much as the median go too: in a flood most rows are alike.
         self.rows.retain(|row| {
             let stays = row.weight() > median;
             if !stays {
@@ -102,7 +101,7 @@ impl Keys {
         self.forgotten_requests_max = most;
     }
 
-    /// How many had a request delayed or denied.
+    /// The number of keys with a request delayed or denied.
     pub(super) fn throttled(&self) -> usize {
         self.rows.iter().filter(|row| row.is_throttled()).count()
     }
@@ -111,7 +110,7 @@ impl Keys {
         self.rows.iter().any(|row| row.changed > 0)
     }
 
-    /// The first so many: by how many requests changed, were delayed or denied, came; of equals in the order of their keys.
+    /// The first `count` rows: by requests with another verdict, then delayed or denied, then in all, then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.iter().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.weight()), row.slo, row.key));
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_denied_most_are_kept_through_a_flood() {
+    fn keys_denied_most_survive_a_flood() {
         let mut keys = Keys::default();
         for number in 0..10 {
             for _ in 0..=number {
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_policy_is_counted_beside() {
+    fn the_other_policy_is_counted_too() {
         let mut keys = Keys::default();
         for other in [DENY, Verdict::Pass] {
             keys.count(SloId::DEFAULT, Key::from_bits(1), DENY, Some(other), || "x".into());

@@ -1,4 +1,4 @@
-//! What a key is called: the fields that a request was counted by, as they may be shown.
+//! The name of a key: the fields and values that it is made of, safe to show.
 
 use crate::base::network::Network;
 use crate::base::request::{Request, Value};
@@ -6,10 +6,10 @@ use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
 use crate::policy::{Batch, Policy};
 
-/// The most of a value that is shown.
+/// Longer values are cut.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// What is shown of a value; without spaces, so that none is taken for several.
+/// A value as it is shown. Spaces are escaped, so that one value never looks like two.
 fn word(value: &[u8]) -> String {
     let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
         Some((begin, [_, ..])) => (begin, "..."),
@@ -18,7 +18,7 @@ fn word(value: &[u8]) -> String {
     shown(begin).replace(' ', "\\u{20}") + dots
 }
 
-/// The fields that a request was counted by.
+/// The fields of a request that make up its key.
 pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
     let mut given = 0;

@@ -1,25 +1,25 @@
-//! Requests in the order in which they came: proxies log them in the order in which they were answered.
+//! Puts requests back into the order of their arrival: proxies log them when they are answered.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::tools::replay::record::Record;
+use crate::tools::access_log::Record;
 
-/// The most requests that are kept back.
+/// The most requests that are held back.
 pub(super) const RECORDS_MAX: usize = 1 << 18;
 
-/// The most memory for their fields.
+/// The most memory for the fields of held requests.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Keeps requests back until one that came earlier is no longer to be expected.
+/// Holds requests back until no earlier one is expected.
 ///
 /// ```text
 ///            earlier ◀───────────────────────── time ─────────────────────────▶ later
 ///  overdue   a heap:  ▪ ▪▪
-///  sorted             ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪        given from its front
-///  unsorted                                ▪▪ ▪▪▪ ▪▪▪▪▪ ▪▪▪   sorted when the front has come to the first of them
+///  sorted             ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪        requests leave at its front
+///  unsorted                                ▪▪ ▪▪▪ ▪▪▪▪▪ ▪▪▪   sorted when the front reaches the first of them
 /// ```
-/// A log is nearly in order, and such a list is sorted in hardly more time than it takes to read it.
+/// A log is nearly in order, and sorting a nearly sorted list takes little more time than reading it.
 #[derive(Debug)]
 pub(super) struct Order {
     patience_ns: u64,
@@ -27,7 +27,7 @@ pub(super) struct Order {
     sorted: VecDeque<Kept>,
     unsorted: Vec<Kept>,
     first_unsorted: Kept,
-    /// What came long after its time: else it would have all be sorted again and again.
+    /// Requests logged long after their time. In the list they would cause sort after sort.
     overdue: BinaryHeap<Reverse<Kept>>,
     records: Vec<Record>,
     free: Vec<u32>,
@@ -36,13 +36,13 @@ pub(super) struct Order {
     was_full: bool,
 }
 
-/// Time, number in the order of the lines, and place.
+/// Time, number in the order of lines, and place in `records`.
 type Kept = (u64, u64, u32);
 
 const NONE: Kept = (u64::MAX, u64::MAX, u32::MAX);
 
 impl Order {
-    /// A line may stand behind others that came so much later.
+    /// `patience_ns`: a line may follow lines of requests that came this much later.
     pub(super) fn new(patience_ns: u64) -> Order {
         Order {
             patience_ns,
@@ -59,7 +59,7 @@ impl Order {
         }
     }
 
-    /// Takes a record, and gives back one whose memory is free.
+    /// Takes a record, and leaves a free one in its place.
     pub(super) fn keep(&mut self, record: &mut Record) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(Record::default());
@@ -78,7 +78,7 @@ impl Order {
         }
     }
 
-    /// The next in order, if nothing earlier is to be expected once the log has come to this time.
+    /// The next in order, if no earlier one is expected from a log that has reached this time.
     pub(super) fn due(&mut self, come_to_ns: u64, record: &mut Record) -> bool {
         self.come_to_ns = come_to_ns;
         let first = self.first();
@@ -88,12 +88,12 @@ impl Order {
         (is_full || is_due) && self.next(record)
     }
 
-    /// Whether any was given before its time, for want of room.
+    /// Whether a request left early because there was no room.
     pub(super) fn was_full(&self) -> bool {
         self.was_full
     }
 
-    /// The next in order; False: there is none.
+    /// The next in order. False: there is none.
     pub(super) fn next(&mut self, record: &mut Record) -> bool {
         let first = self.first();
         if first == NONE {
@@ -126,7 +126,7 @@ impl Order {
 
     fn sort(&mut self) {
         self.sorted.extend(self.unsorted.drain(..));
-        // It is the stable sort that makes use of what is sorted already.
+        // The stable sort takes advantage of runs that are sorted already.
         self.sorted.make_contiguous().sort();
         self.first_unsorted = NONE;
     }
@@ -137,9 +137,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tools::replay::record::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
+    use crate::tools::access_log::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
 
-    /// The times in which they are given again, line by line.
+    /// The times of the requests in the order in which they leave.
     fn ordered(times: &[u64], patience_ns: u64) -> Vec<u64> {
         let mut order = Order::new(patience_ns);
         let mut given = Vec::new();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_no_longer_than_it_must() {
+    fn it_waits_no_longer_than_needed() {
         let mut order = Order::new(10);
         let mut record = Record::default();
         for at_ns in [5, 3] {
@@ -173,9 +173,9 @@ mod tests {
         assert!(!order.due(14, &mut record) && order.due(15, &mut record));
     }
 
-    /// Whatever the fields have been before: memory is counted, not letters.
+    /// Memory counts, not letters: a buffer may be larger than its text.
     #[test]
-    fn long_fields_take_no_more_room_than_there_is() {
+    fn long_fields_take_bounded_memory() {
         let mut order = Order::new(1);
         let mut record = Record::default();
         let mut kept = 0;
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_not_too_late_comes_in_order(gaps in prop::collection::vec((0u64..20, 0u64..10), 0..100)) {
+        fn requests_within_patience_leave_in_order(gaps in prop::collection::vec((0u64..20, 0u64..10), 0..100)) {
             let mut now = 100;
             let times: Vec<u64> = gaps.iter().map(|&(gap, late)| { now += gap; now - late }).collect();
             let mut sorted = times.clone();

@@ -1,45 +1,45 @@
-//! The outcome of a replay: what each policy said, of whom, and how far to believe it.
+//! The outcome of a replay: verdicts of each policy, by SLO and key, with notes on how far to trust them.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::base::units;
 use crate::policy::Slo;
+use crate::tools::access_log::LogOutcome;
 use crate::tools::replay::keys::KeyRow;
-use crate::tools::replay::log::LogOutcome;
 use crate::tools::replay::order::RECORDS_MAX;
 use crate::tools::replay::series::Series;
 use crate::tools::replay::tally::Figures;
 
-/// What came of all logs.
+/// The outcome over all logs.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub logs: Vec<LogOutcome>,
     pub begun_ns: u64,
     pub ended_ns: u64,
-    /// The policy, and the one that it is held against.
+    /// The policy, and the one that it is compared with.
     pub sides: Vec<Side>,
-    /// Of each verdict of the first policy (pass, delay, deny) how often the second said which.
+    /// By verdict of the first policy (pass, delay, deny): how often the second gave each.
     pub changes: Option<[[u64; 3]; 3]>,
     pub notes: Vec<Note>,
 }
 
-/// What came of a policy.
+/// The outcome under one policy.
 #[derive(Clone, Debug)]
 pub struct Side {
     pub name: String,
-    /// What the proxies would have been told.
+    /// The verdicts that the proxies would have got.
     pub total: Figures,
-    /// What each SLO says that had a say, on its own account: those with `dry_run=yes` too.
+    /// The verdicts of each SLO that was asked, those with `dry_run=yes` included.
     pub slos: Vec<(Slo, Figures)>,
-    /// How many keys had requests delayed or denied, and the first of them; of two policies those that they
-    /// judge differently.
+    /// How many keys had requests delayed or denied, and the first of them. With two policies: the keys on which
+    /// they differ.
     pub throttled_keys: usize,
     pub keys: Vec<KeyRow>,
     pub series: Series,
 }
 
-/// What one should know before one believes the figures. Sides are numbered from 0.
+/// A reason for caution with the figures. Sides are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     NoField {
@@ -52,7 +52,7 @@ pub enum Note {
         requests: u64,
         reorder: Duration,
     },
-    /// As late, but there was no room to wait for them.
+    /// As late, but for want of room to wait.
     Crowded {
         requests: u64,
     },
@@ -97,60 +97,60 @@ impl fmt::Display for Note {
         match self {
             Note::NoField { field, everywhere } => {
                 let whose = if *everywhere { "the logs do not carry" } else { "some of the logs do not carry" };
-                write!(f, "{whose} the field {field}, which the policy uses: its requests were judged without it; ")?;
+                write!(f, "{whose} the field {field}, which the policy uses, so requests were decided without it; ")?;
                 match field.as_str() {
                     "website" => f.write_str(
                         "log the Host (HAProxy: capture request header Host len 64, and --field website=%[capture.req.hdr(0)]; \
-                         nginx: $host), or say --field website=NAME",
+                         nginx: $host), or give --field website=NAME",
                     ),
-                    _ => write!(f, "say which item has it, like --field {field}=%[var(txn.{field})] or --field {field}=$http_x_{field}"),
+                    _ => write!(f, "name the item that has it, like --field {field}=%[var(txn.{field})] or --field {field}=$http_x_{field}"),
                 }
             }
             Note::WebsiteByChance => f.write_str(
-                "the website is known only of requests with an absolute URI, as HTTP/2 has them: log the Host, or say \
+                "only requests with an absolute URI, like those of HTTP/2, have the website: log the Host, or give \
                  --field website=NAME",
             ),
-            Note::Zones => f.write_str("times without a zone were read as UTC, beside others that have one"),
+            Note::Zones => f.write_str("some times have a zone, and others have none and were read as UTC"),
             Note::Late { requests, reorder } => write!(
                 f,
-                "{requests} requests stand more than {} behind later ones and were judged as if they had come then: \
-                 raise --reorder, or give logs of several proxies as files of their own",
+                "{requests} requests follow more than {} after later ones and were decided at the later time: \
+                 raise --reorder, or give each proxy's log as a file of its own",
                 units::written(*reorder)
             ),
             Note::Crowded { requests } => write!(
                 f,
-                "{requests} requests stand behind so many later ones that these could not all be kept back ({RECORDS_MAX} at most), \
-                 and were judged as if they had come then: give logs of several proxies as files of their own"
+                "{requests} requests follow after more later ones than can be held back ({RECORDS_MAX}) and were decided at \
+                 the later time: give each proxy's log as a file of its own"
             ),
             Note::PutBack { log, line } => write!(
                 f,
-                "{log}: from line {line} on its clock is an hour behind, as at the end of summer time, and tells no zone: what \
-                 came in that hour was judged as if it had come at once; replay the lines before it in a run of their own"
+                "{log}: from line {line} on its clock is an hour behind, as at the end of summer time, and it has no zone: \
+                 the requests of that hour were decided all at once; replay the lines before it in a separate run"
             ),
             Note::Stray { requests } => {
-                write!(f, "{requests} requests are left out: their times are far ahead of the lines behind them")
+                write!(f, "{requests} requests are left out: their times are far ahead of the lines after them")
             }
             Note::Ends { requests, log_tells: true } => {
-                write!(f, "of {requests} requests that law=concurrency counts the end is not known: they count for their lease")
+                write!(f, "the end of {requests} requests under law=concurrency is unknown: they count for their whole lease")
             }
             Note::Ends { requests, log_tells: false } => write!(
                 f,
-                "the log does not tell how long requests took (%Ta, $request_time): {requests} count under law=concurrency for \
-                 their whole lease"
+                "the log has no durations (%Ta, $request_time): {requests} requests under law=concurrency count for their \
+                 whole lease"
             ),
             Note::Evictions { side, entries } => write!(
                 f,
-                "{}: the table was full and gave up {entries} entries, as it would live: raise [table] size",
+                "{}: the table was full and evicted {entries} entries, as it would live: raise [table] size",
                 Note::side(*side)
             ),
             Note::Fallbacks { side, requests } => write!(
                 f,
-                "{}: {requests} requests were judged by the simpler law for want of memory: raise [table] annex_bytes_max",
+                "{}: out of memory, {requests} requests were decided by a simpler law: raise [table] annex_bytes_max",
                 Note::side(*side)
             ),
             Note::Forgotten { side, keys, requests_max } => write!(
                 f,
-                "{}: {keys} keys that mattered least were not kept; a key that is shown may have had {requests_max} requests more",
+                "{}: the {keys} least important keys were dropped; a key that is shown may have had {requests_max} more requests",
                 Note::side(*side)
             ),
         }

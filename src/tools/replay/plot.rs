@@ -1,4 +1,4 @@
-//! The outcome as a picture: what was asked, what would have been let through, and how long it would have waited.
+//! The outcome as a picture: requests offered, let through and denied, and their delays.
 //!
 //! ```text
 //! ┌────────────────┐
@@ -8,16 +8,16 @@
 //! │ denied/s       │  by each policy
 //! └────────────────┘
 //! ┌────────────────┐
-//! │ delay          │  the mean of those that came then and were let through
+//! │ delay          │  the mean over requests that came then and were let through
 //! └────────────────┘
 //! ```
 
+use crate::tools::access_log::written;
 use crate::tools::chart::{Legend, Line, PANEL_GAP, POINTS_MAX, Panel, TimeAxis, class, page};
-use crate::tools::replay::date;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::series::{Bin, Series};
 
-/// Draws the rates and the delays over the time of the logs.
+/// Draws rates and delays over the time of the logs.
 pub fn plot(outcome: &Outcome) -> String {
     let Some(first) = outcome.sides.first() else { return String::new() };
     let series: Vec<Series> =
@@ -27,7 +27,7 @@ pub fn plot(outcome: &Outcome) -> String {
         _ => format!("let through by {}", side.name),
     };
     let lines = outcome.sides.iter().enumerate().map(|(line, side)| (class(line), name(side)));
-    // The lines of the policies have the same colours in every panel; what was offered comes after them.
+    // A policy has the same colour in every panel; the offered requests come last.
     let offered_class = class(outcome.sides.len());
     let legend = Legend::new(lines.chain([(offered_class, "offered".to_owned())]));
 
@@ -60,12 +60,8 @@ pub fn plot(outcome: &Outcome) -> String {
         panel.draw(&mut svg, &axis);
     }
     axis.draw(&mut svg, delays.bottom());
-    let title = format!(
-        "{}: {} requests from {} UTC",
-        first.name,
-        outcome.requests(),
-        date::written(outcome.begun_ns)
-    );
+    let title =
+        format!("{}: {} requests from {} UTC", first.name, outcome.requests(), written(outcome.begun_ns));
     page(&title, delays.bottom() + 44.0, &svg)
 }
 

@@ -1,8 +1,8 @@
-//! The outcome as tables of text.
+//! The outcome as text tables.
 
 use std::fmt::Write;
 
-use crate::tools::replay::date;
+use crate::tools::access_log::written;
 use crate::tools::replay::keys::KeyRow;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
@@ -12,10 +12,10 @@ const NONE: &str = "-";
 const FIGURES: [&str; 9] =
     ["requests", "delayed", "%", "denied", "%", "mean ms", "p50 ms", "p99 ms", "max ms"];
 
-/// What would have become of the requests: in all, under each SLO and of the first keys; of two policies, what differs.
+/// The verdicts in all, by SLO and of the first keys; with two policies, their differences.
 pub fn report(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let (begun, ended) = (date::written(outcome.begun_ns), date::written(outcome.ended_ns));
+    let (begun, ended) = (written(outcome.begun_ns), written(outcome.ended_ns));
     let requests = outcome.requests();
     let seconds = outcome.seconds().max(1.0);
     let _ = writeln!(
@@ -103,7 +103,7 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { NONE.into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
 }
 
-/// The keys of a policy: who would have been throttled, or of two policies who is judged otherwise.
+/// The keys of a policy: those that were throttled or, with two policies, those on which they differ.
 fn keys(outcome: &Outcome, side: &Side) -> String {
     let is_compared = outcome.sides.len() > 1;
     let heading = match (side.keys.is_empty(), is_compared) {
@@ -147,7 +147,7 @@ fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
     cells
 }
 
-/// The first columns and one named `who` to the left, numbers to the right, two spaces between.
+/// The first `words` columns and `who` are left-aligned, numbers right-aligned, with two spaces between.
 fn table(rows: &[Vec<String>], words: usize) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();

@@ -1,4 +1,4 @@
-//! The run: the requests of all logs, one after the other, through the throttle of each policy.
+//! The run: the requests of all logs, in order, through the throttle of each policy.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -15,52 +15,48 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 use crate::policy::Policy;
 use crate::throttle::Throttle;
+use crate::tools::access_log::{Choice, Log, Mapping, PlanError, Record};
 use crate::tools::replay::ends::Ends;
 use crate::tools::replay::keys::{KeyRow, Keys};
-use crate::tools::replay::log::{Choice, Log};
-use crate::tools::replay::mapping::Mapping;
 use crate::tools::replay::name::name;
 use crate::tools::replay::order::Order;
 use crate::tools::replay::outcome::{Note, Outcome, Side};
-use crate::tools::replay::plan::{Plan, PlanError};
-use crate::tools::replay::record::Record;
 use crate::tools::replay::series::Series;
 use crate::tools::replay::tally::Tally;
 
-/// The progress is told each time that so many lines have been read.
+/// Lines read between two reports of progress.
 const TOLD_EVERY: u64 = 1 << 15;
 
-/// How logs are read and run.
+/// How to read and run the logs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
-    /// A line may stand behind others of requests that came so much later.
+    /// A line may follow lines of requests that came this much later.
     pub reorder: Duration,
-    /// What the chance of the law `adaptive` comes from: for the n-th request in the order of time the n-th
-    /// number of it.
+    /// The seed of the dice: the n-th request in time order gets the n-th draw.
     pub seed: u64,
-    /// How many keys are told.
+    /// How many keys the outcome lists.
     pub top: usize,
 }
 
-/// A log: what it is called, and what it has.
+/// A log: its name and its bytes.
 pub struct Input {
     pub name: String,
     pub bytes: Box<dyn Read>,
 }
 
-/// A policy that is tried, in a throttle that nobody has asked yet.
+/// A policy under test, in a fresh throttle.
 pub struct Subject {
     pub name: String,
     pub throttle: Throttle,
 }
 
-/// Reads the logs and asks the throttles, one or two, what they say of each request; `progress` is told how many lines have
-/// been read.
+/// Reads the logs and has each throttle (one or two) decide each request. `progress` gets the number of lines read so
+/// far.
 ///
 /// # Errors
-/// A format from which no requests can be made, before anything is read. No line of any log is an error.
+/// A format that lacks what requests need. No line of a log is ever an error.
 pub fn replay(
     inputs: Vec<Input>,
     subjects: &[Subject],
@@ -85,21 +81,20 @@ pub fn replay(
 
 struct Run<'t> {
     logs: Vec<Log>,
-    plans: Vec<Option<Arc<Plan>>>,
     order: Order,
     reorder_ns: u64,
     sides: Vec<Running<'t>>,
     dice: Rng,
-    /// The moment that it has come to, which never goes back.
+    /// The virtual time. It never goes back.
     now_ns: u64,
     begun_ns: Option<u64>,
     late: u64,
     stray: u64,
-    /// Of each verdict of the first policy, how often the second said which.
+    /// By verdict of the first policy: how often the second gave each.
     changes: [[u64; 3]; 3],
 }
 
-/// A policy at work.
+/// A policy, its throttle and its counts.
 struct Running<'t> {
     name: &'t str,
     throttle: &'t Throttle,
@@ -115,7 +110,6 @@ impl<'t> Run<'t> {
     fn new(logs: Vec<Log>, subjects: &'t [Subject], settings: &Settings) -> Run<'t> {
         let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
         Run {
-            plans: logs.iter().map(|log| log.plan.clone()).collect(),
             logs,
             order: Order::new(reorder_ns),
             reorder_ns,
@@ -129,13 +123,12 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Always reads on in the log that has come least far, so that logs of one time and logs of one day after the other
-    /// become one.
+    /// Always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
     fn all(&mut self, progress: &mut impl FnMut(u64)) {
         let mut record = Record::default();
         let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut firsts: Vec<Option<Record>> = Vec::new();
-        // The first request of each says where it begins.
+        // The first request of a log tells where it begins.
         for (number, log) in self.logs.iter_mut().enumerate() {
             let has_one = log.next(&mut record);
             if has_one {
@@ -170,7 +163,7 @@ impl<'t> Run<'t> {
         self.finish(&mut record);
     }
 
-    /// All logs have come to the time that this one has, and the others.
+    /// Takes a record of one log, and decides all requests that no log can precede any more.
     fn take(&mut self, record: &mut Record, log: usize, others_ns: u64) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns().min(others_ns);
@@ -182,7 +175,7 @@ impl<'t> Run<'t> {
     fn finish(&mut self, record: &mut Record) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
-            // The lines behind it were of long before: not they are wrong.
+            // All later lines are much earlier, so this time is the wrong one.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
@@ -195,8 +188,7 @@ impl<'t> Run<'t> {
         self.begun_ns.get_or_insert(record.at_ns);
         self.late += u64::from(record.at_ns < self.now_ns);
         self.now_ns = self.now_ns.max(record.at_ns);
-        let Some(plan) = &self.plans[record.plan as usize] else { return };
-        let request = record.request(&plan.names);
+        let request = record.request(self.logs[record.log as usize].field_names());
         let draw = Draw::from_bits(self.dice.u64(..));
         let now_ns = self.now_ns;
         match self.sides.as_mut_slice() {
@@ -215,20 +207,20 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// What one should know before one believes the figures.
+    /// The reasons for caution with the figures.
     fn notes(&self, used: &BTreeSet<&str>) -> Vec<Note> {
-        let plans: Vec<&Plan> = self.plans.iter().flatten().map(|plan| &**plan).collect();
+        let logs: Vec<&Log> = self.logs.iter().filter(|log| log.has_format()).collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
-            let without = plans.iter().filter(|plan| !plan.has(field)).count();
+            let without = logs.iter().filter(|log| !log.has_field(field)).count();
             if without > 0 {
-                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == plans.len() });
+                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == logs.len() });
             }
         }
-        if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
+        if used.contains("website") && logs.iter().any(|log| log.has_website_by_chance()) {
             notes.push(Note::WebsiteByChance);
         }
-        if plans.iter().any(|plan| plan.time.has_zone()) && plans.iter().any(|plan| !plan.time.has_zone()) {
+        if logs.iter().any(|log| log.has_zone()) && logs.iter().any(|log| !log.has_zone()) {
             notes.push(Note::Zones);
         }
         match (self.late, self.order.was_full()) {
@@ -240,7 +232,7 @@ impl<'t> Run<'t> {
         }
         for log in &self.logs {
             if let Some(line) = log.put_back() {
-                notes.push(Note::PutBack { log: log.name.clone(), line });
+                notes.push(Note::PutBack { log: log.name().to_owned(), line });
             }
         }
         if self.stray > 0 {
@@ -248,7 +240,7 @@ impl<'t> Run<'t> {
         }
         let unknown: u64 = self.sides.iter().map(|side| side.ends.unknown).max().unwrap_or(0);
         if unknown > 0 {
-            let tells = plans.iter().all(|plan| plan.time.tells_how_long());
+            let tells = logs.iter().all(|log| log.tells_how_long());
             notes.push(Note::Ends { requests: unknown, log_tells: tells });
         }
         for (number, side) in self.sides.iter().enumerate() {

@@ -1,19 +1,19 @@
-//! Rates over time, in as many bins as fit however long a log is.
+//! Counts over time, in a bounded number of bins for a log of any length.
 
-/// More are joined in pairs.
+/// Beyond it bins are joined in pairs.
 const BINS_MAX: usize = 2_048;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What happened in a part of the time.
+/// The events of one part of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// Requests that came.
+    /// Requests that arrived.
     pub offered: u64,
-    /// Requests that left, then or after the delay that they had.
+    /// Requests that were let through, at the time when their delay ended.
     pub let_through: u64,
     pub denied: u64,
-    /// How long those that came then were delayed, in all.
+    /// The delays of requests that arrived then, in total.
     pub delay_ms: u64,
     pub delayed: u64,
 }
@@ -28,7 +28,7 @@ impl Bin {
     }
 }
 
-/// Bins of equal length, from the first request on.
+/// Bins of equal length, starting at the first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub(super) begins_ns: u64,
@@ -43,7 +43,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// The bin of a moment, which is none before the first.
+    /// The bin of a moment. A moment before the first bin counts in the first.
     pub(super) fn at(&mut self, at_ns: u64) -> &mut Bin {
         if self.bins.is_empty() {
             self.begins_ns = at_ns / SECOND_NS * SECOND_NS;
@@ -77,7 +77,7 @@ impl Series {
         &self.bins
     }
 
-    /// Not more than so many, each of as many bins as that takes.
+    /// The same series in at most `bins_max` bins.
     pub(super) fn coarser(&self, bins_max: usize) -> Series {
         let mut series = self.clone();
         let each = self.bins.len().div_ceil(bins_max).max(1);

@@ -1,11 +1,11 @@
-//! Counts of verdicts, and how long the delays were, in room that does not grow with the requests.
+//! Counts of verdicts and a histogram of delays, in constant memory.
 
 use crate::base::verdict::Verdict;
 
-/// Each power of two has so many bins: a percentile is off by a 64th at most, and up to 128 ms by nothing.
+/// Bins per power of two. A percentile is off by a 64th at most, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;
 
-/// What became of requests.
+/// Counts of verdicts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) requests: u64,
@@ -13,11 +13,11 @@ pub(super) struct Tally {
     pub(super) denied: u64,
     delay_ms: u64,
     longest_ms: u64,
-    /// How many of those delayed waited for so long.
+    /// Delayed requests by the length of their delay.
     bins: Vec<u32>,
 }
 
-/// The figures of a tally; delays are of those that were delayed.
+/// The figures of a tally. Delays are over delayed requests only.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     pub requests: u64,
@@ -30,7 +30,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// At once or after a delay.
+    /// Requests that passed, at once or after a delay.
     pub fn let_through(&self) -> u64 {
         self.requests - self.denied
     }
@@ -89,7 +89,7 @@ fn bin(ms: u64) -> usize {
     (doublings * BINS_PER_DOUBLING + (ms >> doublings)) as usize
 }
 
-/// The highest that is counted in a bin.
+/// The longest delay that a bin counts.
 fn value(bin: usize) -> u64 {
     let bin = bin as u64;
     let doublings = (bin / BINS_PER_DOUBLING).saturating_sub(1);
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_of_what_was_delayed() {
+    fn delays_are_over_delayed_requests() {
         let mut tally = Tally::default();
         for ms in 1..=100 {
             tally.count(Verdict::Delay(Duration::from_millis(ms)));
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bin_is_near_to_what_is_counted_in_it(ms in 0u64..1 << 40) {
+        fn a_bin_is_close_to_the_delays_in_it(ms in 0u64..1 << 40) {
             let value = value(bin(ms));
             prop_assert!(value >= ms && value - ms <= ms / 64, "{ms}: {value}");
             prop_assert!(ms >= 128 || value == ms);

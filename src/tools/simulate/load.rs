@@ -1,4 +1,4 @@
-//! The load: who asks, and when again.
+//! The load: the clients, and the times of their requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,47 +8,47 @@ use thiserror::Error;
 
 use crate::base::units::Rate;
 
-/// Clients and greedy connections together.
+/// The most clients and greedy connections together.
 pub const CLIENTS_MAX: u32 = 10_000;
 
-/// The most parts of a run with a number of clients each.
+/// The most phases of a run.
 pub const PHASES_MAX: usize = 24;
 
-/// Without any pause a client that is refused would ask again in the same moment, for ever.
+/// Without a pause, a refused client would ask again at the same moment, for ever.
 pub const THINK_MIN: Duration = Duration::from_micros(100);
 
-/// Who asks. Clients and greedy connections wait for each answer; an attacker does not.
+/// The load. Clients and greedy connections wait for each answer; an attacker does not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// Connections of a source each.
+    /// Connections with a source of their own.
     pub clients: Phases,
     /// Connections that share one source.
     pub greedy: u32,
-    /// What another source sends, whatever it is told.
+    /// The rate of one more source that ignores all answers.
     pub attack: Option<Rate>,
-    /// From an answer to the next request: drawn evenly from a half of it to one and a half.
+    /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
     pub think: Duration,
-    /// From the end of the delay to the answer. None: a law of rates is asked again at once; one that counts what is
-    /// in flight has `SERVICE_IN_FLIGHT` of it.
+    /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
+    /// requests in flight.
     pub service: Option<Duration>,
-    /// A client that would have to wait longer leaves, and its place in the queue is lost.
+    /// A client with a longer delay leaves, and its slot is lost.
     pub patience: Option<Duration>,
     pub retry: Retry,
 }
 
-/// Without it nothing would ever be in flight.
+/// Without a service time no request would ever be in flight.
 const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
 
-/// What a client does after a 429.
+/// The reaction of a client to a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It waits as long as Retry-After says.
+    /// It waits for Retry-After.
     RetryAfter,
-    /// It asks again as after any other answer.
+    /// It asks again after the usual pause.
     Now,
 }
 
-/// Who asks: a group of the load.
+/// A group of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Client,
@@ -68,19 +68,19 @@ impl Who {
     }
 }
 
-/// More than can be simulated.
+/// Why a load cannot be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LoadError {
     #[error("{0} clients and greedy connections: expected {CLIENTS_MAX} at most")]
     Clients(u64),
     #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would ask for ever")]
     Think(Duration),
-    #[error("nobody asks: expected clients, greedy connections or an attacker")]
+    #[error("no load: expected clients, greedy connections or an attacker")]
     Nobody,
 }
 
 impl Default for Load {
-    /// Ten clients, a millisecond away.
+    /// Ten clients that pause for a millisecond.
     fn default() -> Load {
         Load {
             clients: Phases(vec![10]),
@@ -121,7 +121,7 @@ impl Load {
         self.service.unwrap_or(if aims_at_rate { Duration::ZERO } else { SERVICE_IN_FLIGHT })
     }
 
-    /// Sources are numbered: the clients' first.
+    /// The number of a source; those of clients come first.
     pub(super) fn source(&self, who: Who, connection: u32) -> u32 {
         match who {
             Who::Client => connection,
@@ -131,7 +131,7 @@ impl Load {
     }
 }
 
-/// How many clients there are: in the whole run, or in each of its equal parts.
+/// The number of clients: in the whole run, or in each of its equal phases.
 ///
 /// ```
 /// use slowlane::tools::simulate::Phases;
@@ -142,7 +142,7 @@ impl Load {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phases(Vec<u32>);
 
-/// The text is no number of clients.
+/// The text is not a number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a number of clients, 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} of them, like 5-50-5, for \
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_of_clients_is_refused() {
+    fn other_texts_than_numbers_of_clients_are_refused() {
         for text in ["", "-", "x", "5--5", "+5", " 5", "10001", "99999999999", "5@3s", &"1-".repeat(30)] {
             assert_eq!(text.parse::<Phases>(), Err(NoPhases), "{text:?}");
         }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_has_somebody_and_not_too_many() {
+    fn a_load_is_not_empty_and_not_too_large() {
         let nobody = Load { clients: Phases(vec![0]), ..Load::default() };
         assert_eq!(nobody.check(), Err(LoadError::Nobody));
         assert_eq!(Load { greedy: 1, ..nobody.clone() }.check(), Ok(()));

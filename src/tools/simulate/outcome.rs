@@ -1,57 +1,57 @@
-//! The outcome of a run: rates, delays, refusals, and how soon and how evenly.
+//! The outcome of a run: rates, delays, denials, settling time and fairness.
 
 use std::ops::Range;
 
 use crate::base::units::Rate;
-use crate::tools::simulate::Scenario;
 use crate::tools::simulate::load::{Phases, Who};
 use crate::tools::simulate::record::{BIN_NS, Bin, Record, Seen, Shown, Tally};
+use crate::tools::simulate::scenario::Scenario;
 
-/// What a scenario came to.
+/// The outcome of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub law: String,
     pub clients: Phases,
     pub seconds: u32,
     pub rate: Rate,
-    /// Its objective is a rate, which it can be held against.
+    /// The objective is a rate.
     pub aims_at_rate: bool,
-    /// Requests that the law had no room to remember, judged by the simpler one.
+    /// Requests that a simpler law decided, because the law was out of memory.
     pub fallbacks: u64,
     pub phases: Vec<Phase>,
-    /// Per fifth of a second: how many were let through, and for how many milliseconds these waited in all.
+    /// For each fifth of a second: requests let through, and the sum of their delays in milliseconds.
     pub(super) series: Vec<(u32, u64)>,
-    /// The series are of the clients' requests only.
+    /// The series has only the clients' requests.
     pub(super) is_of_clients: bool,
 }
 
-/// A part of the run with one number of clients; of its time the last three quarters are measured.
+/// A part of the run with one number of clients. Its last three quarters are measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     pub clients: u32,
     pub measured_s: Range<f64>,
     pub all: Figures,
-    /// Where more than one group asks, the figures of each.
+    /// The figures of each group, if there is more than one.
     pub groups: Vec<(Who, Figures)>,
-    /// After how many seconds every 1-s count is within 10 % of the rate, or one request of it; None: never.
+    /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
     pub settled_s: Option<f64>,
-    /// Jain's index of fairness over the sources: 1 where all get the same, 1/n where one of n gets all.
+    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything.
     pub jain: Option<f64>,
 }
 
-/// What became of the requests.
+/// The figures of a group of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
-    /// Their clients had left before their turn; they are not among those let through.
+    /// Requests whose clients left before their turn. They do not count as let through.
     pub left: u64,
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
 }
 
-/// How far a count of one second may be off the rate.
+/// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
 const BINS_PER_S: usize = (1_000_000_000 / BIN_NS) as usize;
@@ -114,12 +114,12 @@ impl Figures {
         }
     }
 
-    /// How far the rate is off the objective, as a part of that; None for an objective of 0.
+    /// The relative error of the rate. None: the objective is 0.
     pub fn error(&self, objective: Rate) -> Option<f64> {
         (!objective.is_zero()).then(|| self.rate_per_s / objective.per_second() - 1.0)
     }
 
-    /// How many of the requests were denied, as a part of them all.
+    /// The share of requests that were denied.
     pub fn denied_share(&self) -> Option<f64> {
         self.share(self.denied)
     }
@@ -134,10 +134,10 @@ impl Figures {
     }
 }
 
-/// The start of the first of the 1-s windows that are all right until the end of the phase.
+/// The start of the first 1-s window from which on all windows of the phase are within the tolerance.
 fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
     let first = phase_ns.start.div_ceil(BIN_NS) as usize;
-    // A phase may be shorter than a bin.
+    // A phase can be shorter than a bin.
     let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
     let is_right = |window: &[_]| is_within(window, rate.per_second());
     let windows = bins.windows(BINS_PER_S);

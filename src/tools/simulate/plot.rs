@@ -1,12 +1,12 @@
-//! The outcomes as a picture: an SVG that stands alone and is read on light and on dark.
+//! The outcomes as a picture: a self-contained SVG for light and dark backgrounds.
 //!
 //! ```text
-//! legend:   a line each                                          the number of clients, where it changes
+//! legend:   a line per outcome                                   the number of clients, where it changes
 //! ┌────────────────┐
-//! │ requests/s     │  the mean of each second, or of as many as make POINTS_MAX; the SLO as a dashed line
+//! │ requests/s     │  means over a second, or longer, for POINTS_MAX points at most; the SLO is dashed
 //! └────────────────┘
 //! ┌────────────────┐
-//! │ delay          │  the mean of those let through
+//! │ delay          │  the mean over requests let through
 //! └────────────────┘
 //!  0  10  20  30 s
 //! ```
@@ -20,8 +20,7 @@ use crate::tools::chart::{
 use crate::tools::simulate::outcome::Outcome;
 use crate::tools::simulate::record::BIN_NS;
 
-/// Draws the outcomes of runs that are equally long and have the same objective; of more than [`LINES_MAX`] only the
-/// first.
+/// Draws the outcomes of runs of the same length and objective, the first [`LINES_MAX`] of them.
 pub fn plot(outcomes: &[Outcome]) -> String {
     let outcomes = &outcomes[..outcomes.len().min(LINES_MAX)];
     let Some(first) = outcomes.first() else { return String::new() };
@@ -44,7 +43,7 @@ pub fn plot(outcomes: &[Outcome]) -> String {
     page(&format!("{} at {}", labels.join(", "), first.rate), delays.bottom() + 44.0, &svg)
 }
 
-/// The law, and what else tells the lines apart.
+/// The law, and the number of clients if it differs.
 fn labels(outcomes: &[Outcome]) -> Vec<String> {
     let is_one_load = outcomes.iter().all(|outcome| outcome.clients == outcomes[0].clients);
     let label = |outcome: &Outcome| match is_one_load {
@@ -71,7 +70,7 @@ fn whose(outcomes: &[Outcome]) -> &'static str {
     if outcomes[0].is_of_clients { "clients' " } else { "" }
 }
 
-/// A series with so many bins to a point that there are not too many.
+/// A series as a line of at most [`POINTS_MAX`] points.
 fn line(outcome: &Outcome, value: impl Fn(u32, u64, f64) -> Option<f64>) -> Line {
     let bins_per_s = (1_000_000_000 / BIN_NS) as usize;
     let seconds_each = (outcome.seconds as usize).div_ceil(POINTS_MAX);
@@ -84,12 +83,12 @@ fn line(outcome: &Outcome, value: impl Fn(u32, u64, f64) -> Option<f64>) -> Line
     outcome.series.chunks(seconds_each * bins_per_s).enumerate().map(point).collect()
 }
 
-/// The changes of the number of clients, where they are the same in all runs.
+/// The changes of the number of clients, if they are the same in all runs.
 struct Steps<'o> {
     counts: &'o [u32],
 }
 
-/// Room for `50 clients`; where there is less only the number stands.
+/// The width of `50 clients`. With less room only the number is shown.
 const STEP_LABEL: f64 = 80.0;
 
 impl<'o> Steps<'o> {

@@ -1,24 +1,24 @@
-//! The queue of what is to happen: virtual time is the moment of its head.
+//! The queue of events; virtual time is the moment of its head.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::base::ticket::Ticket;
 
-/// What happens.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The number of clients changes.
     Phase(usize),
-    /// The connection of this number asks, a client's or a greedy one.
+    /// The client or greedy connection of this number asks.
     Ask(u32),
-    /// The attacker does.
+    /// The attacker asks.
     Attack,
-    /// A request that was let through has been served.
+    /// A request that was let through ends.
     End(Box<Ticket>),
 }
 
-/// What happens first comes first; of two at once, what was entered first.
+/// Events by time; events of one moment in the order in which they were entered.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Reverse<Due>>,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_first_goes_first() {
+    fn events_of_one_moment_keep_their_order() {
         let mut queue = Queue::default();
         for (at_ns, connection) in [(20, 0), (10, 1), (20, 2), (10, 3)] {
             queue.enter(at_ns, Event::Ask(connection));

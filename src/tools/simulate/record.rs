@@ -1,38 +1,38 @@
-//! What was seen in a run, in room that does not grow with the number of requests.
+//! The observations of a run, in memory that does not grow with its requests.
 
 use std::collections::BTreeMap;
 
-use crate::tools::simulate::Scenario;
 use crate::tools::simulate::load::Who;
+use crate::tools::simulate::scenario::Scenario;
 
-/// Bins of a series: five are a second.
+/// The length of a bin of a series: a fifth of a second.
 pub(super) const BIN_NS: u64 = 200_000_000;
 
-/// Of each phase its first quarter is not measured: the law may settle in it.
+/// The quarters of each phase that are not measured, for the law to settle.
 const SETTLING_QUARTERS: u64 = 1;
 
-/// Delays over a minute are kept in whole seconds.
+/// Longer delays are kept in whole seconds.
 const EXACT_MS_MAX: u64 = 60_000;
 
-/// What was seen in a run. Times are nanoseconds since it began.
+/// The observations of a run. Times are nanoseconds since its start.
 #[derive(Debug)]
 pub(super) struct Record {
     phase_ns: u64,
     end_ns: u64,
     shown: Shown,
-    /// The law's objective is a rate.
+    /// The objective is a rate.
     pub(super) aims_at_rate: bool,
-    /// Requests that the law had no room to remember.
+    /// Requests that a simpler law decided, because the law was out of memory.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<Seen>,
     pub(super) bins: Vec<Bin>,
 }
 
-/// Whose requests the series of a run show.
+/// The requests that the series of a run shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     All,
-    /// The clients', where others ask beside them.
+    /// Those of clients, if there are other groups.
     Clients,
 }
 
@@ -42,21 +42,21 @@ pub(super) struct Seen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// How often each source was let through.
+    /// Requests let through, by source.
     pub(super) sources: Vec<u64>,
 }
 
-/// What became of the requests of a group.
+/// Counts of one group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) let_through: u64,
     pub(super) denied: u64,
     pub(super) left: u64,
-    /// How many waited for so many milliseconds.
+    /// Requests let through, by their delay in milliseconds.
     pub(super) delays: BTreeMap<u64, u64>,
 }
 
-/// What was let through in a fifth of a second.
+/// Requests let through in a fifth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bin {
     pub(super) all: u32,
@@ -97,7 +97,7 @@ impl Record {
         self.shown
     }
 
-    /// One is let through at this moment, after this delay.
+    /// Counts a request that is let through at this moment, after this delay.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             bin.all += 1;
@@ -126,7 +126,7 @@ impl Record {
         }
     }
 
-    /// The phase in whose measured part a moment lies.
+    /// The phase whose measured part contains a moment.
     fn seen(&mut self, at_ns: u64) -> Option<&mut Seen> {
         let last = self.phases.len() - 1;
         let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
@@ -148,7 +148,7 @@ impl Tally {
         }
     }
 
-    /// The delay that so many percent of those let through had at most.
+    /// The delay that `percent` of the requests let through did not exceed.
     pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
         let rank = (self.let_through * percent).div_ceil(100);
         let mut below = 0;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_the_nearest_rank() {
+    fn percentiles_use_the_nearest_rank() {
         let mut tally = Tally { let_through: 200, ..Tally::default() };
         tally.delays = BTreeMap::from([(1, 100), (2, 97), (700, 3)]);
         assert_eq!([50, 51, 98, 99].map(|percent| tally.percentile_ms(percent)), [1, 2, 2, 700].map(Some));

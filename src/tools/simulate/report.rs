@@ -1,4 +1,4 @@
-//! The outcomes as a table of text.
+//! The outcomes as a text table.
 
 use crate::tools::simulate::outcome::{Figures, Outcome, Phase};
 
@@ -20,13 +20,13 @@ const HEADINGS: [&str; 13] = [
     "Jain",
 ];
 
-/// The columns that are words.
+/// The columns that hold words.
 const WORDS: [&str; 2] = ["law", "who"];
 
-/// A line for each phase of each run, and one for each group where several ask.
+/// A line for each phase of each run, and one for each group if there are several.
 ///
-/// `measured s` is the part of the run that the other columns are of; `share` is of all that was let through, `429`
-/// and `left` of all that was asked; `p50` and `p99` are delays.
+/// `measured s` is the part of the run that the other columns cover. `share` is relative to all requests let through,
+/// `429` and `left` to all requests. `p50` and `p99` are delays.
 pub fn report(outcomes: &[Outcome]) -> String {
     let has_left = outcomes.iter().flat_map(|outcome| &outcome.phases).any(|phase| phase.all.left > 0);
     let mut rows: Vec<Vec<String>> = vec![HEADINGS.map(str::to_owned).to_vec()];
@@ -44,7 +44,7 @@ pub fn report(outcomes: &[Outcome]) -> String {
     let mut text = aligned(&rows);
     for outcome in outcomes.iter().filter(|outcome| outcome.fallbacks > 0) {
         text += &format!(
-            "{} with {} clients: it had no room to remember {} requests, and judged them by the simpler law\n",
+            "{} with {} clients: out of memory, a simpler law decided {} requests\n",
             outcome.law, outcome.clients, outcome.fallbacks
         );
     }
@@ -77,19 +77,19 @@ fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<St
     ]
 }
 
-/// Without the sign of a zero.
+/// Zero never has a minus sign.
 fn signed_percent(part: f64) -> String {
     let hundredths = (part * 10_000.0).round();
     format!("{:+.2}", if hundredths == 0.0 { 0.0 } else { hundredths / 100.0 })
 }
 
-/// As few digits as say it, two at most.
+/// Up to two decimal places, without trailing zeros.
 fn seconds(seconds: f64) -> String {
     let text = format!("{seconds:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Words to the left, numbers to the right, two spaces between.
+/// Words are left-aligned, numbers right-aligned, with two spaces between.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = 0..rows[0].len();
     let widths: Vec<usize> =

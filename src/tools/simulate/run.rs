@@ -1,4 +1,4 @@
-//! A run: what happens, one thing after the other.
+//! A run: one event after the other, in virtual time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -7,25 +7,55 @@ use fastrand::Rng;
 
 use crate::base::draw::Draw;
 use crate::base::request::{Request, Value};
+use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
+use crate::table::Sizing;
 use crate::throttle::Throttle;
 use crate::tools::simulate::load::{Load, Retry, Who};
+use crate::tools::simulate::outcome::Outcome;
 use crate::tools::simulate::queue::{Event, Queue};
 use crate::tools::simulate::record::Record;
-use crate::tools::simulate::{Scenario, ScenarioError, WEBSITE};
+use crate::tools::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 
-/// When a run begins: at a midnight, for the laws whose windows are aligned to the clock.
+/// The most requests of one run: a few minutes of computing.
+pub const REQUESTS_MAX: u64 = 100_000_000;
+
+/// One bucket needs one entry.
+const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
+
+/// More than the largest annex of one key.
+const ANNEX_BYTES_MAX: usize = 64 << 20;
+
+/// The start of a run: midnight, for laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
-/// The most that can be under way at once: half a gigabyte of it. Only those of whom a law has forgotten that they
-/// are under way come to so many.
+/// The most events in the queue, which take half a gigabyte. Only requests that a law no longer counts as in flight
+/// reach it.
 const UNDER_WAY_MAX: usize = 4_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Runs a scenario against a throttle that has its SLO, and gives back what was seen.
-pub(super) fn run(
+impl Scenario {
+    /// Runs the scenario to its end. `progress` gets the virtual time about once in a virtual second.
+    ///
+    /// # Errors
+    /// The law refuses its options, or a limit is exceeded.
+    pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
+        Ok(Outcome::new(self, &self.record(progress)?))
+    }
+
+    pub(super) fn record(&self, progress: impl FnMut(Duration)) -> Result<Record, ScenarioError> {
+        let policy = self.policy()?;
+        let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
+        let aims_at_rate = !slo.law.counts_ends();
+        let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
+        run(self, &throttle, aims_at_rate, REQUESTS_MAX, progress)
+    }
+}
+
+/// Runs a scenario against a throttle that has its SLO.
+fn run(
     scenario: &Scenario,
     throttle: &Throttle,
     aims_at_rate: bool,
@@ -54,7 +84,7 @@ struct Run<'s> {
     queue: Queue,
     dice: Rng,
     record: Record,
-    /// How many clients there are now, and which of all that ever are have nothing under way.
+    /// The number of clients now, and which of all clients of the run have no event in the queue.
     clients: u32,
     is_idle: Vec<bool>,
     think_ns: u64,
@@ -104,7 +134,7 @@ impl<'s> Run<'s> {
             Event::Ask(connection) => self.ask_and_wait(now_ns, connection),
             Event::Attack => {
                 self.ask(now_ns, Who::Attacker, 0);
-                // As often as it is said in the mean, but never in step with anything else.
+                // Random gaps with the right mean, so that it is never in step with anything else.
                 let gap_ns = self.dice.u64(0..=self.gap_ns.saturating_mul(2));
                 self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
             }
@@ -112,7 +142,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Those that come begin within one pause; those that go get their last answer first.
+    /// New clients start within one pause. Leaving clients still get their last answer.
     fn change_clients(&mut self, now_ns: u64, clients: u32) {
         self.clients = clients;
         for client in 0..clients {
@@ -134,7 +164,7 @@ impl<'s> Run<'s> {
         self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
     }
 
-    /// Asks once, and says when the one who asks is done with it.
+    /// Sends one request, and returns the time when its sender is done with it.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
         self.requests += 1;
         let source = self.load.source(who, connection);
@@ -147,7 +177,7 @@ impl<'s> Run<'s> {
                     Retry::Now => now_ns,
                 }
             }
-            // A proxy waits for whole milliseconds.
+            // A proxy delays by whole milliseconds.
             verdict if verdict.delay_ms() > self.patience_ms && who != Who::Attacker => {
                 let left_ns = now_ns + self.patience_ms * 1_000_000;
                 self.record.leave(left_ns, who);
@@ -189,7 +219,6 @@ fn nanos(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::policy::Policy;
-    use crate::tools::simulate::SIZING;
 
     #[test]
     fn a_run_of_too_many_requests_ends_with_a_remedy() {
@@ -202,6 +231,6 @@ mod tests {
         let mut seconds = 0;
         let error = run(&scenario, &throttle, true, 10_000, |_| seconds += 1).unwrap_err();
         assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
-        assert!((8..12).contains(&seconds), "told of progress once in a virtual second: {seconds}");
+        assert!((8..12).contains(&seconds), "progress comes once in a virtual second: {seconds}");
     }
 }

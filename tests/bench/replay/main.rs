@@ -1,7 +1,8 @@
-//! How long a log takes to replay, on one core, beside reading its lines and doing nothing with them.
+//! The time to replay a log on one core, beside the time to read its lines only.
 //!
-//! `cargo bench --bench replay [-- SECONDS]`: ten million lines, or fewer if each measurement has little time, of HAProxy's httplog behind a syslog prefix (2.4 GB), made as they are
-//! read, of 131,072 sources and a thousand websites, a seventh of them out of order; each website has an SLO.
+//! `cargo bench --bench replay [-- SECONDS]`: ten million lines (2.4 GB) of HAProxy's httplog behind a syslog prefix, or
+//! half a million if SECONDS is less than 0.5. They are generated while they are read. They have 131,072 sources and a
+//! thousand websites, each with an SLO, and a seventh of them is out of order.
 
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
@@ -15,16 +16,17 @@ use std::time::Duration;
 use slowlane::policy::{Layout, Policy};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::tools::replay::{Choice, Input, Lines, Settings, Subject, replay};
+use slowlane::tools::access_log::{Choice, Lines};
+use slowlane::tools::replay::{Input, Settings, Subject, replay};
 use support::effort::Effort;
 use support::{cpu_time, print};
 
 const LINES: u32 = 10_000_000;
 
-/// So many lines are made once, and again and again with other times.
+/// Lines that are generated once and repeated with other times.
 const BLOCK: u64 = 50_000;
 
-/// Between two requests.
+/// The time between two requests.
 const GAP_US: u64 = 360;
 
 fn main() {
@@ -43,7 +45,7 @@ fn main() {
     assert_eq!(count, lines);
     let whats: [(&str, &[&str]); 2] =
         [("one policy", &[""]), ("one policy against another", &["", "law=fair"])];
-    // Making the lines is part of each, so that no rate is a small difference of two times.
+    // All rates include generating the lines, so that none is a small difference of two times.
     let rate = |time: Duration| lines as f64 / time.as_secs_f64();
     print("lines made and read", "and left", rate(reading), "lines/s", &[]);
     for (what, laws) in whats {
@@ -85,11 +87,11 @@ fn subject(law: &str) -> Subject {
     Subject { name: "policy".to_owned(), throttle: Throttle::new(policy, sizing, 64 << 20) }
 }
 
-/// Lines without end, of which the time is written when they are read.
+/// An endless log; the times are written into its lines when they are read.
 #[derive(Clone)]
 struct Block {
     text: std::sync::Arc<[u8]>,
-    /// Where the time of each stands, and how much later than the block begins it is.
+    /// For each line, the place of its time, and the milliseconds since the start of the block.
     times: std::sync::Arc<[(usize, u64)]>,
 }
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use slowlane::policy::Policy;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::tools::replay::{
-    Choice, Format, Input, Mapping, Settings, Subject, csv, json, plot, replay, report,
-};
+use slowlane::tools::access_log::{Choice, Format, Mapping};
+use slowlane::tools::replay::{Input, Settings, Subject, csv, json, plot, replay, report};
 
 use super::input::texts;
 

@@ -1,15 +1,17 @@
-//! What `--field` says: a field, and where a log has it.
+//! A `--field` option: a field, and where a log has it.
 
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::tools::replay::format::{Format, FormatError, Item};
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::format_error::FormatError;
+use crate::tools::access_log::piece::Item;
 
-/// `owner=%[var(txn.tenant)]`: a field, and the item of the format that has it, or a value that every request has.
+/// `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every request.
 ///
 /// ```
-/// use slowlane::tools::replay::Mapping;
+/// use slowlane::tools::access_log::Mapping;
 /// assert!("owner=$http_x_owner".parse::<Mapping>().is_ok());
 /// assert!("website=shop.example".parse::<Mapping>().is_ok());
 /// assert!("owner".parse::<Mapping>().is_err());
@@ -26,11 +28,11 @@ pub(super) enum Given {
     Constant(String),
 }
 
-/// A mapping that says nothing.
+/// Why a mapping cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MappingError {
     #[error(
-        "expected a field and an item of the format, like owner=%[var(txn.owner)] or owner=$http_x_owner, or a value"
+        "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
     )]
     Expected,
     #[error(transparent)]

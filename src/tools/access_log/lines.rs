@@ -1,11 +1,11 @@
-//! The lines of a log, plain or gzip, in bounded room.
+//! The lines of a log, plain or gzip, in bounded memory.
 
 use std::io::{self, BufReader, Cursor, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
 
-/// The longest line: HAProxy's own are 64 KiB at most (`log ... len`).
+/// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -13,17 +13,17 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// RFC 1952, section 2.3.1.
 const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
 
-/// How files begin that are compressed in other ways, and by which program.
+/// The first bytes of files in other compressions, and their programs.
 const OTHER_MAGICS: [(&[u8], &str); 3] =
     [(b"\xFD7zXZ\0", "xz"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"BZh91A", "bzip2")];
 
-/// The longest of these.
+/// The length of the longest.
 const MAGIC_BYTES: u64 = 6;
 
-/// The lines of a log, with their numbers from 1.
+/// The lines of a log, numbered from 1.
 ///
 /// ```
-/// use slowlane::tools::replay::Lines;
+/// use slowlane::tools::access_log::Lines;
 /// let mut lines = Lines::new(&b"one\r\ntwo"[..]);
 /// assert_eq!(lines.next(), Some((1, Some(&b"one"[..]))));
 /// assert_eq!(lines.next(), Some((2, Some(&b"two"[..]))));
@@ -32,7 +32,7 @@ const MAGIC_BYTES: u64 = 6;
 pub struct Lines<R> {
     input: Input<R>,
     buffer: Box<[u8]>,
-    /// What has been read and not yet given.
+    /// The part of the buffer that has been read but not returned.
     start: usize,
     end: usize,
     number: u64,
@@ -40,10 +40,10 @@ pub struct Lines<R> {
     broken: Option<String>,
 }
 
-/// The first bytes were read before it was known what they are.
+/// The input with its first bytes put back.
 type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
 
-/// Its first bytes say what it is.
+/// The input, by its first bytes.
 enum Input<R> {
     Unknown(R),
     Plain(Whole<R>),
@@ -65,7 +65,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// The next line and its number; None in place of a line that is longer than [`LINE_BYTES_MAX`].
-    #[expect(clippy::should_implement_trait, reason = "what it gives is borrowed from it")]
+    #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
     pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
         let mut is_too_long = false;
         let mut searched = 0;
@@ -97,7 +97,7 @@ impl<R: Read> Lines<R> {
         (self.number, (!is_too_long && length <= LINE_BYTES_MAX).then_some(line))
     }
 
-    /// What stands at the beginning, as much as the buffer takes; no line of it is taken.
+    /// The start of the log, as much as fits the buffer. Takes no line.
     pub(super) fn peek(&mut self) -> &[u8] {
         while !self.is_at_end && self.end < self.buffer.len() {
             self.fill();
@@ -105,17 +105,17 @@ impl<R: Read> Lines<R> {
         &self.buffer[self.start..self.end]
     }
 
-    /// The number of the line that was given last.
+    /// The number of the last line returned.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Why no more could be read, where that is not because there is no more.
+    /// Why reading stopped before the end of the log.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
-    /// Reads on, once.
+    /// Reads once.
     fn fill(&mut self) {
         if self.start > 0 && self.buffer.len() - self.end < BUFFER_BYTES / 4 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -144,11 +144,11 @@ impl<R: Read> Input<R> {
         if let Input::Unknown(_) = self {
             let Input::Unknown(mut raw) = std::mem::replace(self, Input::Nothing) else { return Ok(0) };
             let mut head = Vec::new();
-            // A read may give one byte only.
+            // A single read may return one byte only.
             raw.by_ref().take(MAGIC_BYTES).read_to_end(&mut head)?;
             if let Some((_, program)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic)) {
                 return Err(io::Error::other(format!(
-                    "compressed with {program}: replay what `{program} -dc` makes of it, from standard input"
+                    "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
                 )));
             }
             let is_gzip = head.starts_with(GZIP_MAGIC);
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Dribble<'b>(&'b [u8], usize);
 
     impl Read for Dribble<'_> {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_that_was_cut_off_is_read_as_far_as_it_goes() {
+    fn truncated_gzip_is_read_to_its_end() {
         let text: Vec<u8> = (0..20_000u32).flat_map(|number| format!("{number:x}\n").into_bytes()).collect();
         let bytes = gzip(&text);
         let (lines, broken) = all(&bytes[..bytes.len() / 2], 1 << 20);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_takes_no_room() {
+    fn a_line_without_end_takes_no_memory() {
         let long = vec![b'x'; 3 * BUFFER_BYTES];
         let exact = vec![b'y'; LINE_BYTES_MAX];
         let bytes = [&b"a\n"[..], &long, b"\nb\n", &exact, b"\n", &exact, b"z\nc"].concat();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_in_another_way_is_told() {
+    fn other_compressions_are_named() {
         for (bytes, program) in
             [(&b"\xFD7zXZ\0\0\x04"[..], "xz"), (b"\x28\xB5\x2F\xFD\x24", "zstd"), (b"BZh91AY&SY", "bzip2")]
         {
@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_those_of_the_text(text in "[ab\n]{0,200}", at_once in 1usize..50) {
+        fn lines_match_the_standard_library(text in "[ab\n]{0,200}", at_once in 1usize..50) {
             let want: Vec<_> = text.lines().map(|line| Some(line.as_bytes().to_vec())).collect();
             prop_assert_eq!(all(text.as_bytes(), at_once).0, want.clone());
             prop_assert_eq!(all(&gzip(text.as_bytes()), at_once).0, want);

@@ -1,60 +1,34 @@
-//! A line taken apart by its format, as far as anything in it is wanted.
+//! Takes lines apart by their format, as far as their values are wanted.
 //!
 //! ```text
 //! format   %ci : %cp  [ %tr ]␣ … %{+Q}r          wanted: %ci, %tr, %r
 //! line     192.0.2.7:4711 [06/Feb/2009:12:14:14.655] … "GET / HTTP/1.1"
 //!          ╰─slot 0─╯      ╰────────slot 1─────────╯    ╰───slot 2───╯
 //! ```
-//! A value ends where the literal behind it first stands, so nothing is copied and nothing tried twice.
+//! A value ends at the first occurrence of the literal after it, so nothing is copied and nothing is tried twice.
 
 use memchr::memchr;
 
-use crate::tools::replay::format::{Format, Item, Piece};
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::piece::{Item, Piece};
+use crate::tools::access_log::slots::Slots;
+use crate::tools::access_log::syslog::behind_prefix;
 
-/// The most values that are wanted of a line.
-pub(super) const SLOTS_MAX: usize = 24;
-
-/// What stands in the slots of a line; None: its item wrote nothing.
-pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
-
-/// The items that are wanted, each with the number of its slot.
-#[derive(Default)]
-pub(super) struct SlotList {
-    nouns: Vec<String>,
-}
-
-impl SlotList {
-    pub(super) fn len(&self) -> usize {
-        self.nouns.len()
-    }
-
-    pub(super) fn of(&mut self, item: &Item) -> usize {
-        self.given(item).unwrap_or_else(|| {
-            self.nouns.push(item.noun.clone());
-            self.nouns.len() - 1
-        })
-    }
-
-    pub(super) fn given(&self, item: &Item) -> Option<usize> {
-        self.nouns.iter().position(|noun| *noun == item.noun)
-    }
-}
-
-/// Why a line is none of its format.
+/// Why a line does not fit its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misfit {
-    /// The literal before this step's item does not stand where it should.
+    /// The literal before this step's item is missing.
     Before(usize),
-    /// What should stand behind this step's item does not.
+    /// The literal after this step's item is missing.
     Within(usize),
-    /// This step's item should be an address.
+    /// This step's item is not an address.
     Address(usize),
-    /// Something follows the last item.
+    /// The line goes on after the last item.
     After,
 }
 
 impl Misfit {
-    /// How far the line was right.
+    /// How far the line fits.
     fn reached(self) -> usize {
         match self {
             Misfit::Before(step) | Misfit::Within(step) | Misfit::Address(step) => step,
@@ -63,49 +37,49 @@ impl Misfit {
     }
 }
 
-/// A format, made ready to take lines apart.
+/// A format, compiled to take lines apart.
 #[derive(Clone, Debug)]
 pub(super) struct Steps {
     steps: Vec<Step>,
     moves: Vec<Move>,
-    /// What stands behind the last item.
+    /// The literal after the last item.
     tail: Vec<u8>,
 }
 
-/// What is done in one go.
+/// One pass over a part of the line.
 #[derive(Clone, Debug)]
 enum Move {
     Step(usize),
-    /// Items from this step on that nobody wants, by the bytes that end them.
+    /// Unwanted items from this step on, each by the byte that ends it.
     Skip(usize, Vec<u8>),
 }
 
-/// A literal and the item behind it.
+/// A literal and the item after it.
 #[derive(Clone, Debug)]
 struct Step {
     before: Vec<u8>,
     shape: Shape,
-    /// What stands behind the item; nothing at the end of the format.
+    /// The literal after the item; empty at the end of the format.
     end: Vec<u8>,
     slot: Option<usize>,
     noun: String,
-    /// A line that was cut off within it is of use all the same.
+    /// A line that is cut off within this item is still useful.
     may_be_cut: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Text,
-    /// Between quotes, most often: numbers have none.
+    /// Quoted, except for numbers.
     Quoted,
-    /// IPv6 has colons, and so has what may follow it.
+    /// IPv6 addresses contain colons, and a colon may follow them.
     Address,
-    /// `{a|b}`, or nothing at all and then no space either.
+    /// `{a|b}`; if there are none, the space is missing too.
     Captures,
 }
 
 impl Steps {
-    /// `slot` gives the slot of an item that is wanted.
+    /// `slot` returns the slot of a wanted item.
     pub(super) fn new(format: &Format, mut slot: impl FnMut(&Item) -> Option<usize>) -> Steps {
         let mut steps: Vec<Step> = Vec::new();
         let mut literal = Vec::new();
@@ -130,7 +104,7 @@ impl Steps {
         Steps { moves: moves(&steps), steps, tail: literal }
     }
 
-    /// Nothing behind the last item that is wanted is looked at.
+    /// Drops all steps after the last wanted item.
     pub(super) fn only_wanted(mut self) -> Steps {
         let last = self.steps.iter().rposition(|step| step.slot.is_some());
         self.steps.truncate(last.map_or(0, |last| last + 1));
@@ -139,26 +113,26 @@ impl Steps {
         self
     }
 
-    /// What was expected of a line.
+    /// The message for a misfit.
     pub(super) fn tell(&self, misfit: Misfit) -> String {
         let literal = |text: &[u8]| format!("{:?}", String::from_utf8_lossy(text));
         match misfit {
             Misfit::Before(number) => {
                 let step = &self.steps[number];
-                format!("not of the format: no {} before {}", literal(&step.before), step.noun)
+                format!("does not fit the format: no {} before {}", literal(&step.before), step.noun)
             }
             Misfit::Within(number) => {
                 let step = &self.steps[number];
-                format!("not of the format: no {} behind {}", literal(&step.end), step.noun)
+                format!("does not fit the format: no {} after {}", literal(&step.end), step.noun)
             }
             Misfit::Address(number) => {
-                format!("not of the format: {} is no address", self.steps[number].noun)
+                format!("does not fit the format: {} is not an address", self.steps[number].noun)
             }
-            Misfit::After => "not of the format: it goes on behind the last item".to_owned(),
+            Misfit::After => "does not fit the format: it goes on after the last item".to_owned(),
         }
     }
 
-    /// Fills the slots from a line. Whether its tail must be right as well is for who has to know a format from another.
+    /// Fills the slots from a line. `is_whole`: the line must fit to its end, which tells similar formats apart.
     pub(super) fn take_apart<'l>(
         &self,
         line: &'l [u8],
@@ -172,7 +146,7 @@ impl Steps {
             let (Move::Step(number) | Move::Skip(number, _)) = *next_move;
             let step = &self.steps[number];
             let before = step.before(skips_space);
-            // A text ends where it was found, so it is there.
+            // A text ends where this literal was found, so it is there.
             let is_found = number > 0 && self.steps[number - 1].shape == Shape::Text;
             if !is_found && !line[at..].starts_with(before) {
                 return Err(Misfit::Before(number));
@@ -205,8 +179,7 @@ impl Steps {
         }
     }
 
-    /// The same, of a line with or without what a syslog daemon puts before it; `is_prefixed` says which it was
-    /// last time.
+    /// The same for a line with or without a syslog prefix. `is_prefixed` remembers which the last line was.
     pub(super) fn take_apart_of_syslog<'l>(
         &self,
         line: &'l [u8],
@@ -224,7 +197,7 @@ impl Steps {
             *is_prefixed = !*is_prefixed;
             return Ok(());
         }
-        // The one that was right for longer tells more.
+        // The misfit that comes later in the line explains more.
         let misfits = [first, second].into_iter().flatten().filter_map(Result::err);
         Err(misfits.max_by_key(|misfit| misfit.reached()).unwrap_or(Misfit::Before(0)))
     }
@@ -242,11 +215,11 @@ fn moves(steps: &[Step]) -> Vec<Move> {
     moves
 }
 
-/// Where the last of these ends, or how many there are.
+/// Skips an item for each end. Err: the number of ends found.
 fn skip(line: &[u8], mut at: usize, ends: &[u8]) -> Result<usize, usize> {
     for (count, &end) in ends.iter().enumerate() {
         let is_first = count == 0;
-        // Behind the end of the one before.
+        // Continue after the end of the previous item.
         at += usize::from(!is_first);
         at += line[at..].iter().position(|&byte| byte == end).ok_or(count)?;
     }
@@ -263,7 +236,7 @@ fn shape(item: &Item) -> Shape {
 }
 
 impl Step {
-    /// The byte that ends it, where nobody wants it and one byte does.
+    /// The byte that ends an unwanted item, if a single byte does.
     fn skipped_until(&self) -> Option<u8> {
         let is_text = self.shape == Shape::Text && self.slot.is_none() && !self.may_be_cut;
         self.end.first().copied().filter(|_| is_text && self.end.len() == 1)
@@ -276,7 +249,7 @@ impl Step {
         }
     }
 
-    /// The value that begins here, and where it ends with all that belongs to it; None: it does not end.
+    /// The value that begins here, and where the step ends. None: the end is missing.
     fn value<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
         match self.shape {
             Shape::Captures => self.captures(line, at),
@@ -290,7 +263,7 @@ impl Step {
         let rest = &line[at..];
         let is_part = |byte: &&u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
         let length = match rest.iter().take_while(is_part).count() {
-            // Of a Unix socket there is no more to say.
+            // A Unix socket has no address.
             0 if rest.starts_with(b"unix:") => {
                 if self.end.starts_with(b":") {
                     4
@@ -300,7 +273,7 @@ impl Step {
             }
             0 if rest.starts_with(b"-") => 1,
             0 => return None,
-            // The last colon is the port's.
+            // The last colon belongs to the port.
             run if self.end.starts_with(b":") => rest[..run].iter().rposition(|&byte| byte == b':')?,
             run => run,
         };
@@ -319,7 +292,7 @@ impl Step {
         loop {
             let quote = from + memchr(b'"', &rest[from..])?;
             let behind = &rest[quote + 1..];
-            // What a client sends may have quotes in it where HAProxy does not encode them.
+            // HAProxy does not encode the quotes that a client sends in some values.
             if behind.is_empty() || behind.starts_with(&self.end) {
                 return Some((Some(&rest[..quote]), at + quote + 1));
             }
@@ -339,7 +312,7 @@ impl Step {
     }
 }
 
-/// Most values are short: then the preparations of a search take longer than the search.
+/// Most values are short, and setting up `memchr` takes longer than a search of a few bytes.
 const SHORT: usize = 12;
 
 fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
@@ -356,51 +329,14 @@ fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
     }
 }
 
-/// How far into a line the prefix of a syslog daemon may reach.
-const PREFIX_BYTES_MAX: usize = 256;
-
-/// What follows `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
-fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
-    let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
-    if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
-        let mut words = memchr::memchr_iter(b' ', head);
-        let data = &line[words.nth(5)? + 1..];
-        let text = data[structured_data(data)?..].strip_prefix(b" ")?;
-        return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
-    }
-    let end = find(head, b": ")?;
-    Some(&line[end + 2..])
-}
-
-/// RFC 5424, section 6.4: it says that a message is UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
-/// How long RFC 5424's structured data are, section 6.3: `-`, or `[id name="value"]`, of which there may be several.
-fn structured_data(text: &[u8]) -> Option<usize> {
-    match text.first()? {
-        b'-' => return Some(1),
-        b'[' => {}
-        _ => return None,
-    }
-    let (mut at, mut is_quoted) = (0, false);
-    loop {
-        match *text.get(at)? {
-            b'\\' if is_quoted => at += 1,
-            b'"' => is_quoted = !is_quoted,
-            b']' if !is_quoted && text.get(at + 1) != Some(&b'[') => return Some(at + 1),
-            _ => {}
-        }
-        at += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tools::access_log::slots::SLOTS_MAX;
 
-    /// Every value of a line, by its item.
+    /// Every value of a line, with its item.
     fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, Misfit> {
         let format = Format::parse(format).unwrap();
         let mut count = 0;
@@ -443,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_of_a_client_end_nothing() {
+    fn quotes_from_a_client_do_not_end_a_value() {
         let line = "a\"b\"c";
         assert_eq!(
             value("%{+Q}[req.hdr(x)] %ST", &format!("\"{line}\" 404"), "%[req.hdr(x)]").unwrap(),
@@ -453,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_another_is_told_where() {
+    fn a_misfit_names_its_place() {
         let misfit = |line| values(SHORT, line).unwrap_err();
         assert_eq!(misfit("192.0.2.1:80 x"), Misfit::Within(1));
         assert_eq!(misfit("192.0.2.1:80 [x"), Misfit::Within(2));
@@ -463,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_cut_off_is_one() {
+    fn a_truncated_request_line_is_still_read() {
         let format = Format::parse(SHORT).unwrap();
         let steps = Steps::new(&format, |item| (item.noun == "%r").then_some(0)).only_wanted();
         let mut slots = [None; SLOTS_MAX];
@@ -472,9 +408,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a line is, the values are parts of it, in its order.
         #[test]
-        fn any_bytes_are_taken_apart_or_not(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_fit_or_misfit(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
                 let steps = Steps::new(&format, |_| Some(0));
                 let mut slots = [None; SLOTS_MAX];

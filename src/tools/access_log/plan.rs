@@ -1,45 +1,49 @@
-//! Which values of a log's lines are which fields of a request.
+//! The plan for a log: which values of its lines are which fields of a request.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use memchr::memchr;
 use thiserror::Error;
 
-use crate::tools::replay::date::Calendar;
-use crate::tools::replay::escape::Escape;
-use crate::tools::replay::format::{Dialect, Format, FormatError, Item};
-use crate::tools::replay::line::{Misfit, SLOTS_MAX, SlotList, Slots, Steps};
-use crate::tools::replay::mapping::{Given, Mapping};
-use crate::tools::replay::origin::{Cut, Origin, Part};
-use crate::tools::replay::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
-use crate::tools::replay::time_plan::TimePlan;
+use crate::tools::access_log::date::Calendar;
+use crate::tools::access_log::escape::Escape;
+use crate::tools::access_log::format::{Dialect, Format};
+use crate::tools::access_log::format_error::FormatError;
+use crate::tools::access_log::line::{Misfit, Steps};
+use crate::tools::access_log::lines::LINE_BYTES_MAX;
+use crate::tools::access_log::mapping::{Given, Mapping};
+use crate::tools::access_log::origin::{Cut, Origin, Part};
+use crate::tools::access_log::piece::Item;
+use crate::tools::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
+use crate::tools::access_log::slots::{SLOTS_MAX, SlotList, Slots};
+use crate::tools::access_log::time_plan::TimePlan;
 
-/// A format from which no requests can be made.
+/// Why a format yields no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     #[error(transparent)]
     Format(#[from] FormatError),
     #[error("--field {field}: {noun} is not in the format; it has {has}")]
     NotInFormat { field: String, noun: String, has: String },
-    #[error("more than {FIELDS_MAX} fields, the most that are read from a line")]
+    #[error("more than {FIELDS_MAX} fields: expected fewer --field options")]
     TooManyFields,
-    #[error("--field {0}: the policy has no use for it: no map, key or share names it")]
+    #[error("--field {0}: not used by the policy: no map, key or share names it")]
     UselessField(String),
 }
 
-/// Why a line is no request.
+/// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Misfit(Misfit),
     NoTime,
     NoAddress,
-    /// What came was none: a proxy would not have asked about it.
+    /// The client sent no valid request, so a proxy would not ask about it.
     NoRequest,
     TooLong,
     Binary,
 }
 
-/// How the lines of a format become requests.
+/// The way from lines of a format to requests.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) format: Format,
@@ -47,23 +51,23 @@ pub(super) struct Plan {
     pub(super) time: TimePlan,
     source: Option<usize>,
     method: Option<(usize, OfRequest)>,
-    /// The names of the fields, without the source's; and where each is looked for, in this order.
+    /// The names of the fields, without the source, and the origins of each in order of preference.
     pub(super) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
 }
 
-/// Whether a slot has the whole request line or only the method.
+/// What a slot holds: the whole request line, or only the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfRequest {
     Line,
     Method,
 }
 
-/// The items that have the source.
+/// Items that hold the source.
 const SOURCES: &[&str] = &["%ci", "%[src]", "$remote_addr"];
 
 impl Plan {
-    /// `wanted` says of a field's name whether a policy has any use for it.
+    /// `wanted` tells whether a policy uses a field.
     pub(super) fn new(
         format: Format,
         mappings: &[Mapping],
@@ -73,7 +77,7 @@ impl Plan {
         let find =
             |nouns: &[&str]| nouns.iter().find_map(|noun| format.items().find(|item| item.noun == *noun));
         let time = TimePlan::of(&format, &mut slots).ok_or(FormatError::NoTime(match format.dialect() {
-            Dialect::Haproxy => "%tr, %t, %Ts or one of their kind",
+            Dialect::Haproxy => "%tr, %t, %Ts or a similar item",
             Dialect::Nginx => "$msec, $time_iso8601 or $time_local",
         }))?;
         let method = [
@@ -109,7 +113,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Those that go by the names of fields, after those that were given.
+    /// Adds items named after fields, except for fields that were mapped explicitly.
     fn find_fields(&mut self, slots: &mut SlotList, wanted: &dyn Fn(&str) -> bool) {
         let given = self.names.clone();
         let items: Vec<Item> = self.format.items().cloned().collect();
@@ -159,7 +163,7 @@ impl Plan {
         }
     }
 
-    /// An item that the format has, or one that a part of another is.
+    /// The origin of a mapped item: an item of the format, or a part of one.
     fn given(&self, field: &str, from: &Given, slots: &mut SlotList) -> Result<Origin, PlanError> {
         let item = match from {
             Given::Constant(text) => return Ok(Origin::Constant(text.clone())),
@@ -194,7 +198,7 @@ impl Plan {
         Err(PlanError::NotInFormat { field: field.to_owned(), noun: item.noun.clone(), has: has.join(" ") })
     }
 
-    /// Whether its lines have a field at all.
+    /// Whether its lines carry a field.
     pub(super) fn has(&self, field: &str) -> bool {
         match field {
             "source" if self.source.is_some() => true,
@@ -202,7 +206,7 @@ impl Plan {
         }
     }
 
-    /// Its website is only that of an absolute URI, which not every request line has.
+    /// Whether it has the website only where a request line has an absolute URI.
     pub(super) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
         place.is_some_and(|place| self.origins[place].iter().all(|from| matches!(from, Origin::Part { .. })))
@@ -238,20 +242,20 @@ impl Plan {
         Ok(())
     }
 
-    /// What was expected of a line.
+    /// The message for a fault.
     pub(super) fn tell(&self, fault: Fault) -> String {
         match fault {
             Fault::Misfit(misfit) => self.steps.tell(misfit),
-            Fault::NoTime => format!("{} is no time", self.time.noun),
-            Fault::NoAddress => "the source is no address".to_owned(),
-            Fault::NoRequest => "no request, so no proxy would have asked".to_owned(),
-            Fault::TooLong => "longer than a line can be".to_owned(),
+            Fault::NoTime => format!("{} is not a time", self.time.noun),
+            Fault::NoAddress => "the source is not an address".to_owned(),
+            Fault::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
+            Fault::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             Fault::Binary => "binary data".to_owned(),
         }
     }
 }
 
-/// The field that an item has by its own name.
+/// The field that an item's own name stands for.
 fn field(item: &Item) -> Option<(String, Cut)> {
     let noun = item.noun.as_str();
     let lower = noun.to_ascii_lowercase();
@@ -266,7 +270,7 @@ fn field(item: &Item) -> Option<(String, Cut)> {
         "$host" => "website",
         "$http_host" => return Some(("website".into(), Cut::Nginx)),
         _ => match noun.strip_prefix("%[var(") {
-            // `txn.owner`; the variables of slowlane itself have a point more.
+            // `txn.owner`; slowlane's own variables have one more dot.
             Some(variable) => variable.split([')', ',']).next()?.split_once('.')?.1,
             None => {
                 let name = noun.strip_prefix('$')?;
@@ -278,13 +282,13 @@ fn field(item: &Item) -> Option<(String, Cut)> {
     Some((named.to_owned(), cut))
 }
 
-/// `<BADREQ>`, or what nginx writes of a TLS handshake on a port without it.
+/// Refuses `<BADREQ>`, and TLS handshakes on a port without TLS as nginx logs them.
 fn check_request(text: &[u8], of: OfRequest) -> Result<(), Fault> {
     let length = match of {
         OfRequest::Line => memchr(b' ', text).ok_or(Fault::NoRequest)?,
         OfRequest::Method => text.len(),
     };
-    // RFC 9110, section 5.6.2; a lone hyphen is how nothing is written.
+    // RFC 9110, section 5.6.2. A lone hyphen stands for nothing.
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     let method = &text[..length];
     if method.is_empty() || method == b"-" || !method.iter().all(is_token) {
@@ -294,7 +298,7 @@ fn check_request(text: &[u8], of: OfRequest) -> Result<(), Fault> {
     }
 }
 
-/// None: the request came through a Unix socket.
+/// None: the request came over a Unix socket.
 fn source(text: &[u8]) -> Result<Option<IpAddr>, Fault> {
     if let Some(v4) = ipv4(text) {
         return Ok(Some(IpAddr::V4(v4)));
@@ -306,7 +310,7 @@ fn source(text: &[u8]) -> Result<Option<IpAddr>, Fault> {
     address.map(Some).ok_or(Fault::NoAddress)
 }
 
-/// What most sources are.
+/// Reads an IPv4 address, faster than the library: most sources are one.
 fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut at = 0;
@@ -351,7 +355,7 @@ mod tests {
         plan.read(line.as_bytes(), &mut Calendar::default(), &mut false, &mut record).map(|()| record)
     }
 
-    /// Moment in ms, and `field=value` of each.
+    /// The moment in ms, and `field=value` of each field.
     fn told(format: &str, mappings: &[&str], line: &str) -> (u64, String) {
         let plan = plan(format, mappings).unwrap();
         let record = read(&plan, line).unwrap_or_else(|fault| panic!("{line:?}: {}", plan.tell(fault)));
@@ -376,7 +380,7 @@ mod tests {
     const AT_MS: u64 = 1_233_922_454_655;
 
     #[test]
-    fn httplog_tells_source_and_method_and_sometimes_the_website() {
+    fn httplog_has_source_and_method_and_sometimes_the_website() {
         let line = |captures: &str, request: &str| {
             format!(
                 "192.0.2.7:4711 [06/Feb/2009:12:14:14.655] in~ b/s1 0/0/1/7/8 200 89 - - ---- 1/1/0/0/0 0/0 {captures}\"{request}\""
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_the_names_of_fields_are_these() {
+    fn items_named_after_fields_are_found() {
         let haproxy = "%[src] %Ts.%ms %HM %[req.hdr(Host),field(1,:),lower] %[var(txn.owner)] %(api_key)[req.hdr(x-key)] %[var(txn.slowlane.slo)]";
         let (at_ms, told_fields) =
             told(haproxy, &[], "2001:db8::1 1233922454.655 GET Shop.example:80 acme k 17");
@@ -437,24 +441,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_why() {
+    fn a_line_that_is_no_request_has_a_reason() {
         let plan = plan("nginx combined", &[]).unwrap();
         for (line, why) in [
             (
                 "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"\\x16\\x03\\x01\" 400 3 \"-\" \"x\"",
-                "no request, so no proxy would have asked",
+                "not a request, so no proxy would ask about it",
             ),
             (
                 "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"\" 400 3 \"-\" \"x\"",
-                "no request, so no proxy would have asked",
+                "not a request, so no proxy would ask about it",
             ),
-            ("192.0.2.7 - - [06/Fab/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200", "$time_local is no time"),
+            (
+                "192.0.2.7 - - [06/Fab/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200",
+                "$time_local is not a time",
+            ),
             (
                 "host.example - - [06/Feb/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200",
-                "not of the format: $remote_addr is no address",
+                "does not fit the format: $remote_addr is not an address",
             ),
-            ("192.0.2.7 - - [06/Feb/2009:13:14", "not of the format: no \"] \\\"\" behind $time_local"),
-            ("192.0.2.7 x", "not of the format: no \" - \" before $remote_user"),
+            ("192.0.2.7 - - [06/Feb/2009:13:14", "does not fit the format: no \"] \\\"\" after $time_local"),
+            ("192.0.2.7 x", "does not fit the format: no \" - \" before $remote_user"),
             ("\0\0\0", "binary data"),
         ] {
             assert_eq!(plan.tell(read(&plan, line).unwrap_err()), why, "{line:?}");
@@ -465,20 +472,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_format_has_not_is_told() {
+    fn missing_items_and_times_are_named() {
         assert_eq!(
             plan("$remote_addr [$msec]", &["owner=$http_x_owner"]).unwrap_err().to_string(),
             "--field owner: $http_x_owner is not in the format; it has $remote_addr $msec"
         );
         assert_eq!(
             plan("%ci %r", &[]).unwrap_err().to_string(),
-            "no time in it: expected %tr, %t, %Ts or one of their kind"
+            "no time: expected %tr, %t, %Ts or a similar item"
         );
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_request_or_none(line in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_request_or_a_fault(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
                 let plan = Plan::new(format, &[], &|_| true).unwrap();
                 let _ = plan.read(&line, &mut Calendar::default(), &mut false, &mut Record::default());
@@ -486,7 +493,7 @@ mod tests {
         }
 
         #[test]
-        fn addresses_are_read_as_the_library_does(text in "[0-9]{1,3}(\\.[0-9]{1,4}){2,4}|[0-9.]{0,16}") {
+        fn addresses_match_the_library(text in "[0-9]{1,3}(\\.[0-9]{1,4}){2,4}|[0-9.]{0,16}") {
             prop_assert_eq!(ipv4(text.as_bytes()), text.parse().ok());
         }
 

@@ -1,8 +1,8 @@
-//! What logs write in place of bytes that would break a line.
+//! The escapes that logs write in place of bytes that would break a line.
 
 use memchr::memchr;
 
-/// How a log writes bytes that stand for something else in it.
+/// How a log escapes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
     /// HAProxy's request lines and captures: `#22` is a quote.
@@ -13,15 +13,15 @@ pub(super) enum Escape {
     Json,
     /// HAProxy's `url_enc`: `%22`.
     Percent,
-    /// As it came.
+    /// No escapes.
     None,
 }
 
-/// The byte that the escape stands for which a text begins with, and its length.
+/// The byte that an escape at the start of a text stands for, and the length of the escape.
 type Unescape = fn(&[u8]) -> Option<(u8, usize)>;
 
 impl Escape {
-    /// Appends the bytes that a text stands for; what is no escape stands for itself.
+    /// Appends the bytes that a text stands for. An incomplete escape stands for itself.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
         let (mark, escaped): (u8, Unescape) = match self {
             Escape::Hash => (b'#', |text| Some((hex(text.get(1..3)?)?, 3))),
@@ -43,7 +43,7 @@ impl Escape {
     }
 }
 
-/// RFC 8259, section 7, of what nginx writes: it escapes bytes, never anything beyond ASCII.
+/// RFC 8259, section 7, as far as nginx writes it: it escapes single ASCII bytes.
 fn json(text: &[u8]) -> Option<(u8, usize)> {
     Some(match text.get(1)? {
         b'n' => (b'\n', 2),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn each_program_has_its_escapes() {
+    fn every_escape_is_decoded() {
         assert_eq!(decoded(Escape::Hash, "a#22b#7Cc"), b"a\"b|c");
         assert_eq!(decoded(Escape::Backslash, r"a\x22b\xFFc"), b"a\"b\xFFc");
         assert_eq!(decoded(Escape::Json, r#"a\"b\\c\n\u001F/"#), b"a\"b\\c\n\x1F/");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_escape_stands_for_itself() {
+    fn an_incomplete_escape_stands_for_itself() {
         for text in ["#", "#2", "#2g", "##"] {
             assert_eq!(decoded(Escape::Hash, text), text.as_bytes());
             let percent = text.replace('#', "%");
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_nginx_escapes_is_read_back(value in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn text_that_nginx_escapes_reads_back(value in prop::collection::vec(any::<u8>(), 0..60)) {
             let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
             let written = |&byte: &u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("\\x{byte:02X}") };
             let text: String = value.iter().map(written).collect();

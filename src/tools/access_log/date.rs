@@ -128,7 +128,7 @@ fn days(year: u32, month: u32, day: u32) -> Option<u64> {
 }
 
 /// `2009-02-06 12:14:14`, in UTC.
-pub(super) fn written(at_ns: u64) -> String {
+pub(in crate::tools) fn written(at_ns: u64) -> String {
     let at_s = at_ns / SECOND_NS;
     let since = at_s / 86_400 + u64::from(UNTIL_1970);
     // The inverse of what is said of days and years above.

@@ -1,12 +1,12 @@
-//! Where in a line a field is looked for, and what a proxy makes of it before it asks.
+//! Where a line has a field, and how a proxy changes the value before it asks.
 
 use memchr::memchr;
 
-use crate::tools::replay::escape::Escape;
-use crate::tools::replay::line::Slots;
-use crate::tools::replay::record::VALUE_BYTES_MAX;
+use crate::tools::access_log::escape::Escape;
+use crate::tools::access_log::record::VALUE_BYTES_MAX;
+use crate::tools::access_log::slots::Slots;
 
-/// Where a field is looked for.
+/// Where a line has a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),
@@ -21,7 +21,7 @@ pub(super) enum Origin {
         number: usize,
         cut: Cut,
     },
-    /// A part of the request line, or of the URI where a slot has no more than that.
+    /// A part of the request line.
     Part {
         slot: usize,
         part: Part,
@@ -35,18 +35,18 @@ pub(super) enum Part {
     Method,
     Uri,
     Path,
-    /// Of an absolute URI, as HTTP/2 and proxies have it.
+    /// The host of an absolute URI, which HTTP/2 and forward proxies send.
     Host,
     Version,
 }
 
-/// What a proxy makes of a Host header before it asks.
+/// How a proxy changes a Host header before it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     No,
-    /// `field(1,:),lower`, as the shipped configuration of HAProxy says.
+    /// `field(1,:),lower`, as in the shipped configuration of HAProxy.
     Haproxy,
-    /// As nginx makes its `$host`.
+    /// As nginx computes `$host`.
     Nginx,
 }
 
@@ -67,7 +67,7 @@ impl Origin {
                 (slots[slot].and_then(|line| part.of(line)), escape, cut)
             }
         };
-        // What is empty or a hyphen is nothing.
+        // Proxies write an absent value as nothing or a hyphen.
         let Some(value) = value.filter(|&value| !value.is_empty() && value != b"-") else { return false };
         let begins = out.len();
         escape.decode(&value[..value.len().min(4 * VALUE_BYTES_MAX)], out);
@@ -91,7 +91,7 @@ impl Part {
                 let scheme = memchr::memmem::find(&uri[..uri.len().min(16)], b"://")?;
                 let authority = &uri[scheme + 3..];
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-                // Of a line that was cut off it may be a part only.
+                // In a truncated line the host may be incomplete.
                 let authority =
                     &authority[..end.or_else(|| Some(authority.len()).filter(|_| rest.len() > uri.len()))?];
                 let user = authority.iter().rposition(|&byte| byte == b'@');

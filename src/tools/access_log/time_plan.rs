@@ -1,10 +1,10 @@
-//! When a request came and how long it took, as the items of a format tell it.
+//! The items of a format that hold the time of a request and its duration.
 
-use crate::tools::replay::date::{Calendar, TimeForm, decimal};
-use crate::tools::replay::format::Format;
-use crate::tools::replay::line::{SlotList, Slots};
+use crate::tools::access_log::date::{Calendar, TimeForm, decimal};
+use crate::tools::access_log::format::Format;
+use crate::tools::access_log::slots::{SlotList, Slots};
 
-/// Where a line has its time, and how it is written.
+/// Where a line has its times, and in which form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimePlan {
     pub(super) noun: &'static str,
@@ -12,19 +12,19 @@ pub(super) struct TimePlan {
     form: TimeForm,
     /// HAProxy's `%ms`, beside a time in whole seconds.
     ms: Option<usize>,
-    /// The time is the one of the answer.
+    /// The time is the answer's, not the request's.
     is_of_end: bool,
     took: Option<(usize, Took)>,
 }
 
-/// How long a request took.
+/// The unit of the duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Took {
     Milliseconds,
     Seconds,
 }
 
-/// The items that tell a time, the better ones first: when the request came, when its connection did, when it was answered.
+/// Items with a time, the best first: that of the request, of its connection, of its answer.
 const TIMES: &[(&str, TimeForm, bool)] = &[
     ("%tr", TimeForm::Clf, false),
     ("%trg", TimeForm::Clf, false),
@@ -47,7 +47,7 @@ const TIMES: &[(&str, TimeForm, bool)] = &[
     ("$time_local", TimeForm::Clf, true),
 ];
 
-/// How long a request took, without the wait of its connection for it where there is a choice.
+/// Items with the duration, those without the connection's idle time first.
 const TOOK: &[(&str, Took)] = &[
     ("%Ta", Took::Milliseconds),
     ("%Tu", Took::Milliseconds),
@@ -56,7 +56,7 @@ const TOOK: &[(&str, Took)] = &[
 ];
 
 impl TimePlan {
-    /// None: nothing in the format tells a time.
+    /// None: no item of the format holds a time.
     pub(super) fn of(format: &Format, slots: &mut SlotList) -> Option<TimePlan> {
         let find = |noun: &str| format.items().find(|item| item.noun == noun);
         let (noun, item, form, is_of_end) =
@@ -74,7 +74,7 @@ impl TimePlan {
         })
     }
 
-    /// HAProxy's usual times say nothing of where they are.
+    /// HAProxy's usual times have no zone.
     pub(super) fn has_zone(&self) -> bool {
         !matches!(self.noun, "%tr" | "%t")
     }
@@ -83,7 +83,7 @@ impl TimePlan {
         self.took.is_some()
     }
 
-    /// When the request came, and how long it took.
+    /// The time of the request, and its duration.
     pub(super) fn read(&self, slots: &Slots<'_>, calendar: &mut Calendar) -> Option<(u64, Option<u64>)> {
         let mut at_ns = calendar.read(self.form, slots[self.slot]?)?;
         if let Some(ms) = self.ms {
@@ -92,7 +92,7 @@ impl TimePlan {
         }
         let took_ns = self.took.and_then(|(slot, took)| {
             let text = slots[slot]?;
-            // With `option logasap` it had taken so long when it was logged.
+            // With `option logasap` HAProxy writes a `+` before the time so far.
             let text = text.strip_prefix(b"+").unwrap_or(text);
             decimal(text, if took == Took::Seconds { 1_000_000_000 } else { 1_000_000 })
         });
