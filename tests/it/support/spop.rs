@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use slowlane::wire::spop::{
-    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify, varint,
+    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify,
 };
+use slowlane::wire::varint;
 
 use super::PATIENCE;
 
