@@ -1,9 +1,14 @@
 //! Values that every floor may hold: moments, keys, requests, verdicts and their like. None knows a room above it.
 
 pub mod address;
+pub mod columns;
+pub mod date;
 pub mod draw;
+pub mod hold;
 pub mod key;
+pub mod kind;
 pub mod network;
+pub mod query;
 pub mod quota;
 pub mod request;
 pub mod shown;

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use crate::base::key::Key;
+use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
 use crate::base::ticket::{COUNTED_MAX, Ticket};
 use crate::base::time::Timestamp;
@@ -44,11 +45,7 @@ impl Verdict {
 
     /// The name it goes by in variables, headers and metrics.
     pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Pass => "pass",
-            Verdict::Delay(_) => "delay",
-            Verdict::Deny { .. } => "deny",
-        }
+        Kind::of(self).name()
     }
 
     /// The delay in whole milliseconds, rounded up so that no request is early; 0 when there is none.

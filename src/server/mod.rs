@@ -2,7 +2,6 @@
 
 pub mod admin;
 pub mod admin_socket;
-mod ask;
 pub mod holds;
 pub mod http;
 mod http1;
@@ -21,6 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::base::hold::HoldLimits;
 use crate::base::request::Value;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
@@ -29,7 +29,7 @@ use crate::observe::decision_log::DecisionLog;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::Status;
-use crate::server::holds::{HoldLimits, Holds, Place};
+use crate::server::holds::{Holds, Place};
 use crate::server::shutdown::Shutdown;
 use crate::server::socket::{Listener, Stream};
 use crate::throttle::Throttle;

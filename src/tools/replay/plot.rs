@@ -12,8 +12,9 @@
 //! └────────────────┘
 //! ```
 
+use crate::base::date;
+use crate::base::time::Timestamp;
 use crate::tools::chart::{Legend, Line, PANEL_GAP, POINTS_MAX, Panel, TimeAxis, class, page};
-use crate::tools::replay::date;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::series::{Bin, Series};
 
@@ -64,7 +65,7 @@ pub fn plot(outcome: &Outcome) -> String {
         "{}: {} requests from {} UTC",
         first.name,
         outcome.requests(),
-        date::written(outcome.begun_ns)
+        date::written(Timestamp::from_nanos(outcome.begun_ns))
     );
     page(&title, delays.bottom() + 44.0, &svg)
 }
