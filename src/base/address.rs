@@ -1,14 +1,24 @@
-//! Where to listen: a host and a port, or a Unix socket.
+//! Addresses of listeners: a host and a port, or a Unix socket.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Where to listen: `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
+/// An address to listen on or to connect to.
+///
+/// It is written `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
+///
+/// ```
+/// use slowlane::base::address::Address;
+/// let local = |text: &str| text.parse::<Address>().unwrap().is_local();
+/// assert!(local("127.0.0.1:9000") && local("[::1]:9000") && local("unix:/run/slowlane/spop.sock"));
+/// assert!(!local("192.0.2.1:9000") && !local("0.0.0.0:9000"));
+/// assert!("9000".parse::<Address>().is_err() && "unix:relative".parse::<Address>().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
@@ -16,25 +26,65 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// What was written is no address.
+/// The text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?}: expected host:port, like 127.0.0.1:9000, or unix:/path")]
 pub struct AddressError(String);
+
+impl Address {
+    /// Whether only this machine can reach it, as far as its text tells.
+    pub fn is_local(&self) -> bool {
+        let Address::Tcp(text) = self else { return true };
+        let host = split(text).map_or("", |(host, _)| host);
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host == "localhost" || host.parse().is_ok_and(is_loopback)
+    }
+}
+
+/// Whether an IP address belongs to this machine alone, in whatever form it is written.
+///
+/// ```
+/// use slowlane::base::address::is_loopback;
+/// assert!(["127.0.0.2", "::1", "::ffff:127.0.0.1"].iter().all(|text| is_loopback(text.parse().unwrap())));
+/// assert!(!is_loopback("192.0.2.1".parse().unwrap()));
+/// ```
+pub fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Where a client on the same machine reaches a listener: one on all addresses is on the loopback too.
+///
+/// ```
+/// use slowlane::base::address::reachable;
+/// assert_eq!(reachable("0.0.0.0:9000"), "127.0.0.1:9000");
+/// assert_eq!(reachable("[::]:9000"), "[::1]:9000");
+/// assert_eq!(reachable("192.0.2.1:9000"), "192.0.2.1:9000");
+/// ```
+pub fn reachable(address: &str) -> String {
+    match address.parse::<SocketAddr>() {
+        Ok(SocketAddr::V4(v4)) if v4.ip().is_unspecified() => {
+            SocketAddr::new(IpAddr::from([127, 0, 0, 1]), v4.port()).to_string()
+        }
+        Ok(SocketAddr::V6(v6)) if v6.ip().is_unspecified() => format!("[::1]:{}", v6.port()),
+        _ => address.to_owned(),
+    }
+}
+
+/// The host and the port of `host:port`.
+fn split(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    if host.is_empty() { None } else { Some((host, port.parse().ok()?)) }
+}
 
 impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let error = || AddressError(text.to_owned());
-        if let Some(path) = text.strip_prefix("unix:") {
-            return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(error()) };
-        }
-        match text.rsplit_once(':') {
-            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
-                Ok(Address::Tcp(text.to_owned()))
-            }
-            _ => Err(error()),
-        }
+        let address = match text.strip_prefix("unix:") {
+            Some(path) => path.starts_with('/').then(|| Address::Unix(path.into())),
+            None => split(text).map(|_| Address::Tcp(text.to_owned())),
+        };
+        address.ok_or_else(|| AddressError(text.to_owned()))
     }
 }
 
@@ -58,15 +108,5 @@ impl fmt::Display for Address {
             Address::Tcp(address) => f.write_str(address),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
-    }
-}
-
-impl Address {
-    /// Whether only this machine can reach it, as far as its text tells.
-    pub fn is_local(&self) -> bool {
-        let Address::Tcp(address) = self else { return true };
-        let host = address.rsplit_once(':').map_or("", |(host, _)| host);
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        host == "localhost" || host.parse().is_ok_and(|host: IpAddr| host.to_canonical().is_loopback())
     }
 }

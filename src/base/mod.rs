@@ -2,9 +2,14 @@
 
 pub mod address;
 pub mod charge;
+pub mod columns;
+pub mod date;
 pub mod draw;
+pub mod hold;
 pub mod key;
+pub mod kind;
 pub mod network;
+pub mod query;
 pub mod quota;
 pub mod request;
 pub mod shown;

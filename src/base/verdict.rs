@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
+use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
 use crate::base::ticket::{COUNTED_MAX, Ticket};
 use crate::base::time::Timestamp;
@@ -45,11 +46,7 @@ impl Verdict {
 
     /// The name it goes by in variables, headers and metrics.
     pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Pass => "pass",
-            Verdict::Delay(_) => "delay",
-            Verdict::Deny { .. } => "deny",
-        }
+        Kind::of(self).name()
     }
 
     /// The delay in whole milliseconds, rounded up so that no request is early; 0 when there is none.

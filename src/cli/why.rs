@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use crate::base::query;
 use crate::base::request::{Request, Value};
 use crate::cli::admin::{self, At};
 use crate::config::{Config, Flags};
@@ -74,9 +74,8 @@ pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     if let Some(policy) = policy {
         return of_files(&fields, policy, config, json);
     }
-    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let pairs = fields.iter().map(|Field { name, value }| format!("{}={}", encoded(name), encoded(value)));
-    let mut question = Question::get(format!("/api/why?{}", pairs.collect::<Vec<_>>().join("&")));
+    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
+    let mut question = Question::get(format!("/api/why?{query}"));
     if json {
         question.accept = "application/json";
     }

@@ -9,13 +9,14 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::address::Address;
+use crate::base::hold::WhenFull;
+use crate::base::kind::Kind as VerdictKind;
 use crate::base::token::Token;
 use crate::base::units;
 use crate::config::Flags;
-use crate::observe::decision_log::{self, Kind as VerdictKind, Place, Sample};
+use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::policy::{Layout, LayoutError, Lookup, Method};
-use crate::server::holds::WhenFull;
 use crate::server::socket::UNIX_MODE;
 
 /// The whole file.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::base::address::Address;
+use crate::base::hold::HoldLimits;
 use crate::base::token::Token;
 use crate::observe::{decision_log, log};
-use crate::server::holds::HoldLimits;
 use crate::server::socket::OpenAdmin;
 use crate::table::Sizing;
 use crate::watch::Source;

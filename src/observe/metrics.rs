@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
+use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::delays::Delays;
@@ -223,8 +224,6 @@ pub struct Verdicts {
 
 type Counts = Box<[[AtomicU64; 3]]>;
 
-const VERDICTS: [&str; 3] = ["pass", "delay", "deny"];
-
 impl Default for Verdicts {
     fn default() -> Verdicts {
         let none = || [const { AtomicU64::new(0) }; 3];
@@ -260,12 +259,7 @@ impl Verdicts {
     }
 
     fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
-        let verdict = match verdict {
-            Verdict::Pass => 0,
-            Verdict::Delay(_) => 1,
-            Verdict::Deny { .. } => 2,
-        };
-        counts[slo.index()][verdict].fetch_add(1, Relaxed);
+        counts[slo.index()][Kind::of(verdict).index()].fetch_add(1, Relaxed);
     }
 }
 
@@ -284,10 +278,10 @@ impl Collector for Verdicts {
         for (name, help, counts) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (slo, counts) in counts.iter().enumerate() {
-                for (verdict, count) in VERDICTS.into_iter().zip(counts) {
+                for (kind, count) in Kind::ALL.into_iter().zip(counts) {
                     let count = count.load(Relaxed);
                     if count > 0 {
-                        let labels = [("slo", slo.to_string()), ("verdict", verdict.to_owned())];
+                        let labels = [("slo", slo.to_string()), ("verdict", kind.name().to_owned())];
                         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
                     }
                 }

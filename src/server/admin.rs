@@ -17,9 +17,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 
 use crate::base::key::Key;
+use crate::base::query::Query;
 use crate::base::token::Token;
 use crate::observe::status::{Row, Why};
-use crate::server::ask::Asked;
 use crate::server::patience::Patience;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::Shutdown;
@@ -107,8 +107,8 @@ fn page() -> Answer {
 
 /// What a request would be told, and why.
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    let asked = Asked::of(request.uri().query().unwrap_or_default());
-    let why = Why::of(&agent.throttle, &asked.request(), agent.clock.now());
+    let query = Query::read(request.uri().query().unwrap_or_default());
+    let why = Why::of(&agent.throttle, &query.request(), agent.clock.now());
     let accept = request.headers().get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
     match accept.windows(JSON.len()).any(|part| part == JSON.as_bytes()) {
         true => with_type(JSON, why.json()),

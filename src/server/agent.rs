@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::base::hold::HoldLimits;
 use crate::base::ticket::Ticket;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
@@ -11,7 +12,7 @@ use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::Metrics;
 use crate::observe::observer::Observer;
 use crate::observe::status::Status;
-use crate::server::holds::{HoldLimits, Holds, Place};
+use crate::server::holds::{Holds, Place};
 use crate::throttle::Throttle;
 
 /// What every connection works with.

@@ -1,4 +1,4 @@
-//! Held answers: how many there may be, how long, and what happens to one too many.
+//! Places for held answers, as many as the limits allow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,39 +6,8 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
-use serde::{Deserialize, Serialize};
 
-use crate::base::verdict::Verdict;
-
-/// What is done with a request whose delay cannot be held because too many already are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WhenFull {
-    #[default]
-    Pass,
-    Deny,
-}
-
-/// A refusal in place of a hold asks to come back soon.
-const WHEN_FULL_RETRY_S: u32 = 1;
-
-impl WhenFull {
-    pub fn verdict(self) -> Verdict {
-        match self {
-            WhenFull::Pass => Verdict::Pass,
-            WhenFull::Deny => Verdict::Deny { retry_after_s: WHEN_FULL_RETRY_S },
-        }
-    }
-}
-
-/// The bounds of holding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldLimits {
-    pub holds_max: usize,
-    /// Longer holds are cut to this.
-    pub hold_max: Duration,
-    pub when_full: WhenFull,
-}
+use crate::base::hold::{HoldLimits, WhenFull};
 
 /// Counts the answers held by all connections together.
 #[derive(Debug)]

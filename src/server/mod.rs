@@ -3,7 +3,6 @@
 pub mod admin;
 pub mod admin_socket;
 mod agent;
-mod ask;
 pub mod holds;
 pub mod http;
 mod http1;

@@ -60,13 +60,13 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     use super::*;
+    use crate::base::hold::{HoldLimits, WhenFull};
     use crate::base::key::Key;
     use crate::observe::clock::Clock;
     use crate::observe::metrics::Metrics;
     use crate::observe::status::Status;
     use crate::policy::Policy;
     use crate::server::admin::Admin;
-    use crate::server::holds::{HoldLimits, WhenFull};
     use crate::server::{Agent, admin_socket, shutdown};
     use crate::table::Sizing;
     use crate::throttle::Throttle;

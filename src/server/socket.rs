@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream, lookup_host};
 
-use crate::base::address::Address;
+use crate::base::address::{Address, is_loopback};
 
 /// Who may connect to a Unix socket, unless told otherwise: its owner and its group.
 pub const UNIX_MODE: u32 = 0o660;
@@ -43,7 +43,7 @@ impl OpenAdmin {
     /// The same of what a name has come to, or systemd has opened.
     pub fn unless_bound_locally(listener: &Listener) -> Result<(), OpenAdmin> {
         let is_local = match listener {
-            Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| bound.ip().to_canonical().is_loopback()),
+            Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
             Listener::Unix(..) => true,
         };
         if is_local { Ok(()) } else { Err(OpenAdmin(listener.to_string())) }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
+use slowlane::base::hold::{HoldLimits, WhenFull};
 use slowlane::base::time::Timestamp;
 use slowlane::law::Law;
 use slowlane::observe::clock::Clock;
@@ -13,7 +14,6 @@ use slowlane::observe::metrics::Metrics;
 use slowlane::observe::status::Status;
 use slowlane::policy::{Layout, Policy};
 use slowlane::server::Agent;
-use slowlane::server::holds::{HoldLimits, WhenFull};
 use slowlane::server::spoe::Conversation;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;

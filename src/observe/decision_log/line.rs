@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
+use crate::base::date::Utc;
 use crate::base::request::Value;
-use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 
 /// A value of a client is told up to here.
@@ -88,33 +88,6 @@ fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// A moment as RFC 3339 has it, in UTC, to the millisecond.
-struct Utc(Timestamp);
-
-impl fmt::Display for Utc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = self.0.as_nanos() / 1_000_000;
-        let (day, second) = (ms / 86_400_000, ms / 1000 % 86_400);
-        let (year, month, day) = civil(day);
-        write!(f, "{year:04}-{month:02}-{day:02}T")?;
-        write!(f, "{:02}:{:02}:{:02}.{:03}Z", second / 3600, second / 60 % 60, second % 60, ms % 1000)
-    }
-}
-
-/// Year, month and day of a number of days since 1970-01-01, as Howard Hinnant's `civil_from_days` has it: years begin
-/// in March, so that the day that some have and others do not is their last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + 719_468;
-    let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, of_next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year + of_next_year, month, day)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::Duration;
@@ -124,6 +97,7 @@ pub(super) mod tests {
     use super::*;
     use crate::base::key::Key;
     use crate::base::slo_id::SloId;
+    use crate::base::time::Timestamp;
     use crate::base::verdict::Judged;
 
     pub(in crate::observe::decision_log) const DELAY: Verdict = Verdict::Delay(Duration::from_micros(1_500));
@@ -158,17 +132,6 @@ pub(super) mod tests {
         );
         assert!(of(decision(DELAY, true)).contains(r#""verdict":"pass","slo":3001"#));
         assert!(of(decision(DELAY, true)).contains(r#","dry_run":{"3001":"delay"},"fields":{}}"#));
-    }
-
-    #[test]
-    fn moments_are_told_as_the_calendar_has_them() {
-        let told = |seconds: u64| Utc(Timestamp::from_millis(seconds * 1000)).to_string();
-        assert_eq!(told(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(told(951_782_399), "2000-02-28T23:59:59.000Z");
-        assert_eq!(told(951_782_400), "2000-02-29T00:00:00.000Z");
-        assert_eq!(told(1_709_251_199), "2024-02-29T23:59:59.000Z");
-        assert_eq!(told(1_735_689_599), "2024-12-31T23:59:59.000Z");
-        assert_eq!(told(4_107_542_400), "2100-03-01T00:00:00.000Z");
     }
 
     proptest! {

@@ -17,11 +17,10 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use crate::base::kind::Kind;
 use crate::base::request::Value;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::verdict::Decision;
 use crate::observe::metrics::DecisionLogMetrics;
 use line::line;
 use writer::Writer;
@@ -41,25 +40,6 @@ pub struct Settings {
 pub enum Place {
     Stdout,
     File(PathBuf),
-}
-
-/// A kind of verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    Pass,
-    Delay,
-    Deny,
-}
-
-impl Kind {
-    fn of(verdict: Verdict) -> Kind {
-        match verdict {
-            Verdict::Pass => Kind::Pass,
-            Verdict::Delay(_) => Kind::Delay,
-            Verdict::Deny { .. } => Kind::Deny,
-        }
-    }
 }
 
 /// The part of the decisions that is drawn.
@@ -117,7 +97,7 @@ impl DecisionLog {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let writer = Writer::open(&settings.place, metrics.clone())?;
         thread::Builder::new().name("decision log".into()).spawn(move || writer.run(&messages))?;
-        let wants = [Kind::Pass, Kind::Delay, Kind::Deny].map(|kind| settings.kinds.contains(&kind));
+        let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
         Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
     }
@@ -125,7 +105,7 @@ impl DecisionLog {
     /// Whether a decision is to be written: by its verdict, by what an SLO of a dry run would have said, by chance, and by how
     /// many have been in this second.
     pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
-        let is_kind = |verdict| self.wants[Kind::of(verdict) as usize];
+        let is_kind = |verdict| self.wants[Kind::of(verdict).index()];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
         if !is_kind(decision.verdict) && !shadow.map(|judged| judged.verdict).any(is_kind) {
             return false;
@@ -202,6 +182,7 @@ mod tests {
 
     use super::line::tests::{DELAY, decision};
     use super::*;
+    use crate::base::verdict::Verdict;
     use crate::observe::metrics::Metrics;
 
     fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::query;
 use crate::base::quota::Quota;
 use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
@@ -349,7 +350,7 @@ fn key(
         slo: slo.number(),
         dry_run: false,
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
-        why: is_whole.then(|| query(hitter.label.facts())),
+        why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
         throttled_per_s: round(status.throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
@@ -366,31 +367,6 @@ const _: () = assert!(PERIOD_MS == 1_000);
 
 fn field(fact: Kept<'_>) -> FieldLine {
     FieldLine { name: shown(fact.name), value: fact.shown() }
-}
-
-/// `source=192.0.2.1&website=shop.example`, every byte that means something else written as `%41`.
-fn query<'l>(facts: impl Iterator<Item = Kept<'l>>) -> String {
-    let mut query = String::new();
-    for fact in facts {
-        if !query.is_empty() {
-            query.push('&');
-        }
-        percent(fact.name, &mut query);
-        query.push('=');
-        percent(fact.value, &mut query);
-    }
-    query
-}
-
-fn percent(bytes: &[u8], query: &mut String) {
-    for &byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                query.push(byte.into())
-            }
-            _ => *query += &format!("%{byte:02X}"),
-        }
-    }
 }
 
 fn reloads(status: &Status) -> Vec<ReloadLine> {

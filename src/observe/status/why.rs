@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::base::draw::Draw;
+use crate::base::kind::Kind;
 use crate::base::request::{Field, Request, Value, is_same_name};
 use crate::base::shown::{Shown, shown};
 use crate::base::time::Timestamp;
@@ -42,7 +43,7 @@ pub struct Named {
 /// A verdict in the words of the variables.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Told {
-    pub verdict: &'static str,
+    pub verdict: Kind,
     #[serde(rename = "delay")]
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
@@ -143,7 +144,7 @@ impl Told {
             Verdict::Deny { retry_after_s } => Some(retry_after_s),
             Verdict::Pass | Verdict::Delay(_) => None,
         };
-        Told { verdict: verdict.name(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
+        Told { verdict: Kind::of(verdict), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
     }
 }
 
@@ -280,9 +281,9 @@ impl fmt::Display for Columns {
 impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.verdict, self.retry_after_s) {
-            ("delay", _) => write!(f, "delay {} ms", self.delay_ms)?,
+            (Kind::Delay, _) => write!(f, "delay {} ms", self.delay_ms)?,
             (_, Some(seconds)) => write!(f, "deny, retry after {seconds} s")?,
-            (verdict, None) => f.write_str(verdict)?,
+            (kind, None) => f.write_str(kind.name())?,
         }
         match self.remaining {
             // The greatest stands for what is not counted, of which any number would pass.

@@ -7,11 +7,9 @@ pub mod haproxy;
 pub mod installed;
 pub mod nginx;
 
-use std::net::{IpAddr, SocketAddr};
-
 use thiserror::Error;
 
-use crate::base::address::Address;
+use crate::base::address::{Address, reachable};
 
 /// A file, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,24 +34,6 @@ const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
 fn word(text: &str) -> Result<&str, WordError> {
     let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
     if !text.is_empty() && text.chars().all(is_plain) { Ok(text) } else { Err(WordError(text.to_owned())) }
-}
-
-/// Where a proxy on the same machine finds who listens on this: a listener on all addresses is on the loopback too.
-///
-/// ```
-/// use slowlane::proxy::shipped::reachable;
-/// assert_eq!(reachable("0.0.0.0:9000"), "127.0.0.1:9000");
-/// assert_eq!(reachable("[::]:9000"), "[::1]:9000");
-/// assert_eq!(reachable("192.0.2.1:9000"), "192.0.2.1:9000");
-/// ```
-pub fn reachable(address: &str) -> String {
-    match address.parse::<SocketAddr>() {
-        Ok(SocketAddr::V4(v4)) if v4.ip().is_unspecified() => {
-            SocketAddr::new(IpAddr::from([127, 0, 0, 1]), v4.port()).to_string()
-        }
-        Ok(SocketAddr::V6(v6)) if v6.ip().is_unspecified() => format!("[::1]:{}", v6.port()),
-        _ => address.to_owned(),
-    }
 }
 
 /// The address of an agent in a proxy's words; `unix` is what these write before the path of a Unix socket.

@@ -33,7 +33,6 @@ mod syslog;
 mod time_plan;
 
 pub use choice::Choice;
-pub(in crate::tools) use date::written;
 pub use faulty::{Faulty, NUMBERS_MAX};
 pub use format::{Dialect, Format};
 pub use format_error::FormatError;

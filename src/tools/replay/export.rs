@@ -4,23 +4,26 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::base::date;
+use crate::base::kind::Kind;
+use crate::base::time::Timestamp;
 use crate::policy::Slo;
-use crate::tools::access_log::{LogOutcome, written};
+use crate::tools::access_log::LogOutcome;
 use crate::tools::replay::keys::KeyRow;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
 
 /// The whole outcome as one JSON object.
 pub fn json(outcome: &Outcome) -> String {
-    let verdicts = ["pass", "delay", "deny"];
+    let verdicts = Kind::ALL.map(Kind::name);
     let counts =
         |row: &[u64; 3]| -> Value { verdicts.iter().zip(row).map(|(name, count)| (*name, *count)).collect() };
     let changes = outcome.changes.map(|changes| -> Value {
         verdicts.iter().zip(&changes).map(|(name, row)| (*name, counts(row))).collect()
     });
     let whole = json!({
-        "from": written(outcome.begun_ns).replace(' ', "T") + "Z",
-        "to": written(outcome.ended_ns).replace(' ', "T") + "Z",
+        "from": date::written(Timestamp::from_nanos(outcome.begun_ns)).replace(' ', "T") + "Z",
+        "to": date::written(Timestamp::from_nanos(outcome.ended_ns)).replace(' ', "T") + "Z",
         "requests": outcome.requests(),
         "logs": outcome.logs.iter().map(log).collect::<Vec<_>>(),
         "policies": outcome.sides.iter().map(side).collect::<Vec<_>>(),

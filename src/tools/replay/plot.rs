@@ -12,7 +12,8 @@
 //! └────────────────┘
 //! ```
 
-use crate::tools::access_log::written;
+use crate::base::date;
+use crate::base::time::Timestamp;
 use crate::tools::chart::{Legend, Line, PANEL_GAP, POINTS_MAX, Panel, TimeAxis, class, page};
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::series::{Bin, Series};
@@ -60,8 +61,12 @@ pub fn plot(outcome: &Outcome) -> String {
         panel.draw(&mut svg, &axis);
     }
     axis.draw(&mut svg, delays.bottom());
-    let title =
-        format!("{}: {} requests from {} UTC", first.name, outcome.requests(), written(outcome.begun_ns));
+    let title = format!(
+        "{}: {} requests from {} UTC",
+        first.name,
+        outcome.requests(),
+        date::written(Timestamp::from_nanos(outcome.begun_ns))
+    );
     page(&title, delays.bottom() + 44.0, &svg)
 }
 

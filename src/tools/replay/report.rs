@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::tools::access_log::written;
+use crate::base::columns::aligned;
+use crate::base::date;
+use crate::base::kind::Kind;
+use crate::base::time::Timestamp;
 use crate::tools::replay::keys::KeyRow;
 use crate::tools::replay::outcome::{Outcome, Side};
 use crate::tools::replay::tally::Figures;
@@ -15,7 +18,10 @@ const FIGURES: [&str; 9] =
 /// The verdicts in all, by SLO and of the first keys; with two policies, their differences.
 pub fn report(outcome: &Outcome) -> String {
     let mut text = String::new();
-    let (begun, ended) = (written(outcome.begun_ns), written(outcome.ended_ns));
+    let (begun, ended) = (
+        date::written(Timestamp::from_nanos(outcome.begun_ns)),
+        date::written(Timestamp::from_nanos(outcome.ended_ns)),
+    );
     let requests = outcome.requests();
     let seconds = outcome.seconds().max(1.0);
     let _ = writeln!(
@@ -59,7 +65,7 @@ fn totals(outcome: &Outcome) -> String {
 }
 
 fn changes_rows(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> Vec<Vec<String>> {
-    let verdicts = ["pass", "delay", "deny"];
+    let verdicts = Kind::ALL.map(Kind::name);
     let corner = format!("{} \\ {}", first.name, second.name);
     let mut rows = vec![[vec![corner], verdicts.map(str::to_owned).to_vec()].concat()];
     for (verdict, counts) in verdicts.iter().zip(changes) {
@@ -147,20 +153,7 @@ fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
     cells
 }
 
-/// The first `words` columns and `who` are left-aligned, numbers right-aligned, with two spaces between.
+/// The first columns and one named `who` are text.
 fn table(rows: &[Vec<String>], words: usize) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let is_left = |column: usize| column < words || rows[0][column] == "who";
-    let mut text = String::new();
-    for row in rows {
-        let cells =
-            row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match is_left(column) {
-                true => format!("{cell:<width$}"),
-                false => format!("{cell:>width$}"),
-            });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    aligned(rows, |column, heading| column < words || heading == "who")
 }

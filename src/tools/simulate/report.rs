@@ -1,5 +1,6 @@
 //! The outcomes as a text table.
 
+use crate::base::columns::aligned;
 use crate::tools::simulate::outcome::{Figures, Outcome, Phase};
 
 const NONE: &str = "-";
@@ -41,7 +42,7 @@ pub fn report(outcomes: &[Outcome]) -> String {
         let left = HEADINGS.iter().position(|&heading| heading == "left %").expect("it is one of them");
         rows.iter_mut().for_each(|row| drop(row.remove(left)));
     }
-    let mut text = aligned(&rows);
+    let mut text = aligned(&rows, |_, heading| WORDS.contains(&heading));
     for outcome in outcomes.iter().filter(|outcome| outcome.fallbacks > 0) {
         text += &format!(
             "{} with {} clients: out of memory, a simpler law decided {} requests\n",
@@ -87,25 +88,6 @@ fn signed_percent(part: f64) -> String {
 fn seconds(seconds: f64) -> String {
     let text = format!("{seconds:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// Words are left-aligned, numbers right-aligned, with two spaces between.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = 0..rows[0].len();
-    let widths: Vec<usize> =
-        columns.map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&rows[0]).zip(&widths).map(|((cell, heading), &width)| {
-            match WORDS.contains(&heading.as_str()) {
-                true => format!("{cell:<width$}"),
-                false => format!("{cell:>width$}"),
-            }
-        });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::base::columns::aligned;
 use crate::base::shown::shown;
 use crate::observe::status::Snapshot;
 use crate::tools::top::columns::{self, Column, delay, short, time};
@@ -86,19 +87,11 @@ fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
 }
 
 fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
-    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
     let head = columns.iter().map(|column| column.name.to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
-    let width = |place: usize| lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    for line in &lines {
-        let mut written = String::from(" ");
-        for ((column, cell), width) in columns.iter().zip(line).zip(&widths) {
-            let gap = " ".repeat(width - cell.chars().count());
-            written += &if column.is_number { format!(" {gap}{cell}") } else { format!(" {cell}{gap}") };
-        }
-        *text += written.trim_end();
-        text.push('\n');
+    for line in aligned(&lines, |place, _| !columns[place].is_number).lines() {
+        *text += &format!("  {line}\n");
     }
     if rows.is_empty() {
         *text += "  none\n";

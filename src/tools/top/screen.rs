@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
 
+use crate::base::kind::Kind;
 use crate::base::shown::shown;
 use crate::observe::status::{Minutes, Snapshot};
 use crate::tools::top::columns::{self, Column, delay, short, time};
@@ -83,12 +84,13 @@ fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
 
 fn numbers(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let [pass, delayed, deny] = snapshot.rates;
-    let coloured = |name: &str, rate: f64, colour| Span::styled(format!("{name} {}  ", short(rate)), colour);
+    let coloured =
+        |kind: Kind, rate: f64, colour| Span::styled(format!("{} {}  ", kind.name(), short(rate)), colour);
     let first = [
         Span::raw(format!("{} requests/s: ", short(pass + delayed + deny))),
-        coloured("pass", pass, PASS),
-        coloured("delay", delayed, DELAY),
-        coloured("deny", deny, DENY),
+        coloured(Kind::Pass, pass, PASS),
+        coloured(Kind::Delay, delayed, DELAY),
+        coloured(Kind::Deny, deny, DENY),
         Span::raw(format!("delay p50 {}", delay(snapshot.delay.p50_ms))),
         Span::raw(format!(" p99 {}", delay(snapshot.delay.p99_ms))),
     ];

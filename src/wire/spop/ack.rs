@@ -2,9 +2,13 @@
 
 use std::iter;
 
-use crate::wire::spop::cursor::Cursor;
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::data::Data;
+use crate::wire::spop::error::Error;
+use crate::wire::spop::frame::Frame;
 use crate::wire::spop::frame::FrameWriter;
-use crate::wire::spop::{Data, Error, Frame, Head, Kind, string};
+use crate::wire::spop::head::{Head, Kind};
+use crate::wire::string;
 
 const SET_VAR: u8 = 1;
 const SET_VAR_ARGUMENTS: u8 = 3;

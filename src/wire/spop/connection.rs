@@ -10,8 +10,14 @@
 //! ```
 //! In `Closing` nothing is said any more, and nothing is heard but a HAPROXY-DISCONNECT.
 
+use crate::wire::spop::disconnect::Disconnect;
+use crate::wire::spop::error::Error;
 use crate::wire::spop::frame::FRAME_BYTES_MIN;
-use crate::wire::spop::{AgentHello, Disconnect, Error, Frame, HaproxyHello, Kind, Notify, Status};
+use crate::wire::spop::frame::Frame;
+use crate::wire::spop::head::Kind;
+use crate::wire::spop::hello::{AgentHello, HaproxyHello};
+use crate::wire::spop::notify::Notify;
+use crate::wire::spop::status::Status;
 
 /// What the agent announces. With `async` HAProxy would take an ACK on any connection, which helps nobody
 /// who answers where he was asked; and no question of ours needs `fragmentation`.
@@ -192,8 +198,9 @@ impl From<HaproxyHello<'_>> for Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::spop::data::Data;
+    use crate::wire::spop::head::Head;
     use crate::wire::spop::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK, HELLO, cut, hello_of};
-    use crate::wire::spop::{Data, Head};
 
     const OURS: u32 = 65_536;
 

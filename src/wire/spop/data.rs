@@ -7,8 +7,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::wire::spop::cursor::Cursor;
-use crate::wire::spop::{Error, string, varint};
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::error::Error;
+use crate::wire::string;
+use crate::wire::varint;
 
 const TYPE_MASK: u8 = 0x0f;
 const FLAG_TRUE: u8 = 0x10;

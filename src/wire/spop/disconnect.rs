@@ -1,8 +1,13 @@
 //! The frame that ends a connection, in either direction (SPOE.txt 3.2.8, 3.2.9).
 
-use crate::wire::spop::cursor::Cursor;
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::data::Data;
+use crate::wire::spop::error::Error;
+use crate::wire::spop::frame::Frame;
 use crate::wire::spop::frame::FrameWriter;
-use crate::wire::spop::{Data, Error, Frame, Head, Kind, Status, pair};
+use crate::wire::spop::head::{Head, Kind};
+use crate::wire::spop::pair;
+use crate::wire::spop::status::Status;
 
 const STATUS_CODE: &[u8] = b"status-code";
 const MESSAGE: &[u8] = b"message";

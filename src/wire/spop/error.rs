@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use crate::wire::spop::Status;
+use crate::wire::error::ReadError;
+use crate::wire::spop::status::Status;
 
 /// A fault of the sender. Its text becomes the message of our DISCONNECT, and its status the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -76,6 +77,15 @@ impl Error {
             | Error::AgentFrame
             | Error::UnknownAction
             | Error::UnknownScope(_) => Status::INVALID,
+        }
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Error {
+        match error {
+            ReadError::Truncated => Error::Truncated,
+            ReadError::VarintRange => Error::VarintRange,
         }
     }
 }

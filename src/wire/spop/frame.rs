@@ -7,9 +7,10 @@
 //!  └─────────────┴──────┴─────────────┘
 //! ```
 
-use crate::wire::spop::cursor::Cursor;
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::error::Error;
 use crate::wire::spop::head::HEAD_BYTES_MIN;
-use crate::wire::spop::{Error, Head};
+use crate::wire::spop::head::Head;
 
 /// Both sides must take frames of this length, so neither may ask for less (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;

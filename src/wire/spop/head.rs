@@ -7,8 +7,9 @@
 //!  └──────┴───────┴────────────┴────────────┘
 //! ```
 
-use crate::wire::spop::cursor::Cursor;
-use crate::wire::spop::{Error, varint};
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::error::Error;
+use crate::wire::varint;
 
 /// The shortest head: both ids in one byte each.
 pub(super) const HEAD_BYTES_MIN: u32 = 7;

@@ -1,8 +1,12 @@
 //! The two hellos of a handshake: what HAProxy offers and what the agent takes.
 
-use crate::wire::spop::cursor::Cursor;
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::data::Data;
+use crate::wire::spop::error::Error;
+use crate::wire::spop::frame::Frame;
 use crate::wire::spop::frame::{FRAME_BYTES_MIN, FrameWriter};
-use crate::wire::spop::{Data, Error, Frame, Head, Kind, pair};
+use crate::wire::spop::head::{Head, Kind};
+use crate::wire::spop::pair;
 
 const SUPPORTED_VERSIONS: &[u8] = b"supported-versions";
 const VERSION: &[u8] = b"version";

@@ -68,7 +68,6 @@
 
 mod ack;
 mod connection;
-mod cursor;
 mod data;
 mod disconnect;
 mod error;
@@ -78,10 +77,8 @@ mod hello;
 mod notify;
 mod pair;
 mod status;
-mod string;
 #[cfg(test)]
 mod tests;
-pub mod varint;
 
 pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, Variable};
 pub use connection::{Close, Connection, Greeting, Step};

@@ -8,9 +8,14 @@
 
 use std::iter;
 
-use crate::wire::spop::cursor::Cursor;
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::data::Data;
+use crate::wire::spop::error::Error;
+use crate::wire::spop::frame::Frame;
 use crate::wire::spop::frame::FrameWriter;
-use crate::wire::spop::{Data, Error, Frame, Head, Kind, pair, string};
+use crate::wire::spop::head::{Head, Kind};
+use crate::wire::spop::pair;
+use crate::wire::string;
 
 /// A question, to be answered by exactly one ACK with the same two ids.
 ///

@@ -1,7 +1,9 @@
 //! A name and its value, the item of a KV-LIST: `<KV-NAME:string><KV-VALUE:typed data>`.
 
-use crate::wire::spop::cursor::Cursor;
-use crate::wire::spop::{Data, Error, string};
+use crate::wire::cursor::Cursor;
+use crate::wire::spop::data::Data;
+use crate::wire::spop::error::Error;
+use crate::wire::string;
 
 pub(super) fn encode(name: &[u8], value: Data<'_>, out: &mut Vec<u8>) {
     string::encode(name, out);

@@ -3,9 +3,15 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use crate::wire::spop::ack::{Ack, Scope};
+use crate::wire::spop::connection::{Close, Connection, Step};
+use crate::wire::spop::data::Data;
+use crate::wire::spop::disconnect::Disconnect;
+use crate::wire::spop::error::Error;
+use crate::wire::spop::frame::Frame;
 use crate::wire::spop::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK};
+use crate::wire::spop::notify::Notify;
 use crate::wire::spop::notify::tests::{Spoken, any_messages, encode};
-use crate::wire::spop::{Ack, Close, Connection, Data, Disconnect, Error, Frame, Notify, Scope, Step};
 
 const FRAME_BYTES_MAX: u32 = 16_380;
 

@@ -78,7 +78,7 @@ proptest! {
                 let falls_back = throttle.annex_usage().fallbacks > fallbacks;
                 prop_assert_eq!(why.slos[0].formula.starts_with("no room"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
-                prop_assert_eq!((why.told.verdict, why.told.remaining), (decision.verdict.name(), decision.remaining));
+                prop_assert_eq!((why.told.verdict.name(), why.told.remaining), (decision.verdict.name(), decision.remaining));
             }
         }
     }

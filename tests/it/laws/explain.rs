@@ -241,11 +241,11 @@ proptest! {
 
             let decision = asked.decide_one(&request, now, Draw::MIDDLE);
             prop_assert_eq!(decision, twin.decide_one(&request, now, Draw::MIDDLE));
-            prop_assert_eq!(why.told.verdict, decision.verdict.name());
+            prop_assert_eq!(why.told.verdict.name(), decision.verdict.name());
             prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
             prop_assert_eq!(why.told.remaining, decision.remaining);
             prop_assert_eq!(why.slo, decision.slo.number());
-            let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.told.verdict, slo.key.clone())).collect();
+            let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.told.verdict.name(), slo.key.clone())).collect();
             let judged: Vec<_> = decision.judged().iter().map(|one| (one.slo.number(), one.verdict.name(), one.key.to_string())).collect();
             prop_assert_eq!(said, judged);
         }

@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use slowlane::wire::spop::{
-    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify, varint,
+    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify,
 };
+use slowlane::wire::varint;
 
 use super::PATIENCE;
 

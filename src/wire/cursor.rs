@@ -1,49 +1,50 @@
-//! The bytes of a frame that are still to be read.
+//! A cursor over the unread bytes of a frame.
 
-use crate::wire::spop::{Error, varint};
+use crate::wire::error::ReadError;
+use crate::wire::varint;
 
 /// Reads forward and never past the end. A read that finds too few bytes leaves nothing behind it, so a
 /// loop over a cursor ends whatever the bytes are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Cursor<'a> {
         Cursor { rest: bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// All that is left.
-    pub(super) fn rest(self) -> &'a [u8] {
+    pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, Error> {
+    pub(crate) fn byte(&mut self) -> Result<u8, ReadError> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (array, rest) = std::mem::take(&mut self.rest).split_first_chunk().ok_or(Error::Truncated)?;
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+        let (array, rest) = std::mem::take(&mut self.rest).split_first_chunk().ok_or(ReadError::Truncated)?;
         self.rest = rest;
         Ok(*array)
     }
 
     /// The next `length` bytes. A claim that the frame does not cover costs a comparison, not memory.
-    pub(super) fn slice(&mut self, length: u64) -> Result<&'a [u8], Error> {
+    pub(crate) fn slice(&mut self, length: u64) -> Result<&'a [u8], ReadError> {
         let rest = std::mem::take(&mut self.rest);
-        let length = usize::try_from(length).map_err(|_| Error::Truncated)?;
-        let (slice, rest) = rest.split_at_checked(length).ok_or(Error::Truncated)?;
+        let length = usize::try_from(length).map_err(|_| ReadError::Truncated)?;
+        let (slice, rest) = rest.split_at_checked(length).ok_or(ReadError::Truncated)?;
         self.rest = rest;
         Ok(slice)
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, Error> {
+    pub(crate) fn varint(&mut self) -> Result<u64, ReadError> {
         let rest = std::mem::take(&mut self.rest);
         let (value, length) = varint::decode(rest)?;
         self.rest = &rest[length..];
@@ -54,21 +55,21 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::spop::string;
+    use crate::wire::string;
 
     #[test]
     fn a_read_past_the_end_fails_and_leaves_nothing() {
         let mut cursor = Cursor::new(b"abc");
         assert_eq!(cursor.byte(), Ok(b'a'));
-        assert_eq!(cursor.slice(3), Err(Error::Truncated));
+        assert_eq!(cursor.slice(3), Err(ReadError::Truncated));
         assert!(cursor.is_empty());
-        assert_eq!(cursor.byte(), Err(Error::Truncated));
+        assert_eq!(cursor.byte(), Err(ReadError::Truncated));
     }
 
     #[test]
     fn a_claim_of_all_the_memory_there_is_fails() {
         let mut bytes = Vec::new();
         varint::encode(u64::MAX, &mut bytes);
-        assert_eq!(string::decode(&mut Cursor::new(&bytes)), Err(Error::Truncated));
+        assert_eq!(string::decode(&mut Cursor::new(&bytes)), Err(ReadError::Truncated));
     }
 }

@@ -11,7 +11,7 @@
 //! The lowest bits come first. Each length begins where the one below it ends, so every number has exactly
 //! one form and no form is too long.
 
-use crate::wire::spop::Error;
+use crate::wire::error::ReadError;
 
 /// Every `u64` fits.
 pub const BYTES_MAX: usize = 10;
@@ -25,7 +25,7 @@ const LAST_BYTE_END: u64 = 0x80;
 /// Appends `value`.
 ///
 /// ```
-/// use slowlane::wire::spop::varint;
+/// use slowlane::wire::varint;
 /// let mut out = Vec::new();
 /// varint::encode(239, &mut out);
 /// varint::encode(240, &mut out);
@@ -63,31 +63,31 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
 /// at ten bytes: a tenth that is not the last would weigh at least 2^67.
 ///
 /// ```
-/// use slowlane::wire::spop::varint;
+/// use slowlane::wire::varint;
 /// assert_eq!(varint::decode(&[0xf0, 0x00, 0x55]), Ok((240, 2)));
 /// ```
 #[inline]
-pub fn decode(bytes: &[u8]) -> Result<(u64, usize), Error> {
+pub fn decode(bytes: &[u8]) -> Result<(u64, usize), ReadError> {
     match bytes {
-        [] => Err(Error::Truncated),
+        [] => Err(ReadError::Truncated),
         &[first, ..] if u64::from(first) < ONE_BYTE_END => Ok((u64::from(first), 1)),
         &[first, ref more @ ..] => decode_long(first, more),
     }
 }
 
-fn decode_long(first: u8, more: &[u8]) -> Result<(u64, usize), Error> {
+fn decode_long(first: u8, more: &[u8]) -> Result<(u64, usize), ReadError> {
     let mut value = u64::from(first);
     let mut weight = 16_u64;
     for (index, &byte) in more.iter().enumerate() {
         let byte = u64::from(byte);
-        let part = byte.checked_mul(weight).ok_or(Error::VarintRange)?;
-        value = value.checked_add(part).ok_or(Error::VarintRange)?;
+        let part = byte.checked_mul(weight).ok_or(ReadError::VarintRange)?;
+        value = value.checked_add(part).ok_or(ReadError::VarintRange)?;
         if byte < LAST_BYTE_END {
             return Ok((value, index + 2));
         }
         weight <<= 7;
     }
-    Err(Error::Truncated)
+    Err(ReadError::Truncated)
 }
 
 #[cfg(test)]
@@ -155,15 +155,15 @@ mod tests {
     fn one_more_than_the_greatest_number_is_refused() {
         let mut bytes = MAX_BYTES;
         bytes[9] += 1;
-        assert_eq!(decode(&bytes), Err(Error::VarintRange));
+        assert_eq!(decode(&bytes), Err(ReadError::VarintRange));
     }
 
     #[test]
     fn no_number_is_longer_than_ten_bytes() {
         let mut bytes = [0x80; 64];
         bytes[0] = 0xf0;
-        assert_eq!(decode(&bytes), Err(Error::VarintRange));
-        assert_eq!(decode(&bytes[..9]), Err(Error::Truncated));
+        assert_eq!(decode(&bytes), Err(ReadError::VarintRange));
+        assert_eq!(decode(&bytes[..9]), Err(ReadError::Truncated));
     }
 
     /// Small numbers and huge ones alike.
@@ -178,7 +178,7 @@ mod tests {
             prop_assert!(bytes.len() <= BYTES_MAX);
             prop_assert_eq!(decode(&bytes), Ok((value, bytes.len())));
             for end in 0..bytes.len() {
-                prop_assert_eq!(decode(&bytes[..end]), Err(Error::Truncated));
+                prop_assert_eq!(decode(&bytes[..end]), Err(ReadError::Truncated));
             }
         }
 

@@ -1,0 +1,12 @@
+//! Faults of a value that cannot be read.
+
+use thiserror::Error;
+
+/// The bytes do not hold the value that they promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("frame ends in the middle of a value")]
+    Truncated,
+    #[error("integer of more than 64 bits")]
+    VarintRange,
+}

@@ -1,0 +1,16 @@
+//! Strings, a length before the bytes: `STRING: <LENGTH:varint><BYTES>`.
+
+use crate::wire::cursor::Cursor;
+use crate::wire::error::ReadError;
+use crate::wire::varint;
+
+pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::encode(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Any bytes are allowed, and so is an empty string.
+pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
+    let length = cursor.varint()?;
+    cursor.slice(length)
+}
