@@ -13,9 +13,9 @@ use crate::policy::index::lookup::LookupMap;
 use crate::policy::layout::Layout;
 use crate::policy::problem::{Fault, Problems};
 use crate::policy::read::file::{MapFile, read_file};
+use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::{Slo, Slos};
 use crate::policy::read::strays::Strays;
-use crate::policy::summary::MapSize;
 use crate::policy::warning::{Doubt, Warnings};
 
 /// As many types as an id has thousands digits.

@@ -1,17 +1,7 @@
 //! A policy in a few words, for a log: how much stands in which file.
 
-use std::path::PathBuf;
-
 use crate::policy::generation::Policy;
-
-/// How much a map holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MapSize {
-    /// As the layout names it.
-    pub(super) file: PathBuf,
-    /// The lines that hold a key. None: there is no such file.
-    pub(super) lines: Option<usize>,
-}
+use crate::policy::read::size::MapSize;
 
 impl Policy {
     /// `2 SLOs; source.map 5 lines, website.map 0 lines`: of the maps those that are there.
