@@ -5,6 +5,7 @@
 mod allocations;
 mod bad_http;
 mod bad_spop;
+mod book;
 mod cli;
 mod concurrency;
 mod config;
@@ -19,6 +20,7 @@ mod monitoring;
 mod nginx;
 mod package;
 mod page;
+mod prose;
 mod ratelimit;
 mod readme;
 mod reload;
