@@ -1,4 +1,4 @@
-//! The manual: its reference is complete, its links lead somewhere, and what it shows of files is in them.
+//! The manual: its reference is complete, its links lead somewhere, and the lines that it shows are in the files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::pages::{Page, REFERENCE, pages};
 use crate::support::slowlane::Slowlane;
 use crate::support::{client, project};
 
-/// The names that the reference lacks, of those of one kind.
+/// The reference chapter, and the names that it lacks.
 struct Reference {
     text: String,
     missing: Vec<String>,
@@ -22,7 +22,7 @@ impl Reference {
         Reference { text: Page::read(REFERENCE).text, missing: Vec::new() }
     }
 
-    /// A name stands there between backticks.
+    /// Expects a name between backticks.
     fn wants(&mut self, kind: &str, name: &str) {
         if !self.text.contains(&format!("`{name}`")) {
             self.missing.push(format!("{kind} {name}"));
@@ -46,7 +46,7 @@ fn the_reference_names_every_key_and_flag() {
     reference.lacks_nothing();
 }
 
-/// Every key of the shipped config file with its section, also those that are commented out.
+/// Every key of the shipped config file with its section, including keys that are commented out.
 fn keys() -> Vec<(String, String)> {
     let file = fs::read_to_string(project("slowlane.toml")).unwrap();
     let (mut section, mut keys) = (String::new(), Vec::new());
@@ -56,7 +56,7 @@ fn keys() -> Vec<(String, String)> {
         }
         let line = line.strip_prefix("# ").unwrap_or(line);
         let key = line.split_once(" = ").map(|(key, _)| key);
-        // A number is a type, an operator's own.
+        // A number is a type of SLO, not a key.
         let key = key.filter(|key| key.starts_with(char::is_alphabetic) && !key.contains(' '));
         keys.extend(key.map(|key| (section.clone(), key.to_owned())));
     }
@@ -109,7 +109,7 @@ fn the_reference_names_every_metric() {
     reference.lacks_nothing();
 }
 
-/// A law names its options where it is given one that it does not have.
+/// A law rejects an unknown option and names its own.
 #[test]
 fn every_law_has_its_section_and_every_option_its_row() {
     let mut reference = Reference::read();
@@ -170,13 +170,13 @@ fn the_reference_names_every_header() {
     reference.lacks_nothing();
 }
 
-/// The texts of the files of a folder of the project, without those of its folders.
+/// The texts of the files of a folder of the project, without subfolders.
 fn texts(folder: &str) -> Vec<String> {
     let files = fs::read_dir(project(folder)).unwrap().map(|file| file.unwrap().path());
     files.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
 }
 
-/// One space between words, and none around them.
+/// The line with single spaces between words, and none around them.
 fn squeezed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -206,7 +206,7 @@ fn configuration_that_is_shown_is_configuration_that_is_shipped() {
     }
 }
 
-/// The map files that one section shows are a policy, but for SLO 0.
+/// The map files of one section are a policy; only SLO 0 is added.
 #[test]
 fn policies_that_are_shown_are_served() {
     let mut shown = 0;
@@ -245,7 +245,7 @@ fn config_files_that_are_shown_are_taken() {
     assert!(shown > 0);
 }
 
-/// Pages that are not of the manual, and are linked all the same.
+/// Pages outside the manual that have links, too.
 const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 #[test]
@@ -288,6 +288,19 @@ fn the_summary_names_every_page_once() {
     assert_eq!(summarised, chapters);
 }
 
+/// A floor that is added or renamed is told to readers of the design.
+#[test]
+fn the_design_names_every_room() {
+    let design = Page::read("doc/book/design.md").text;
+    for entry in fs::read_dir(project("src")).unwrap().map(Result::unwrap) {
+        let room = entry.file_name().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        assert!(
+            room == "lib" || design.contains(&format!("`{room}`")),
+            "doc/book/design.md has no room {room}"
+        );
+    }
+}
+
 #[test]
 fn the_readme_names_the_compiler_that_cargo_asks_for() {
     let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
@@ -296,7 +309,7 @@ fn the_readme_names_the_compiler_that_cargo_asks_for() {
     assert!(Page::read("README.md").text.contains(&named), "README.md: not {named}");
 }
 
-/// A stranger reads it whole.
+/// A stranger reads all of it.
 #[test]
 fn the_readme_is_short() {
     let lines = Page::read("README.md").text.lines().count();

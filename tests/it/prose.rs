@@ -1,4 +1,4 @@
-//! The English of what people read: short sentences, links apart, and no word that only this project would use.
+//! The English of the documentation: short sentences, each with its subject first, and no word of our own invention.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use crate::support::pages::pages;
 use crate::support::project;
 
-/// On average, in a file.
+/// The most words in a sentence, on average over a file.
 const WORDS_MEAN_MAX: f64 = 20.0;
 
-/// In any sentence.
+/// The most words in any sentence.
 const WORDS_MAX: usize = 40;
 
-/// Words that stand nowhere, in lower case.
+/// Words to avoid, in lower case.
 const BANNED: [&str; 16] = [
     "docket", "dockets", "sitting", "sittings", "filing", "filings", "hear", "hears", "he", "him", "his",
     "limiter", "limiters", "handler", "utils", "whoever",
 ];
 
-/// Turns of phrase that no native speaker uses.
+/// Phrases to avoid.
 const BANNED_PHRASES: [&str; 6] =
     ["in vain", "to be had", "make it another", "that which", "give or take", "for want of"];
 
@@ -52,7 +52,7 @@ const COMMENTED: [&str; 23] = [
     "deny.toml",
 ];
 
-/// Configuration that is shipped as a comment begins so.
+/// How lines of configuration begin that are shipped as comments.
 const CODE: [&str; 14] = [
     "http-",
     "auth_",
@@ -103,7 +103,7 @@ impl Paragraphs {
     }
 }
 
-/// Without code and pictures; a link is its text, and `code` is one word. A heading and the row of a table stand alone.
+/// The prose of Markdown, without code and pictures. A link is its text, and `code` is one word.
 fn of_markdown(text: &str) -> Vec<String> {
     let mut paragraphs = Paragraphs::default();
     let mut is_code = false;
@@ -138,7 +138,7 @@ fn inline(paragraph: &str) -> String {
     text.replace(['[', '*'], "")
 }
 
-/// Without headings, tables, examples and the tags of lists.
+/// The prose of a manual page, without headings, tables, examples and the tags of lists.
 fn of_manual_page(text: &str) -> Vec<String> {
     let mut paragraphs = Paragraphs::default();
     let (mut is_apart, mut is_tag) = (false, false);
@@ -160,7 +160,7 @@ fn of_manual_page(text: &str) -> Vec<String> {
     paragraphs.finish()
 }
 
-/// What stands behind `#`, and in the annotations of alerts.
+/// The comments behind `#`, and the annotations of alerts.
 fn of_comments(text: &str) -> Vec<String> {
     let mut paragraphs = Paragraphs::default();
     for line in text.lines().map(str::trim_start) {
@@ -171,7 +171,7 @@ fn of_comments(text: &str) -> Vec<String> {
             {
                 paragraphs.end();
             }
-            // Columns: what stands in them is no sentence.
+            // Columns are not sentences.
             (Some(("", comment)), _) if comment.contains("  ") => paragraphs.end(),
             (Some(("", comment)), _) => paragraphs.push(comment),
             (Some((_, comment)), None) => {
@@ -210,7 +210,7 @@ fn texts() -> Vec<Text> {
     texts
 }
 
-/// The sentences of a paragraph; a fragment, like the item of a list, is none.
+/// The sentences of a paragraph. A fragment without a full stop, as in a list, is not one.
 fn sentences(paragraph: &str) -> Vec<&str> {
     let mut sentences = Vec::new();
     let mut from = 0;
@@ -246,7 +246,7 @@ fn sentences_are_short() {
 }
 
 #[test]
-fn no_word_is_one_that_only_we_would_use() {
+fn words_are_those_of_the_trade() {
     let mut found = Vec::new();
     for Text { path, paragraphs } in texts() {
         for paragraph in &paragraphs {
@@ -255,7 +255,7 @@ fn no_word_is_one_that_only_we_would_use() {
             let banned = BANNED.iter().filter(|&word| words.contains(word));
             let phrases = BANNED_PHRASES.iter().filter(|&phrase| text.contains(phrase));
             found.extend(banned.chain(phrases).map(|word| format!("{path}: {word:?} in: {paragraph}")));
-            // HAProxy's side in SPOE, and nothing else.
+            // The word belongs to HAProxy's side of SPOE.
             if words.iter().any(|word| word.starts_with("engine"))
                 && !text.contains("spoe")
                 && !text.contains("haproxy")
@@ -267,7 +267,7 @@ fn no_word_is_one_that_only_we_would_use() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A sentence that begins so is a question, or should begin with a noun.
+/// Only questions begin with these words; other sentences begin with a noun.
 #[test]
 fn sentences_begin_with_their_subject() {
     let mut found = Vec::new();

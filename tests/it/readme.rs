@@ -11,7 +11,7 @@ use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
-/// Commands that are run elsewhere, by their first words: where.
+/// Commands that other tests run: their first words, and the place.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
@@ -27,10 +27,10 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("echo", "tests/it/runtime_api.rs, on a socket of its own"),
 ];
 
-/// Commands that go on until they are ended.
+/// Commands that run until a signal ends them.
 const SERVES: [&str; 2] = ["slowlane run", "slowlane demo"];
 
-/// The lines of the blocks of shell, without prompts, comments and what commands print.
+/// The commands in blocks of shell, without prompts, comments and output.
 fn commands() -> Vec<String> {
     let mut commands = Vec::new();
     for block in pages().iter().flat_map(|page| page.blocks("sh")) {
@@ -102,7 +102,7 @@ impl Desk {
         shell
     }
 
-    /// Starts what serves, on addresses of its own, sees that it does, and ends it as Ctrl-C does.
+    /// Starts a server on addresses of its own, waits until it serves, and ends it as Ctrl-C does.
     fn serve(&self, command: &str) {
         let admin = own_address();
         let (flags, sign) = match command.starts_with("slowlane demo") {

@@ -14,7 +14,7 @@ pub struct Page {
     pub text: String,
 }
 
-/// What stands between two fences.
+/// The lines between two fences.
 pub struct Block {
     /// The word behind the opening fence: the language, or the name of a file.
     pub label: String,
@@ -27,7 +27,7 @@ impl Page {
         Page { path: path.to_owned(), text }
     }
 
-    /// The blocks of this page with such a label.
+    /// The blocks of this page that have this label.
     pub fn blocks(&self, label: &str) -> Vec<Block> {
         self.all_blocks().into_iter().filter(|block| block.label == label).collect()
     }
@@ -54,7 +54,7 @@ impl Page {
         wanted.unwrap_or_else(|| panic!("{} has no section {name}", self.path))
     }
 
-    /// Headings as links name them.
+    /// The anchors of the headings, as links name them.
     pub fn anchors(&self) -> Vec<String> {
         let prose = self.text.split("```").step_by(2);
         let headings = prose.flat_map(str::lines).filter_map(|line| line.strip_prefix('#'));
