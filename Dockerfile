@@ -2,14 +2,14 @@
 #
 #   docker run --rm --read-only --cap-drop=ALL -p 127.0.0.1:9000-9001:9000-9001 -v /etc/slowlane/policy:/etc/slowlane/policy:ro slowlane
 #
-# SPOP and the HTTP check listen on all addresses of the container, for its loopback is nobody else's: publish their ports to
-# the proxies alone. The admin listener stays on the loopback: `docker exec` reaches it.
+# SPOP and the HTTP check listen on all addresses of the container, because nobody else reaches its loopback. Publish their
+# ports to the proxies alone. The admin listener stays on the loopback: `docker exec` reaches it.
 
 FROM rust:1.88-slim-bookworm AS build
 WORKDIR /build
 COPY Cargo.toml Cargo.lock README.md slowlane.toml ./
 COPY src src
-# The program prints these: they are built into it.
+# These are built into the program, which prints them.
 COPY haproxy haproxy
 COPY nginx nginx
 # The manifest names tests and benches whose files stay outside: cargo build --bin does not look at them.
@@ -26,7 +26,7 @@ USER 65532:65532
 # SPOP for HAProxy, the HTTP check for nginx
 EXPOSE 9000 9001
 STOPSIGNAL SIGTERM
-# Asks the admin listener what would become of a request; nothing is counted.
+# Asks the admin listener for the verdict of a request; nothing is counted.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/bin/slowlane", "why", "source=127.0.0.1"]
 ENTRYPOINT ["/usr/bin/slowlane"]
 CMD ["run", "--config", "/etc/slowlane/slowlane.toml", "--spop", "0.0.0.0:9000", "--http", "0.0.0.0:9001"]

@@ -428,7 +428,7 @@ fn all_who_ask_within_a_second_get_the_same_numbers() {
     assert!(different.len() < bodies.len() / 2, "{} of {}", different.len(), bodies.len());
 }
 
-/// Makes `doc/page.png`, from minutes of traffic:
+/// Makes `doc/book/page.png`, from minutes of traffic:
 /// `cargo test --test it -- --ignored makes_the_picture_of_the_page`.
 #[test]
 #[ignore = "takes five minutes and writes a file of the project"]
@@ -493,5 +493,5 @@ fn makes_the_picture_of_the_page() {
     ended.store(true, Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert!(png.len() <= 150_000, "{} bytes", png.len());
-    fs::write(project("doc/page.png"), png).unwrap();
+    fs::write(project("doc/book/page.png"), png).unwrap();
 }

@@ -1,18 +1,17 @@
-//! What the README tells to type works, and its reference names everything that there is.
+//! Every command of the README and of the manual works.
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::cli::ran;
+use crate::support::pages::pages;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::{PATIENCE, client, own_address, project};
+use crate::support::{PATIENCE, own_address, project};
 
-/// Commands that are run elsewhere, by their first words: where.
+/// Commands that other tests run: their first words, and the place.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
@@ -28,16 +27,15 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("echo", "tests/it/runtime_api.rs, on a socket of its own"),
 ];
 
-/// Commands that go on until they are ended.
+/// Commands that run until a signal ends them.
 const SERVES: [&str; 2] = ["slowlane run", "slowlane demo"];
 
-/// The lines of the README's blocks of shell, without prompts, comments and what commands print.
+/// The commands in blocks of shell, without prompts, comments and output.
 fn commands() -> Vec<String> {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
     let mut commands = Vec::new();
-    for block in readme.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n")) {
-        let has_prompts = block.lines().any(|line| line.starts_with("$ "));
-        for line in block.replace("\\\n", "").lines().filter(|line| !line.is_empty()) {
+    for block in pages().iter().flat_map(|page| page.blocks("sh")) {
+        let has_prompts = block.text.lines().any(|line| line.starts_with("$ "));
+        for line in block.text.replace("\\\n", "").lines().filter(|line| !line.is_empty()) {
             let line = match has_prompts {
                 true => line.strip_prefix("$ "),
                 false => Some(line),
@@ -104,7 +102,7 @@ impl Desk {
         shell
     }
 
-    /// Starts what serves, on addresses of its own, sees that it does, and ends it as Ctrl-C does.
+    /// Starts a server on addresses of its own, waits until it serves, and ends it as Ctrl-C does.
     fn serve(&self, command: &str) {
         let admin = own_address();
         let (flags, sign) = match command.starts_with("slowlane demo") {
@@ -135,7 +133,7 @@ impl Desk {
 fn every_command_works() {
     let desk = Desk::new();
     let commands = commands();
-    assert!(commands.len() > 5, "{commands:?}");
+    assert!(commands.len() > 40, "{commands:?}");
     for (words, _) in ELSEWHERE {
         assert!(commands.iter().any(|command| command.starts_with(words)), "nobody types {words}");
     }
@@ -149,118 +147,4 @@ fn every_command_works() {
             false => desk.run(&own),
         }
     }
-}
-
-/// The README behind the heading of this name, up to the next one of its rank.
-fn section(name: &str) -> String {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
-    let heading = format!("\n## {name}\n");
-    let start = readme.find(&heading).unwrap_or_else(|| panic!("no section {name}")) + heading.len();
-    let length = readme[start..].find("\n## ").unwrap_or(readme.len() - start);
-    readme[start..start + length].to_owned()
-}
-
-#[test]
-fn the_reference_names_every_key_flag_and_metric() {
-    let reference = section("Reference");
-    let mut missing = Vec::new();
-    let mut want = |kind: &str, name: &str| {
-        if !reference.contains(&format!("`{name}`")) {
-            missing.push(format!("{kind} {name}"));
-        }
-    };
-    for (section, key) in keys() {
-        want("key", &format!("{section}.{key}"));
-    }
-    for (command, flag) in flags() {
-        want(&format!("flag of {command}"), &flag);
-    }
-    let daemon = Slowlane::with_policy(&[("slo.map", "0 burst=1 rate=1/s\n")]);
-    let metrics = client::get(daemon.admin, "/metrics", &[]).body;
-    for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
-        let (name, kind) = name.split_once(' ').unwrap();
-        want("metric", &format!("{name}{}", if kind == "counter" { "_total" } else { "" }));
-    }
-    assert!(missing.is_empty(), "the reference lacks:\n{}", missing.join("\n"));
-}
-
-/// Every key of the shipped config file with its section, also those that are commented out.
-fn keys() -> Vec<(String, String)> {
-    let file = fs::read_to_string(project("slowlane.toml")).unwrap();
-    let (mut section, mut keys) = (String::new(), Vec::new());
-    for line in file.lines() {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_start_matches('[').split(']').next().unwrap().to_owned();
-        }
-        let line = line.strip_prefix("# ").unwrap_or(line);
-        let key = line.split_once(" = ").map(|(key, _)| key);
-        // A number is a type, an operator's own.
-        let key = key.filter(|key| key.starts_with(char::is_alphabetic) && !key.contains(' '));
-        keys.extend(key.map(|key| (section.clone(), key.to_owned())));
-    }
-    assert!(keys.len() > 15, "{keys:?}");
-    keys
-}
-
-/// Every flag of every command, as the help lists them.
-fn flags() -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut open = vec![String::new()];
-    while let Some(command) = open.pop() {
-        let mut words: Vec<&str> = command.split_whitespace().collect();
-        words.push("--help");
-        let help = ran(&words).out;
-        let mut in_commands = false;
-        for line in help.lines() {
-            if !line.starts_with(' ') {
-                in_commands = line == "Commands:";
-            }
-            let mut words = line.split_whitespace();
-            match words.next() {
-                Some("help") if in_commands => {}
-                Some(word) if in_commands && line.starts_with("  ") && !line.starts_with("   ") => {
-                    open.push(format!("{command} {word}"));
-                }
-                Some(first) if line.starts_with("  ") && first.starts_with('-') => {
-                    let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));
-                    let long = long.map(|flag| flag.trim_end_matches(',').to_owned());
-                    let long = long.filter(|flag| flag != "--help" && flag != "--version");
-                    found.extend(long.map(|flag| (command.trim().to_owned(), flag)));
-                }
-                _ => {}
-            }
-        }
-    }
-    assert!(found.len() > 10, "{found:?}");
-    found
-}
-
-#[test]
-fn what_it_shows_of_the_project_is_there() {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
-    let mut links = 0;
-    for target in readme.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
-        if target.starts_with("http") {
-            continue;
-        }
-        links += 1;
-        match target.strip_prefix('#') {
-            Some(anchor) => assert!(anchors(&readme).contains(&anchor.to_owned()), "no heading #{anchor}"),
-            None => assert!(Path::new(&project(target)).exists(), "{target} is not there"),
-        }
-    }
-    assert!(links > 10);
-}
-
-/// Headings as they are linked to.
-fn anchors(readme: &str) -> Vec<String> {
-    let headings = readme.lines().filter_map(|line| line.strip_prefix('#'));
-    let anchor = |heading: &str| {
-        let text = heading.trim_start_matches('#').trim().to_lowercase();
-        text.chars()
-            .filter(|&c| c.is_alphanumeric() || " -".contains(c))
-            .collect::<String>()
-            .replace(' ', "-")
-    };
-    headings.map(anchor).collect()
 }

@@ -31,6 +31,7 @@ use crate::support::backend::Backend;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, each, replace, telling_patiently};
 use crate::support::nginx::Nginx;
+use crate::support::pages::Page;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, project};
 
@@ -857,10 +858,10 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
 }
 
 #[test]
-fn what_the_readme_shows_is_what_its_commands_print() {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
-    let blocks =
-        readme.split("```sh\n$ slowlane replay").skip(1).map(|rest| rest.split("```").next().unwrap());
+fn what_the_manual_shows_is_what_its_commands_print() {
+    let page = Page::read("doc/book/replay.md");
+    let blocks = page.blocks("sh");
+    let blocks = blocks.iter().filter_map(|block| block.text.strip_prefix("$ slowlane replay"));
     let mut shown = 0;
     for block in blocks {
         let (command, printed) = block.split_once('\n').unwrap();
@@ -876,8 +877,9 @@ fn what_the_readme_shows_is_what_its_commands_print() {
         let Ran { code, out, .. } = ran_in(&project(""), &args);
         assert_eq!((code, out.as_str()), (0, printed), "{command}");
         if let Some(picture) = picture {
-            assert!(fs::read(&drawn).unwrap() == fs::read(project(picture)).unwrap(), "{picture} is another");
-            assert!(readme.contains(&format!("]({picture})")), "{picture} is not shown");
+            let shown = fs::read(project("doc/book").join(picture)).unwrap();
+            assert!(fs::read(&drawn).unwrap() == shown, "{picture} is another");
+            assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
         }
         shown += 1;
     }

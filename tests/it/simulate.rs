@@ -7,6 +7,7 @@ use slowlane::base::units::Rate;
 use slowlane::tools::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};
+use crate::support::pages::Page;
 use crate::support::project;
 
 const SLO: &str = "50/s";
@@ -147,43 +148,27 @@ fn a_seed_gives_the_same_numbers_to_the_last_digit() {
     assert_ne!(run("adaptive", 7), run("adaptive", 8));
 }
 
-/// The command of the section, what it prints, and the picture.
-struct Shown {
-    command: String,
-    printed: String,
-}
-
-fn shown_in_readme() -> Vec<Shown> {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
-    let mut found = Vec::new();
-    let mut blocks = readme.split("```");
-    while let (Some(_), Some(block)) = (blocks.next(), blocks.next()) {
-        if let Some((command, printed)) =
-            block.strip_prefix("sh\n$ slowlane simulate").and_then(|rest| rest.split_once('\n'))
-        {
-            found.push(Shown { command: format!("simulate{command}"), printed: printed.to_owned() });
-        }
-    }
-    found
-}
-
 #[test]
-fn the_tables_and_pictures_of_the_readme_are_what_its_commands_make() {
-    let shown = shown_in_readme();
+fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
+    let page = Page::read("doc/book/laws.md");
+    let blocks = page.blocks("sh");
+    let shown: Vec<(&str, &str)> = blocks
+        .iter()
+        .filter_map(|block| block.text.strip_prefix("$ slowlane ")?.split_once('\n'))
+        .filter(|(command, _)| command.starts_with("simulate"))
+        .collect();
     assert_eq!(shown.len(), 3);
-    let readme = fs::read_to_string(project("README.md")).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("doc")).unwrap();
-    for Shown { command, printed } in shown {
+    for (command, printed) in shown {
         let args: Vec<&str> = command.split_whitespace().collect();
         let Ran { code, out, problems } = ran_in(folder.path(), &args);
         assert_eq!((code, problems), (0, vec![]), "{command}");
         assert_eq!(out, printed, "{command}");
         let picture = args[args.iter().position(|&arg| arg == "--plot").unwrap() + 1];
-        assert!(readme.contains(&format!("]({picture})")), "{picture} is not shown");
+        assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
         let read = |root: &Path| fs::read_to_string(root.join(picture)).unwrap();
         assert!(
-            read(folder.path()) == read(&project("")),
+            read(folder.path()) == read(&project("doc/book")),
             "{picture} is not what `slowlane {command}` draws"
         );
     }

@@ -127,10 +127,11 @@ fn who_is_cleared_begins_anew_whatever_the_law_remembers() {
 }
 
 #[test]
-fn the_commands_of_readme_do_what_they_say() {
+fn the_commands_of_the_manual_do_what_they_say() {
     let slowlane = Slowlane::with_config(POLICY, "[admin]\nsocket = \"admin.sock\"\n");
     let (mut commands, mut lines) = (0, 0);
-    for line in examples("Read and set the table").iter().flat_map(|text| text.lines()) {
+    let shown = ["Read and set the table", "The Runtime API"].map(examples).concat();
+    for line in shown.iter().flat_map(|text| text.lines()) {
         let line = line.split('#').next().unwrap().trim();
         if let Some(args) = line.strip_prefix("slowlane table ") {
             // So that there is something to get.

@@ -9,6 +9,7 @@ use slowlane::base::key::KeyHasher;
 
 use crate::cli::{Ran, ran};
 use crate::support::client::{self, Client};
+use crate::support::pages::Page;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{own_address, project};
@@ -34,16 +35,14 @@ fn refused(args: &[&str]) -> String {
     problems.into_iter().next().unwrap()
 }
 
-/// The lines of a section of README.md that stand between fences, each a text.
+/// The lines of a section of the manual's chapter on watching that stand between fences, each a text.
 pub fn examples(section: &str) -> Vec<String> {
-    let readme = fs::read_to_string(project("README.md")).unwrap();
-    let section = readme.split(&format!("# {section}\n")).nth(1).expect("README.md has the section");
-    let section = section.split("\n##").next().unwrap();
-    section.split("```").skip(1).step_by(2).map(|text| text.split_once('\n').unwrap().1.to_owned()).collect()
+    let section = Page::read("doc/book/watching.md").section(section);
+    section.all_blocks().into_iter().map(|block| block.text).collect()
 }
 
 #[test]
-fn readme_shows_what_it_really_says_of_files() {
+fn the_manual_shows_what_it_really_says_of_files() {
     let shown = &examples("Ask why")[0];
     let (command, told) = shown.split_once('\n').unwrap();
     let command = command.strip_prefix("$ slowlane ").expect("a command comes first");

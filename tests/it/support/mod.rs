@@ -9,6 +9,7 @@ pub mod client;
 pub mod haproxy;
 pub mod load;
 pub mod nginx;
+pub mod pages;
 pub mod printed;
 pub mod process;
 pub mod slowlane;

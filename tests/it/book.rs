@@ -1,0 +1,318 @@
+//! The manual: its reference is complete, its links lead somewhere, and the lines that it shows are in the files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use slowlane::law::Law;
+
+use crate::cli::ran;
+use crate::support::pages::{Page, REFERENCE, pages};
+use crate::support::slowlane::Slowlane;
+use crate::support::{client, project};
+
+/// The reference chapter, and the names that it lacks.
+struct Reference {
+    text: String,
+    missing: Vec<String>,
+}
+
+impl Reference {
+    fn read() -> Reference {
+        Reference { text: Page::read(REFERENCE).text, missing: Vec::new() }
+    }
+
+    /// Expects a name between backticks.
+    fn wants(&mut self, kind: &str, name: &str) {
+        if !self.text.contains(&format!("`{name}`")) {
+            self.missing.push(format!("{kind} {name}"));
+        }
+    }
+
+    fn lacks_nothing(self) {
+        assert!(self.missing.is_empty(), "{REFERENCE} lacks:\n{}", self.missing.join("\n"));
+    }
+}
+
+#[test]
+fn the_reference_names_every_key_and_flag() {
+    let mut reference = Reference::read();
+    for (section, key) in keys() {
+        reference.wants("key", &format!("{section}.{key}"));
+    }
+    for (command, flag) in flags() {
+        reference.wants(&format!("flag of {command}"), &flag);
+    }
+    reference.lacks_nothing();
+}
+
+/// Every key of the shipped config file with its section, including keys that are commented out.
+fn keys() -> Vec<(String, String)> {
+    let file = fs::read_to_string(project("slowlane.toml")).unwrap();
+    let (mut section, mut keys) = (String::new(), Vec::new());
+    for line in file.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_start_matches('[').split(']').next().unwrap().to_owned();
+        }
+        let line = line.strip_prefix("# ").unwrap_or(line);
+        let key = line.split_once(" = ").map(|(key, _)| key);
+        // A number is a type of SLO, not a key.
+        let key = key.filter(|key| key.starts_with(char::is_alphabetic) && !key.contains(' '));
+        keys.extend(key.map(|key| (section.clone(), key.to_owned())));
+    }
+    assert!(keys.len() > 15, "{keys:?}");
+    keys
+}
+
+/// Every flag of every command, as the help lists them.
+fn flags() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
+    while let Some(command) = open.pop() {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        words.push("--help");
+        let help = ran(&words).out;
+        let mut in_commands = false;
+        for line in help.lines() {
+            if !line.starts_with(' ') {
+                in_commands = line == "Commands:";
+            }
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("help") if in_commands => {}
+                Some(word) if in_commands && line.starts_with("  ") && !line.starts_with("   ") => {
+                    open.push(format!("{command} {word}"));
+                }
+                Some(first) if line.starts_with("  ") && first.starts_with('-') => {
+                    let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));
+                    let long = long.map(|flag| flag.trim_end_matches(',').to_owned());
+                    let long = long.filter(|flag| flag != "--help" && flag != "--version");
+                    found.extend(long.map(|flag| (command.trim().to_owned(), flag)));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(found.len() > 10, "{found:?}");
+    found
+}
+
+#[test]
+fn the_reference_names_every_metric() {
+    let mut reference = Reference::read();
+    let daemon = Slowlane::with_policy(&[("slo.map", "0 burst=1 rate=1/s\n")]);
+    let metrics = client::get(daemon.admin, "/metrics", &[]).body;
+    for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = name.split_once(' ').unwrap();
+        reference.wants("metric", &format!("{name}{}", if kind == "counter" { "_total" } else { "" }));
+    }
+    reference.lacks_nothing();
+}
+
+/// A law rejects an unknown option and names its own.
+#[test]
+fn every_law_has_its_section_and_every_option_its_row() {
+    let mut reference = Reference::read();
+    let laws = Page::read("doc/book/laws.md");
+    ["burst", "rate", "law", "dry_run", "also"].iter().for_each(|option| reference.wants("option", option));
+    for law in Law::NAMES {
+        assert!(laws.text.contains(&format!("\n### {law}\n")), "doc/book/laws.md has no section {law}");
+        assert!(laws.text.contains(&format!("| [`{law}`](#{law})")), "its table has no row {law}");
+        let told = ran(&["simulate", "--law", law, "--option", "nothing=1"]).problems.join("\n");
+        let (_, options) =
+            told.split_once(&format!("unknown option \"nothing\": {law} takes ")).expect(&told);
+        let options = options.lines().next().unwrap().replace(" and ", ", ");
+        let options = options.split(", ").filter(|&option| option != "none");
+        options.for_each(|option| reference.wants(&format!("option of {law}"), option));
+    }
+    reference.lacks_nothing();
+}
+
+#[test]
+fn the_reference_names_every_variable_of_haproxy() {
+    let mut reference = Reference::read();
+    let mut variables = BTreeSet::new();
+    for text in texts("haproxy") {
+        for rest in text.split("txn.slowlane").skip(1) {
+            let end = rest.find(|c: char| c != '_' && c != '.' && !c.is_ascii_lowercase()).unwrap();
+            variables.insert(format!("txn.slowlane{}", rest[..end].trim_end_matches('.')));
+        }
+    }
+    assert!(variables.len() > 8, "{variables:?}");
+    variables.iter().for_each(|variable| reference.wants("variable", variable));
+    reference.lacks_nothing();
+}
+
+#[test]
+fn the_reference_names_every_header() {
+    let mut reference = Reference::read();
+    let slowlane = Slowlane::with_policy(&[
+        ("slo.map", "0 burst=1 rate=1/m max_delay=90s\n2001 burst=1 rate=1/s law=concurrency\n"),
+        ("website.map", "shop.example 2001\n"),
+    ]);
+    let ask = |query, website| slowlane.check(query, &[("X-Slowlane-Website", website)]);
+    let answers = [
+        ask("?ratelimit=on", "shop.example"),
+        ask("", "shop.example"),
+        ask("", "blog.example"),
+        ask("?hold=off", "blog.example"),
+    ];
+    let own = |name: &str| name.contains("slowlane") || name.contains("ratelimit") || name == "retry-after";
+    let mut names = BTreeSet::new();
+    for answer in &answers {
+        let head = answer.headers.iter().map(|(name, _)| name.to_ascii_lowercase());
+        names.extend(head.filter(|name| own(name)));
+    }
+    assert_eq!(names.len(), 8, "{names:?}");
+    let asked = ["source", "website", "owner", "method", "cost"].map(|field| format!("x-slowlane-{field}"));
+    names.extend(asked);
+    reference.text = reference.text.to_ascii_lowercase();
+    names.iter().for_each(|name| reference.wants("header", name));
+    reference.lacks_nothing();
+}
+
+/// The texts of the files of a folder of the project, without subfolders.
+fn texts(folder: &str) -> Vec<String> {
+    let files = fs::read_dir(project(folder)).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+/// The line with single spaces between words, and none around them.
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn configuration_that_is_shown_is_configuration_that_is_shipped() {
+    for (label, folder) in [("haproxy", "haproxy"), ("nginx", "nginx")] {
+        // Some lines are shipped as comments.
+        let shipped: BTreeSet<String> = texts(folder)
+            .iter()
+            .flat_map(|text| text.lines())
+            .map(|line| squeezed(line.trim_start().trim_start_matches("# ").split(";  ").next().unwrap()))
+            .map(|line| line.trim_end_matches(';').to_owned())
+            .collect();
+        let mut shown = 0;
+        for page in pages() {
+            for block in page.blocks(label) {
+                for line in block.text.lines().filter(|line| !line.trim().is_empty()) {
+                    let line = squeezed(line.split(";  ").next().unwrap());
+                    let line = line.trim_end_matches(';');
+                    assert!(shipped.contains(line), "{}: {folder}/ has no line {line:?}", page.path);
+                    shown += 1;
+                }
+            }
+        }
+        assert!(shown > 5, "{label}: {shown} lines are shown");
+    }
+}
+
+/// The map files of one section are a policy; only SLO 0 is added.
+#[test]
+fn policies_that_are_shown_are_served() {
+    let mut shown = 0;
+    for section in pages().iter().flat_map(Page::sections) {
+        let maps = section.all_blocks().into_iter().filter(|block| block.label.ends_with(".map"));
+        let maps: Vec<_> = maps.collect();
+        if maps.is_empty() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for map in &maps {
+            let first = if map.label == "slo.map" { "0 burst=1 rate=1/s\n" } else { "" };
+            fs::write(folder.path().join(&map.label), first.to_owned() + &map.text).unwrap();
+        }
+        let told = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+        let place = format!("{}, {}", section.path, section.text.lines().next().unwrap());
+        assert_eq!((told.code, told.problems), (0, vec![]), "{place}");
+        shown += 1;
+    }
+    assert!(shown > 5, "{shown} policies are shown");
+}
+
+#[test]
+fn config_files_that_are_shown_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slowlane.toml");
+    let mut shown = 0;
+    for page in pages() {
+        for block in page.blocks("toml") {
+            fs::write(&path, block.text).unwrap();
+            let told = ran(&["check", "--config", path.to_str().unwrap()]);
+            assert_eq!((told.code, told.problems), (0, vec![]), "{}", page.path);
+            shown += 1;
+        }
+    }
+    assert!(shown > 0);
+}
+
+/// Pages outside the manual that have links, too.
+const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut links = 0;
+    for page in pages().into_iter().chain(BESIDE.map(Page::read)) {
+        let folder = Path::new(&page.path).parent().unwrap();
+        for target in page.links().into_iter().filter(|target| !target.starts_with("http")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let path = if file.is_empty() { PathBuf::from(&page.path) } else { plain(&folder.join(file)) };
+            assert!(project("").join(&path).exists(), "{}: {target} is not there", page.path);
+            if !anchor.is_empty() {
+                let anchors = Page::read(path.to_str().unwrap()).anchors();
+                assert!(anchors.iter().any(|other| other == anchor), "{}: no heading {target}", page.path);
+            }
+            links += 1;
+        }
+    }
+    assert!(links > 100, "{links}");
+}
+
+/// A path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(plain.pop(), "{} leaves the project", path.display()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[test]
+fn the_summary_names_every_page_once() {
+    let mut summarised = Page::read("doc/book/SUMMARY.md").links();
+    summarised.sort();
+    let chapters = pages().into_iter().skip(1).map(|page| page.path.replace("doc/book/", ""));
+    let chapters: Vec<String> = chapters.filter(|name| name != "SUMMARY.md").collect();
+    assert_eq!(summarised, chapters);
+}
+
+/// A floor that is added or renamed is told to readers of the design.
+#[test]
+fn the_design_names_every_room() {
+    let design = Page::read("doc/book/design.md").text;
+    for entry in fs::read_dir(project("src")).unwrap().map(Result::unwrap) {
+        let room = entry.file_name().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        assert!(
+            room == "lib" || design.contains(&format!("`{room}`")),
+            "doc/book/design.md has no room {room}"
+        );
+    }
+}
+
+#[test]
+fn the_readme_names_the_compiler_that_cargo_asks_for() {
+    let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    let named = format!("Rust {}", version.trim_matches('"'));
+    assert!(Page::read("README.md").text.contains(&named), "README.md: not {named}");
+}
+
+/// A stranger reads all of it.
+#[test]
+fn the_readme_is_short() {
+    let lines = Page::read("README.md").text.lines().count();
+    assert!(lines <= 250, "{lines} lines: what a newcomer does not need belongs to doc/book");
+}

@@ -1,0 +1,86 @@
+//! The pages that people read: the README and the manual, in Markdown.
+
+use std::fs;
+
+use super::project;
+
+/// The reference chapter of the manual.
+pub const REFERENCE: &str = "doc/book/reference.md";
+
+/// A page of the project, or a section of one.
+pub struct Page {
+    /// From the root of the project.
+    pub path: String,
+    pub text: String,
+}
+
+/// The lines between two fences.
+pub struct Block {
+    /// The word behind the opening fence: the language, or the name of a file.
+    pub label: String,
+    pub text: String,
+}
+
+impl Page {
+    pub fn read(path: &str) -> Page {
+        let text = fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Page { path: path.to_owned(), text }
+    }
+
+    /// The blocks of this page that have this label.
+    pub fn blocks(&self, label: &str) -> Vec<Block> {
+        self.all_blocks().into_iter().filter(|block| block.label == label).collect()
+    }
+
+    pub fn all_blocks(&self) -> Vec<Block> {
+        let fenced = self.text.split("```").skip(1).step_by(2);
+        let block = |block: &str| {
+            let (label, text) = block.split_once('\n').expect("a block has lines");
+            Block { label: label.to_owned(), text: text.to_owned() }
+        };
+        fenced.map(block).collect()
+    }
+
+    /// The text behind each heading of the second rank.
+    pub fn sections(&self) -> Vec<Page> {
+        let sections = self.text.split("\n## ").skip(1);
+        sections.map(|text| Page { path: self.path.clone(), text: text.to_owned() }).collect()
+    }
+
+    /// The text behind the heading of this name.
+    pub fn section(&self, name: &str) -> Page {
+        let wanted =
+            self.sections().into_iter().find(|section| section.text.starts_with(&format!("{name}\n")));
+        wanted.unwrap_or_else(|| panic!("{} has no section {name}", self.path))
+    }
+
+    /// The anchors of the headings, as links name them.
+    pub fn anchors(&self) -> Vec<String> {
+        let prose = self.text.split("```").step_by(2);
+        let headings = prose.flat_map(str::lines).filter_map(|line| line.strip_prefix('#'));
+        headings.map(anchor).collect()
+    }
+
+    /// The targets of links and pictures.
+    pub fn links(&self) -> Vec<String> {
+        let prose: String = self.text.split("```").step_by(2).collect();
+        let targets = prose.split("](").skip(1).map(|rest| rest.split(')').next().unwrap().to_owned());
+        targets.collect()
+    }
+}
+
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+    kept.collect::<String>().replace(' ', "-")
+}
+
+/// The README, then every page of the manual.
+pub fn pages() -> Vec<Page> {
+    let chapters = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().file_name());
+    let chapters = chapters.map(|name| format!("doc/book/{}", name.to_str().unwrap()));
+    let mut paths: Vec<String> = chapters.filter(|path| path.ends_with(".md")).collect();
+    paths.sort();
+    paths.insert(0, "README.md".to_owned());
+    paths.iter().map(|path| Page::read(path)).collect()
+}
