@@ -6,31 +6,36 @@
 //! N'        = max(1, N + (rate - slo) / slo)
 //! deny      if floor(gpc1_rate(1s) / over) > slo      over: 2
 //! ```
-//! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. The counters are read before
-//! this request is counted; `gpc0_rate` counts what is throttled, `gpc1_rate` what of it is let through. A request
-//! of a cost counts for that many, and waits that much longer.
+//! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. The counters are read before this
+//! request is counted. `gpc0_rate` counts throttled requests, `gpc1_rate` those of them that are let through. A
+//! request of cost n counts as n requests, and waits n times as long.
 //!
-//! The article's jitter has no number: it is 0.1 here. And its feedback runs after the delay, on what was read
-//! before: a request counts as it leaves. An agent decides on arrival, so here it counts as it comes, also one that
-//! is denied.
+//! The article gives no number for its jitter; here it is 0.1. The article runs its feedback after the delay, on
+//! earlier readings, so a request counts when it leaves. An agent decides on arrival: here a request counts when it
+//! comes, even if it is denied.
 //!
-//! That shows in a crowd. The article's law overshoots past some 20 clients, because its rate lags. This one
-//! overestimates the clients, for they all come at once, and holds them back until the estimate has come down by
-//! one client a request: 50 clients get a fifth too little for 20 s, 200 next to nothing for minutes.
+//! The difference shows in a crowd. The article's law overshoots above some 20 clients, because its rate lags. This
+//! one sees all clients come at once and overestimates their number. It holds them back until the estimate has come
+//! down, by one client per request. 50 clients get a fifth too little for 20 s, 200 clients almost nothing for minutes.
 
 use std::time::Duration;
 
 use crate::base::verdict::Verdict;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
 use crate::law::formula::{compared, number, option, time};
-use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::table::Entry;
 
 const JITTER_DEFAULT: f64 = 0.1;
 
-/// The accepted rate may pass the objective by this factor before requests are denied.
+/// Requests are denied above this multiple of the objective.
 const OVER_DEFAULT: f64 = 2.0;
 
-/// Rates are sliding seconds, and a lone request reads as one for two of them: then they have faded out.
+/// A rate covers a sliding second, and a lone request can be read for two. By then all rates have faded.
 const FADED_S: u32 = 3;
 
 /// The law `adaptive` for one objective.
@@ -40,24 +45,21 @@ pub struct Adaptive {
     slo: f64,
     jitter: f64,
     over: f64,
-    pub(super) max_delay: Duration,
+    max_delay: Duration,
 }
 
 impl Adaptive {
-    /// Never delays longer than `max_delay`: what would have to wait longer is denied.
-    pub fn new(objective: Objective, jitter: f64, over: f64, max_delay: Duration) -> Adaptive {
-        let burst = f64::from(objective.burst);
-        Adaptive { burst, slo: objective.rate.per_second(), jitter, over, max_delay }
-    }
-
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Adaptive, OptionError> {
         let jitter = options.number("jitter", 0.0, 1.0)?.unwrap_or(JITTER_DEFAULT);
         let over = options.number("over", 1.0, 1_000.0)?.unwrap_or(OVER_DEFAULT);
         let max_delay = options.duration("max_delay")?.unwrap_or(Duration::MAX);
-        Ok(Adaptive::new(objective, jitter, over, max_delay))
+        let burst = f64::from(objective.burst);
+        Ok(Adaptive { burst, slo: objective.rate.per_second(), jitter, over, max_delay })
     }
+}
 
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for Adaptive {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         let now_ms = arrival.now.ticks_ms();
         entry.http_req_cnt = entry.http_req_cnt.wrapping_add(arrival.cost);
         let throttled = f64::from(entry.http_req_cnt) - self.burst + self.slo > 0.0;
@@ -81,7 +83,7 @@ impl Adaptive {
         Judgement::new(Verdict::after(delay), remaining)
     }
 
-    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ms, cost, slo) = (arrival.now.ticks_ms(), arrival.cost, number(self.slo));
         let http_req_cnt = entry.http_req_cnt.wrapping_add(cost);
         let throttled = f64::from(http_req_cnt) - self.burst + self.slo;
@@ -115,12 +117,18 @@ impl Adaptive {
         text + &format!("; floor(accepted {accepted} / over {over}) = {floor} {within} slo {slo}")
     }
 
+    fn max_delay(&self) -> Option<Duration> {
+        Some(self.max_delay)
+    }
+}
+
+impl Adaptive {
     fn delay(&self, clients: f64, rate: f64, arrival: &Arrival) -> Duration {
         let seconds = clients / self.slo * (rate / self.slo).min(1.0) * arrival.draw.factor(self.jitter);
         Duration::from_millis((seconds * f64::from(arrival.cost) * 1_000.0).round() as u64)
     }
 
-    /// What is left of the burst; a request after it waits at once.
+    /// The rest of the burst. Any request beyond it waits.
     fn remaining(&self, entry: &Entry, rate: f64) -> u32 {
         let unthrottled = self.burst - self.slo - f64::from(entry.http_req_cnt);
         if rate == 0.0 { unthrottled.max(0.0) as u32 } else { 0 }
@@ -130,7 +138,7 @@ impl Adaptive {
         (f64::from(entry.gpc1_rate.read(now_ms)) / self.over).floor() > self.slo
     }
 
-    /// The first whole second in which both rates have fallen far enough.
+    /// The first whole second at which both rates have fallen far enough.
     fn retry_after_s(&self, entry: &Entry, arrival: &Arrival) -> u32 {
         let passes_after = |seconds: u32| {
             let now_ms = arrival.now.ticks_ms().wrapping_add(seconds * 1_000);
@@ -141,7 +149,7 @@ impl Adaptive {
     }
 }
 
-/// The estimate so far; an entry that has none yet is one client.
+/// The estimate so far. A new entry counts as one client.
 fn clients(entry: &Entry) -> f64 {
     f64::from(entry.gpt0.max(1_000)) / 1_000.0
 }

@@ -1,23 +1,37 @@
-//! What a law remembers beside the row of an entry; most laws remember nothing there.
+//! A law's memory beside the row of an entry. Most laws have none.
 
 use crate::law::calendar::Calendar;
-use crate::law::sliding_log::Log;
+use crate::law::log::Log;
 
-/// The annex of one entry, empty at first.
+/// The annex of one entry. A new one is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Annex {
-    /// Of `fair`.
+    /// The coming slots of a `fair` bucket.
     Calendar(Calendar),
-    /// Of `sliding-log`.
+    /// The admissions under `sliding-log`.
     Log(Log),
 }
 
 impl Annex {
-    /// The memory that it takes up beside itself.
+    /// Its memory on the heap.
     pub fn bytes(&self) -> usize {
         match self {
             Annex::Calendar(calendar) => calendar.bytes(),
             Annex::Log(log) => log.bytes(),
+        }
+    }
+
+    pub(super) fn calendar(annex: Option<&mut Annex>) -> Option<&mut Calendar> {
+        match annex {
+            Some(Annex::Calendar(calendar)) => Some(calendar),
+            _ => None,
+        }
+    }
+
+    pub(super) fn log(annex: Option<&mut Annex>) -> Option<&mut Log> {
+        match annex {
+            Some(Annex::Log(log)) => Some(log),
+            _ => None,
         }
     }
 }

@@ -1,11 +1,16 @@
 //! A bucket of requests, measured in the time that it takes to fill.
 
-use crate::law::Objective;
+use std::time::Duration;
 
-/// What the laws of the bucket family have in common; all times are nanoseconds.
+use crate::law::objective::Objective;
+
+/// The default `max_delay`. Few clients wait longer, and a slot given to one that has left is lost.
+pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
+
+/// The arithmetic of the bucket laws. All times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
-    /// The time that one request takes up: `1 / rate`, to the nearest nanosecond.
+    /// The time of one request: `1 / rate`, to the nearest nanosecond.
     pub(super) slot_ns: u64,
     /// The time in which an empty bucket fills: `burst / rate`.
     pub(super) burst_ns: u64,
@@ -17,27 +22,27 @@ impl Bucket {
         Bucket { slot_ns, burst_ns: slot_ns.saturating_mul(u64::from(objective.burst)) }
     }
 
-    /// A bucket that refuses must hold one request at least, or nothing would ever get through.
+    /// A burst of 0 counts as 1: a bucket that never delays would let nothing through otherwise.
     pub(super) fn of_one_at_least(objective: Objective) -> Bucket {
         Bucket::new(Objective { burst: objective.burst.max(1), ..objective })
     }
 
-    /// The time that a request of this cost takes up.
+    /// The time of a request of this cost.
     pub(super) fn time(&self, cost: u32) -> u64 {
         self.slot_ns.saturating_mul(u64::from(cost))
     }
 
-    /// How many whole requests stand for so much time.
+    /// How many whole requests fit into a time.
     pub(super) fn requests(&self, ns: u64) -> u32 {
         u32::try_from(ns / self.slot_ns.max(1)).unwrap_or(u32::MAX)
     }
 
-    /// The requests, and parts of one, that stand for so much time.
+    /// How many requests fit into a time, with fractions.
     pub(super) fn parts(&self, ns: u64) -> f64 {
         ns as f64 / self.slot_ns.max(1) as f64
     }
 
-    /// So many clients, each asking again as it is answered, would make for this delay.
+    /// The number of clients that would cause this delay, if each asks again as soon as it is answered.
     pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
         if delay_ns <= self.slot_ns {
             return 1_000;

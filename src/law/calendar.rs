@@ -1,21 +1,21 @@
-//! The calendar of one bucket: which of its coming slots are taken, and when each sharer may take its next.
+//! The calendar of one bucket: its taken slots, and each sharer's next turn.
 //!
 //! ```text
 //! slots, 1/rate each:   … │ begun │ 1 │ 2 │ 3 │ 4 │ …         a ring of bits: is the slot taken?
 //!                             ▲ now
-//! tokens                  slots that began and nobody had taken, a burst of them at most
-//! sharer                  eligible: the slot from which on it may take one;  last: the last that it took
+//! tokens                  slots that began unused, at most a burst of them
+//! sharer                  eligible: the first slot that it may take;  last: the last that it took
 //! ```
-//! A sharer is pending while a slot of its lies ahead. A request takes tokens, or the first free slots from its
-//! sharer's `eligible` on, which then moves on by as many slots as there are sharers pending. So a greedy sharer
-//! leaves the slots in between to the others, and what nobody takes becomes a token for whoever comes.
+//! A sharer is pending while one of its slots lies ahead. A request takes tokens, or the first free slots from its
+//! sharer's `eligible` on. Then `eligible` moves on by as many slots as there are pending sharers. So a greedy sharer
+//! leaves the slots in between to the others. A slot that nobody takes becomes a token for any of them.
 //!
-//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise one that comes first could book all
-//! there is within the longest delay, and each slot more as it comes into sight, and nobody else would ever get
-//! one. What is kept like that and not wanted becomes tokens, which a pending sharer may take: nothing is lost
-//! that the bucket has room for. Where it holds but one token, which belongs to the slot under way, nothing is kept.
+//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise the first to come could book every slot
+//! within the longest delay, and each new slot as it comes into sight. Nobody else would ever get one. Unused kept
+//! slots become tokens, and a pending sharer may take those. So nothing is lost that the bucket has room for. A bucket
+//! of one token keeps nothing: its token belongs to the current slot.
 
-/// The slots of one bucket; times are nanoseconds, slots are numbered from when the calendar began.
+/// The annex of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calendar {
     slot_ns: u64,
@@ -25,19 +25,19 @@ pub struct Calendar {
     sharers: Vec<Sharer>,
 }
 
-/// What passes by itself as time goes on.
+/// The part that changes with time alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tide {
-    /// When slot 0 began, or would have.
+    /// The beginning of slot 0.
     origin_ns: u64,
-    /// The last slot that has begun.
+    /// The current slot.
     begun: u64,
     tokens: u32,
-    /// How many slots after `begun` are taken.
+    /// The number of taken slots after `begun`.
     taken: u32,
-    /// The last slot that the ring knows of; further ahead nothing is taken.
+    /// The last slot in the ring. No slot beyond it is taken.
     reach: u64,
-    /// The bucket is full and nobody waits: the calendar is as good as new, and knows no sharers.
+    /// The bucket is full and nobody waits: the calendar equals a new one, without sharers.
     is_full: bool,
 }
 
@@ -48,23 +48,23 @@ struct Sharer {
     last: u64,
 }
 
-/// What a calendar is made for; another one begins anew.
+/// The numbers of an SLO. A calendar of another plan begins anew.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) slot_ns: u64,
     pub(super) tokens_max: u32,
-    /// How many slots ahead can be taken.
+    /// How many slots can be taken ahead.
     pub(super) slots_max: u32,
     pub(super) sharers_max: u32,
 }
 
 impl Plan {
     fn words(&self) -> usize {
-        // The slot that is under way, and one that the longest delay ends in.
+        // Plus the current slot, and the slot in which the longest delay ends.
         (self.slots_max as usize + 2).div_ceil(WORD_BITS as usize)
     }
 
-    /// The most that a calendar of it takes up.
+    /// The most memory that such a calendar takes.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
             // A vector grows by doubling, from four.
@@ -72,7 +72,7 @@ impl Plan {
     }
 }
 
-/// One request's wish.
+/// The wish of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) now_ns: u64,
@@ -81,61 +81,61 @@ pub(super) struct Wish {
     pub(super) max_delay_ns: u64,
 }
 
-/// What becomes of it.
+/// The outcome of a wish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Booking {
-    /// There are tokens enough.
+    /// There are enough tokens.
     #[default]
     Now,
-    /// Its last slot begins then.
+    /// The beginning of its last slot.
     At(u64),
-    /// Its last slot would begin later than it may.
+    /// Its last slot would begin after the longest delay.
     TooLate,
 }
 
-/// What a wish would get: tokens, and the first `wanted` free slots from `from` on.
+/// An answer to a wish: tokens, and the first `wanted` free slots from `from` on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// Where its sharer stands among the others. None: there is no room, and it is served as `pace` would.
+    /// Its sharer's place in the list. `None`: the list is full, and the request is served as under `pace`.
     pub(super) place: Option<Place>,
     tokens: u32,
     wanted: u32,
-    /// Tokens and slots are kept for sharers like this.
+    /// Its sharer is one that tokens and slots are kept for.
     is_kept_for: bool,
     from: u64,
-    /// The slots that it may have, as bits of a word.
+    /// The slots that it may take, as bits of a word.
     free: u64,
-    /// What is known of its sharer from then on.
+    /// The sharer after the offer is taken up.
     sharer: Sharer,
 }
 
-/// A place among the sharers.
+/// A place in the list of sharers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     At(usize),
     New,
-    /// It needs none.
+    /// It needs no place.
     Any,
 }
 
 const WORD_BITS: u64 = 64;
 
-/// The slots that one with slots ahead may take: three of four.
+/// The slots for a pending sharer: three of four.
 const OPEN: u64 = 0x7777_7777_7777_7777;
 
-/// The slots that one with nothing ahead may take.
+/// The slots for any other sharer.
 const ALL: u64 = u64::MAX;
 
-/// Enough for some clients that come together; while they gather, that much of the rate is held back.
+/// Enough for a few clients that come together. Gathering these tokens holds back as many pending requests.
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Brings it to `now`; begins anew where it is not of this plan, from a bucket that is full at `full_at_ns`.
+    /// Brings the calendar to `now`. One of another plan begins anew, from a bucket that is full at `full_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, full_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
-        // A clock that went back a little is waited for; one that went back further than a delay starts it over.
+        // After a small step back of the clock, wait. After one beyond the longest delay, begin anew.
         let begun_at = self.start_ns(&self.tide, self.tide.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
@@ -153,7 +153,7 @@ impl Calendar {
         self.tide = Tide { reach: tide.begun + self.slots(), ..tide };
     }
 
-    /// The slots up to this one are over.
+    /// Frees the slots up to `last`: they are over.
     fn clear(&mut self, last: u64) {
         let mut left = self.tide.taken;
         let mut next = self.tide.begun + 1;
@@ -165,7 +165,7 @@ impl Calendar {
         }
     }
 
-    /// As the bucket of `pace` would be: tokens for what has passed since it was full, slots taken for what it owes.
+    /// The state of `pace` as a calendar: tokens for the time since `full_at_ns`, taken slots for a debt.
     fn new(plan: &Plan, now_ns: u64, full_at_ns: u64) -> Calendar {
         let (slot_ns, tokens_max) = (plan.slot_ns, plan.tokens_max);
         let ring = vec![0; plan.words()].into_boxed_slice();
@@ -186,19 +186,19 @@ impl Calendar {
         calendar
     }
 
-    /// What a request would get.
+    /// The offer to a request.
     pub(super) fn offer(&self, wish: &Wish, sharers_max: u32) -> Offer {
         self.offer_at(&self.tide, wish, sharers_max)
     }
 
-    /// Whether the same wish would come true so much later, if nobody else came.
+    /// Whether the same wish would come true after `wait_ns`, if nobody else came.
     pub(super) fn would_come_true(&self, wish: &Wish, wait_ns: u64, sharers_max: u32) -> bool {
         let later = Wish { now_ns: wish.now_ns.saturating_add(wait_ns), ..*wish };
         self.offer_at(&self.tide_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
     }
 
     fn offer_at(&self, tide: &Tide, wish: &Wish, sharers_max: u32) -> Offer {
-        // While nobody waits there is nothing to share.
+        // While nobody waits, there is nothing to share.
         if tide.taken == 0 && wish.cost <= tide.tokens {
             return Offer { tokens: wish.cost, place: Some(Place::Any), ..Offer::default() };
         }
@@ -220,10 +220,10 @@ impl Calendar {
             Some(_) if wanted == 0 => Booking::Now,
             Some(last) => Booking::At(self.start_ns(tide, last)),
         };
-        // One that has slots ahead already lets the others go first where they meet.
+        // A pending sharer lets the others go first.
         let yields = u64::from(is_pending && others_pending > 0);
         let turn = u64::from(others_pending) + 1 + yields;
-        // Of the tokens only those are its turn that were kept for it.
+        // Tokens use up its turn only if they were kept for it.
         let charged = wanted + if is_kept_for { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
@@ -231,7 +231,7 @@ impl Calendar {
         Offer { booking, place, tokens, wanted, is_kept_for, from, free, sharer }
     }
 
-    /// Where an offer comes from.
+    /// The numbers behind an offer.
     pub(super) fn explain(&self, offer: &Offer, wish: &Wish) -> String {
         let (tide, cost) = (&self.tide, wish.cost);
         if offer.place == Some(Place::Any) {
@@ -249,7 +249,7 @@ impl Calendar {
         )
     }
 
-    /// Takes what was offered, if it was not too late.
+    /// Books an offer, unless it is too late.
     pub(super) fn take_up(&mut self, offer: &Offer) {
         if offer.booking == Booking::TooLate {
             return;
@@ -267,7 +267,7 @@ impl Calendar {
         }
     }
 
-    /// How many requests of the same sharer would pass at once, after an offer is taken up.
+    /// How many requests of the same sharer would still pass at once, after an offer is taken up.
     pub(super) fn remaining(&self, offer: &Offer) -> u32 {
         let (tokens, wanted) = match offer.booking {
             Booking::TooLate => (0, 0),
@@ -275,15 +275,15 @@ impl Calendar {
         };
         let tokens = self.tide.tokens - tokens;
         let kept = if self.tide.taken + wanted == 0 { 0 } else { self.kept_tokens() };
-        // Of the kept ones, one that got nothing may still have the first.
+        // A sharer that got nothing may still take the first of the kept tokens.
         let first = offer.booking == Booking::TooLate && offer.is_kept_for;
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the last slots of a request that was to leave at `due_ns`, as far as they lie ahead.
+    /// Frees the slots of a request that was to leave at `due_ns`, if they lie ahead.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
-            // There was no room for it when the request came.
+            // There was no memory for the calendar when the request came.
             return;
         }
         if due_ns <= now_ns {
@@ -308,7 +308,7 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The slots that begin until a moment pass: the taken are over, and each other is a token.
+    /// The tide at a later moment. Taken slots are over by then; each other slot has become a token.
     fn tide_at(&self, now_ns: u64) -> Tide {
         let mut tide = self.tide;
         let now = (now_ns.saturating_sub(tide.origin_ns) / self.slot_ns).max(tide.begun);
@@ -325,7 +325,7 @@ impl Calendar {
         tide.begun = now;
         tide.is_full = tide.taken == 0 && tide.tokens == self.tokens_max;
         if tide.is_full {
-            // It fills no further: its next slot begins one slot after the first token goes.
+            // A full bucket fills no further: its next slot begins one slot after the first token goes.
             (tide.begun, tide.reach, tide.origin_ns) = (0, 0, now_ns);
         }
         tide
@@ -336,7 +336,7 @@ impl Calendar {
         tide.tokens = tokens.min(u64::from(held_max(self.tokens_max, tide.taken))) as u32;
     }
 
-    /// Where a sharer stands or could stand, what is known of it, and how many others are pending.
+    /// A sharer's place or its possible place, the sharer itself, and the number of other pending sharers.
     fn place(&self, tide: &Tide, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
         let known = if tide.is_full { &[] } else { self.sharers.as_slice() };
@@ -360,7 +360,7 @@ impl Calendar {
         tide.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
     }
 
-    /// The slots that the ring has beside the one under way.
+    /// The number of slots in the ring, without the current one.
     fn slots(&self) -> u64 {
         self.ring.len() as u64 * WORD_BITS - 1
     }
@@ -382,12 +382,12 @@ impl Calendar {
         self.tide.taken += 1;
     }
 
-    /// As many of the tokens are for those who have nothing waiting. One more can always be held.
+    /// The number of tokens kept for sharers that are not pending. The bucket can always hold one more.
     fn kept_tokens(&self) -> u32 {
         (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
     }
 
-    /// The slots that one with slots ahead may take. What it leaves alone must find room among the tokens.
+    /// The slots that a pending sharer may take. The others must fit among the tokens.
     fn open(&self) -> u64 {
         if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
@@ -400,7 +400,7 @@ impl Calendar {
         self.next(tide, from, end, |word| !word & free)
     }
 
-    /// The first slot from `from` to before `end` whose bit is set in what `wanted` makes of its word.
+    /// The first slot in `from..end` whose bit is set in `wanted(word)`.
     fn next(&self, tide: &Tide, from: u64, end: u64, wanted: impl Fn(u64) -> u64) -> Option<u64> {
         let mut slot = from;
         while slot < end {
@@ -415,7 +415,7 @@ impl Calendar {
         None
     }
 
-    /// The last of so many free slots; 0 of none.
+    /// The last of the first `count` free slots; 0 if `count` is 0.
     fn nth_free(&self, tide: &Tide, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
         let (mut slot, mut next) = (0, from);
         for _ in 0..count {
@@ -426,14 +426,13 @@ impl Calendar {
     }
 }
 
-/// With slots taken, one of them may begin in the moment after the last token went.
+/// The most tokens. While slots are taken it is one fewer: a slot may begin just after the last token went.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
 
 impl Calendar {
-    /// What is always true of it: every taken slot lies ahead and is counted, and there are no more tokens than there
-    /// may be.
+    /// The invariant: every taken slot lies ahead and is counted, and there are not too many tokens.
     pub(super) fn is_sound(&self) -> bool {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
         set == self.tide.taken && self.tide.tokens <= held_max(self.tokens_max, self.tide.taken)
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_comes_late_is_not_starved_by_one_who_books_all_there_is() {
+    fn a_late_sharer_is_not_starved_by_one_that_books_every_slot() {
         let mut calendar = Calendar::default();
         let mut passed = 0;
         for ms in (100_000..130_000).step_by(2) {
@@ -476,7 +475,7 @@ mod tests {
                 }
             }
         }
-        // The burst, 50/s, and what is booked for the next five seconds; but for what the other had, and what is kept.
+        // The burst, 50/s, and the bookings of the next five seconds; less the other's share and the kept part.
         let most = 100 + 30 * 50 + 250;
         assert!((most - 50 - 64 - 8..=most).contains(&passed), "{passed} of {most}");
     }

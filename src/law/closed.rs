@@ -1,22 +1,27 @@
-//! An SLO with a rate of 0: every request is denied, whatever its law.
+//! The law of a rate of 0: every request is denied.
 
 use crate::base::units::{Period, Rate};
-use crate::law::{Arrival, Judgement, Objective};
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::rule::Rule;
 use crate::table::Entry;
 
-/// Stands in for the law that the SLO names.
+/// Stands in for the law that the SLO names, and goes by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
     name: &'static str,
 }
 
+/// Any rate but 0: options are checked with it.
 const STAND_IN: Rate = match Rate::new(1, Period::Second) {
     Ok(rate) => rate,
     Err(_) => unreachable!(),
 };
 
 impl Closed {
-    /// Whether an objective is one, and what a law's options can be read with in any case.
+    /// Whether the rate is 0, and an objective that the law's options can be checked with.
     pub(super) fn or_open(objective: Objective) -> (bool, Objective) {
         match objective.rate.is_zero() {
             true => (true, Objective { rate: STAND_IN, ..objective }),
@@ -28,18 +33,24 @@ impl Closed {
         Closed { name }
     }
 
-    /// The law that the SLO names.
+    /// The name of the law that it stands in for.
     pub(super) const fn name(&self) -> &'static str {
         self.name
     }
+}
 
-    pub(super) fn explain(&self) -> String {
-        "rate 0: every request is denied".into()
-    }
-
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for Closed {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         Judgement::never(0)
+    }
+
+    fn explain(&self, _: &Objective, _: &Entry, _: Option<&Annex>, _: &Arrival) -> String {
+        "rate 0: every request is denied".into()
+    }
+
+    fn promise(&self, _: Objective) -> String {
+        "nothing".into()
     }
 }

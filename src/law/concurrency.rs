@@ -1,28 +1,35 @@
-//! `concurrency`: so many requests at a time.
+//! `concurrency`: at most `max` requests at a time.
 //!
 //! ```text
-//! in flight = requests let through, less those whose end was told, less those begun a lease ago
+//! in flight = requests let through, minus those that have ended, minus those that began a lease ago
 //! in flight + cost > max: deny
 //! ```
-//! As pingora's `Inflight` counts, per key and exact. A request begins with the question and ends when the proxy tells
-//! so: HAProxy with the message `response`, others with `/done`. Both hand back the ticket that came with
-//! the verdict, so that the end is counted against the time of its beginning.
+//! It counts like pingora's `Inflight`, per key and exactly. A request begins with the question and ends when the
+//! proxy reports its end: HAProxy with the message `response`, others with `/done`. Both hand back the ticket that
+//! came with the verdict. It says when the request began, so the end is counted in the right quarter.
 //!
-//! Ends get lost, with a proxy or on the way. Therefore a request counts for a lease at most: beginnings are
-//! counted in quarters of it, and a quarter is forgotten whole when a lease has passed since it began. A request
-//! counts for three quarters of the lease at least: make it a third longer than the longest request. Rate and burst
-//! play no part, but that `max` defaults to the burst.
+//! Ends get lost, with a proxy or on the way. Therefore a request counts for one lease at most. Beginnings are counted
+//! per quarter of a lease, and a quarter is forgotten as a whole one lease after it began. So a request counts for at
+//! least three quarters of the lease: make the lease a third longer than the longest request. Rate and burst play no
+//! part, except that `max` defaults to the burst.
 //!
-//! A denied client is told to come back after a second: nobody knows when a request will end.
+//! A denied client is told to come back after a second, as nobody knows when a request will end.
 //!
 //! The state is the number of the quarter, and four counts of 16 bits.
 
 use std::time::Duration;
 
+use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
-use crate::law::formula::{compared, time};
-use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::formula::{allowance, compared, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::table::{Entry, State};
 
 const LEASE_DEFAULT: Duration = Duration::from_secs(60);
@@ -36,6 +43,19 @@ const COUNT_BITS: u32 = 16;
 const MAX_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 /// The law `concurrency` for one objective.
+///
+/// ```
+/// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // Two at a time: the third is denied until one has ended.
+/// let objective = Objective { burst: 0, rate: "1/s".parse().unwrap() };
+/// let law = Law::new("concurrency", objective, Options::new([("max", "2")])).unwrap();
+/// let (mut entry, now) = (Entry::default(), Timestamp::from_millis(9_000));
+/// let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(now)).verdict.name();
+/// assert_eq!([ask(&mut entry), ask(&mut entry), ask(&mut entry)], ["pass", "pass", "deny"]);
+/// law.end(&mut entry, 1, now, now);
+/// assert_eq!(ask(&mut entry), "pass");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     max: u32,
@@ -43,10 +63,6 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    pub(super) fn max(&self) -> u32 {
-        self.max
-    }
-
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,
@@ -56,27 +72,17 @@ impl Concurrency {
         if lease < LEASE_MIN {
             return Err(OptionError::TooShort { name: "lease", given: lease, min: LEASE_MIN });
         }
-        // Whole milliseconds, as a ticket has them: or an end would be counted against the quarter before.
+        // Whole milliseconds, like a ticket's: otherwise an end could be counted in the quarter before.
         let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));
         Ok(Concurrency { max, quarter_ns: quarter_ms * 1_000_000 })
     }
+}
 
-    /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    ///
-    /// // Two at a time: the third has to wait until one has ended.
-    /// let objective = Objective { burst: 0, rate: "1/s".parse().unwrap() };
-    /// let law = Law::new("concurrency", objective, Options::new([("max", "2")])).unwrap();
-    /// let (mut entry, now) = (Entry::default(), Timestamp::from_millis(9_000));
-    /// let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(now)).verdict.name();
-    /// assert_eq!([ask(&mut entry), ask(&mut entry), ask(&mut entry)], ["pass", "pass", "deny"]);
-    /// law.end(&mut entry, 1, now, now);
-    /// assert_eq!(ask(&mut entry), "pass");
-    /// ```
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for Concurrency {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let mut counts = self.counts(&entry.state, arrival.now);
-        let in_flight: u32 = (0..QUARTERS).map(|back| count(counts, back)).sum();
+        let in_flight = sum(counts);
         let room = self.max.saturating_sub(in_flight);
         let is_denied = arrival.cost > room;
         if !is_denied {
@@ -92,9 +98,9 @@ impl Concurrency {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (counts, cost, max) = (self.counts(&entry.state, arrival.now), arrival.cost, self.max);
-        let in_flight: u32 = (0..QUARTERS).map(|back| count(counts, back)).sum();
+        let in_flight = sum(counts);
         let wanted = in_flight.saturating_add(cost);
         let (within, lease) = (compared(wanted <= max), time(self.quarter_ns * u64::from(QUARTERS)));
         format!(
@@ -102,26 +108,44 @@ impl Concurrency {
         )
     }
 
-    /// A request that was let through at `begun` has ended. One that counts no more ends without a trace.
-    pub(super) fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) {
-        let counts = self.counts(&entry.state, now);
-        let back = self.number(now).wrapping_sub(self.number(begun));
-        let ended = if back < QUARTERS { count(counts, back).min(cost) } else { 0 };
-        let counts = counts - (u64::from(ended) << (back % QUARTERS * COUNT_BITS));
-        self.store(counts, &mut entry.state, now);
-        let in_flight: u32 = (0..QUARTERS).map(|back| count(counts, back)).sum();
-        entry.gpt0 = in_flight.max(1) * 1_000;
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        self.end(entry, gone);
     }
 
-    /// The four counts at a moment, the current quarter's in the lowest bits.
+    fn counts_ends(&self) -> bool {
+        true
+    }
+
+    /// An end after the lease changes nothing: the request counts no more.
+    fn end(&self, entry: &mut Entry, gone: &Admission) {
+        let counts = self.counts(&entry.state, gone.now);
+        let back = self.number(gone.now).wrapping_sub(self.number(gone.due));
+        let ended = if back < QUARTERS { count(counts, back).min(gone.cost) } else { 0 };
+        let counts = counts - (u64::from(ended) << (back % QUARTERS * COUNT_BITS));
+        self.store(counts, &mut entry.state, gone.now);
+        entry.gpt0 = sum(counts).max(1) * 1_000;
+    }
+
+    fn memory(&self) -> Duration {
+        Duration::from_nanos(self.quarter_ns * u64::from(QUARTERS))
+    }
+
+    fn quota(&self, _: Objective) -> Quota {
+        Quota::Concurrent { requests: self.max.into() }
+    }
+
+    fn promise(&self, objective: Objective) -> String {
+        allowance(self.quota(objective))
+    }
+}
+
+impl Concurrency {
+    /// The four counts at a moment. The lowest bits are the current quarter's.
     fn counts(&self, state: &State, now: Timestamp) -> u64 {
         match self.number(now).wrapping_sub(state.narrow()) as i32 {
             passed @ 0.. => state.wide().checked_shl((passed as u32).saturating_mul(COUNT_BITS)).unwrap_or(0),
-            // Written to later than now: what is in flight has begun in this quarter.
-            ..0 => {
-                let in_flight: u32 = (0..QUARTERS).map(|back| count(state.wide(), back)).sum();
-                u64::from(in_flight.min(MAX_MAX))
-            }
+            // The clock went back: everything in flight is moved into this quarter.
+            ..0 => u64::from(sum(state.wide()).min(MAX_MAX)),
         }
     }
 
@@ -133,12 +157,13 @@ impl Concurrency {
     fn number(&self, moment: Timestamp) -> u32 {
         (moment.as_nanos() / self.quarter_ns) as u32
     }
-
-    pub(super) fn memory(&self) -> Duration {
-        Duration::from_nanos(self.quarter_ns * u64::from(QUARTERS))
-    }
 }
 
 fn count(counts: u64, back: u32) -> u32 {
     (counts >> (back * COUNT_BITS)) as u32 & MAX_MAX
+}
+
+/// The requests in flight.
+fn sum(counts: u64) -> u32 {
+    (0..QUARTERS).map(|back| count(counts, back)).sum()
 }

@@ -1,12 +1,11 @@
-//! Numbers as an explanation of a law writes them.
+//! Numbers in the form that explanations and promises use.
 
 use std::time::Duration;
 
+use crate::base::quota::Quota;
 use crate::base::units::written;
 
-/// At most three decimals, and no zeros at their end.
-///
-/// `31`, `0.5`, `9.921`.
+/// At most three decimals, without trailing zeros: `31`, `0.5`, `9.921`.
 pub(super) fn number(value: f64) -> String {
     trimmed(format!("{value:.3}"))
 }
@@ -19,9 +18,21 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-/// A time that an operator wrote, as it was written: `5s`.
+/// A time in the notation of an SLO line: `5s`.
 pub(super) fn option(ns: u64) -> String {
     written(Duration::from_nanos(ns))
+}
+
+/// `5 at a time`, or `1000 in 60 s`; whole days and hours are written as such.
+pub(super) fn allowance(quota: Quota) -> String {
+    match quota {
+        Quota::Concurrent { requests } => format!("{requests} at a time"),
+        Quota::Window { requests, window_s } => match window_s {
+            days if days.is_multiple_of(86_400) => format!("{requests} in {} d", days / 86_400),
+            hours if hours.is_multiple_of(3_600) => format!("{requests} in {} h", hours / 3_600),
+            seconds => format!("{requests} in {seconds} s"),
+        },
+    }
 }
 
 /// `a <= b`, or `a > b`.

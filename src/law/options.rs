@@ -1,13 +1,12 @@
-//! The options of a law as an SLO line writes them: `max_delay=5s`.
+//! The options of a law in an SLO line: `max_delay=5s`.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::base::units::{self, Rate, UnitError, written};
-use crate::law::Law;
 
-/// An option that cannot be taken, and what may stand there.
+/// A bad option, with the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
     #[error("{name} {value:?}: {reason}")]
@@ -16,35 +15,24 @@ pub enum OptionError {
     Number { name: String, value: String, min: String, max: String },
     #[error("{name} {}: expected at least {}", written(*.given), written(*.min))]
     TooShort { name: &'static str, given: Duration, min: Duration },
-    #[error("window {}: at {rate} it holds less than one request: make it longer", written(*.window))]
-    WindowEmpty { window: Duration, rate: Rate },
-    #[error(
-        "window {}: at {rate} it holds more than {limit_max} requests: make it shorter{or}",
-        written(*.window)
-    )]
-    Window { window: Duration, rate: Rate, limit_max: u32, or: &'static str },
-    #[error(
-        "max_delay {}: at {rate} it holds {slots} slots, of which fair keeps {slots_max} at most: make it shorter",
-        written(*.max_delay)
-    )]
-    Slots { max_delay: Duration, rate: Rate, slots: u32, slots_max: u32 },
-    #[error("warmup {}: at {rate} it stores more than 16 million permits: make it shorter", written(*.warmup))]
-    WarmUp { warmup: Duration, rate: Rate },
-    #[error("law {name:?}: expected one of {}", Law::NAMES.join(", "))]
-    Law { name: String },
-    #[error("{name:?} is no option of {law}, which takes {}", listed(.known))]
+    /// A time that suits some rates and not this one.
+    #[error("{name} {}: at {rate} it {reason}", written(*.given))]
+    Rate { name: &'static str, given: Duration, rate: Rate, reason: String },
+    #[error("law {name:?}: expected one of {}", .names.join(", "))]
+    Law { name: String, names: &'static [&'static str] },
+    #[error("unknown option {name:?}: {law} takes {}", listed(.known))]
     Unknown { name: String, law: &'static str, known: Vec<&'static str> },
 }
 
 impl OptionError {
-    pub(super) fn law(name: &str) -> OptionError {
-        OptionError::Law { name: quoted(name) }
+    /// `name` is no law; `names` are.
+    pub(super) fn law(name: &str, names: &'static [&'static str]) -> OptionError {
+        OptionError::Law { name: quoted(name), names }
     }
 
-    /// Whether it may be an error at one rate, and none at another.
+    /// Whether another rate could make the option valid.
     pub(super) fn is_of_rate(&self) -> bool {
-        use OptionError::{Slots, WarmUp, Window, WindowEmpty};
-        matches!(self, Slots { .. } | WarmUp { .. } | Window { .. } | WindowEmpty { .. })
+        matches!(self, OptionError::Rate { .. })
     }
 }
 
@@ -59,7 +47,7 @@ fn quoted(value: &str) -> String {
     value.chars().take(QUOTED_CHARS_MAX).collect()
 }
 
-/// Options by name, taken one by one by the law that they are for.
+/// Options by name. A law takes each option that it knows; the rest is an error.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     given: Vec<(String, String)>,
@@ -113,7 +101,8 @@ impl Options {
         }
     }
 
-    /// Every option has been taken, or the first that has not is an error.
+    /// # Errors
+    /// The first option that the law has not taken.
     pub(super) fn finish(self, law: &'static str) -> Result<(), OptionError> {
         match self.given.into_iter().next() {
             None => Ok(()),
@@ -121,6 +110,7 @@ impl Options {
         }
     }
 
+    /// The text of an option, if the line has it.
     pub(super) fn take(&mut self, name: &'static str) -> Option<String> {
         self.taken.push(name);
         let at = self.given.iter().position(|(given, _)| given == name)?;

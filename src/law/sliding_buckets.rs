@@ -1,4 +1,4 @@
-//! `sliding-buckets`: a window cut into sub-windows, of which the oldest falls out as a new one begins.
+//! `sliding-buckets`: a window cut into sub-windows; the oldest falls out as a new one begins.
 //!
 //! ```text
 //! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it, to a
@@ -8,40 +8,65 @@
 //! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it
 //! ```
 //! The first condition is Sentinel's `LeapArray`. Alone it lets 2N through in one window's time: N at the end of a
-//! sub-window, and N as soon as that has fallen out, which is a sub-window too early for the first of them. With
-//! the second condition at most `N * (1 + 1/n)` pass in any window's time (rounded up), for such a time touches
-//! n + 1 sub-windows. Whoever keeps to the rate never meets it. The burst plays no part.
+//! sub-window, and N as soon as that one has fallen out, up to a sub-window too early.
 //!
-//! The state is the number of the sub-window, and n + 1 counts in 64 bits: more sub-windows, or a larger N, do
-//! not fit and are refused when the SLO is read.
+//! The second condition bounds any window's time to `N * (1 + 1/n)` (rounded up), as such a time touches n + 1
+//! sub-windows. A client that keeps to the rate never meets it. The burst plays no part.
+//!
+//! The state is the number of the sub-window, and n + 1 counts in 64 bits. More sub-windows, or a larger N, do not
+//! fit and are refused when the SLO is read.
 
 use std::time::Duration;
 
 use crate::base::quota::Quota;
-use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
 use crate::law::formula::{compared, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::law::window::Window;
-use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
 
-/// The default: as many as fit, but no more than this.
+/// The most sub-windows by default; fewer if no more fit.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;
 
 /// The law `sliding-buckets` for one objective.
+///
+/// ```
+/// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // 10/s in two halves: ten at the end of one half. A half later they have fallen out, but only five more may
+/// // come before the whole second is over.
+/// let objective = Objective { burst: 0, rate: "10/s".parse().unwrap() };
+/// let law = Law::new("sliding-buckets", objective, Options::new([("buckets", "2")])).unwrap();
+/// let mut entry = Entry::default();
+/// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+/// for _ in 0..10 {
+///     assert_eq!(ask(10_499), "pass");
+/// }
+/// assert_eq!(ask(10_999), "deny");
+/// for _ in 0..5 {
+///     assert_eq!(ask(11_000), "pass");
+/// }
+/// assert_eq!([ask(11_499), ask(11_500)], ["deny", "pass"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingBuckets {
     limit: u32,
-    /// What n + 1 sub-windows may hold together.
+    /// The most that n + 1 sub-windows may hold together.
     wide_limit: u32,
     buckets: u32,
     window_ns: u64,
     count_bits: u32,
 }
 
-/// The counts of an entry, as they are at one moment: the current sub-window's in the lowest bits.
+/// The counts of an entry at one moment. The lowest bits are the current sub-window's.
 #[derive(Clone, Copy)]
 struct Counts {
     number: u32,
@@ -56,10 +81,6 @@ impl Counts {
 }
 
 impl SlidingBuckets {
-    pub(super) fn quota(&self) -> Quota {
-        Window { limit: self.limit, window_ns: self.window_ns }.quota()
-    }
-
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,
@@ -77,26 +98,10 @@ impl SlidingBuckets {
             count_bits,
         })
     }
+}
 
-    /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    ///
-    /// // 10/s in two halves: ten at the end of one half. A half later that one has fallen out, but five more
-    /// // are all that may come before a whole second is over.
-    /// let objective = Objective { burst: 0, rate: "10/s".parse().unwrap() };
-    /// let law = Law::new("sliding-buckets", objective, Options::new([("buckets", "2")])).unwrap();
-    /// let mut entry = Entry::default();
-    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
-    /// for _ in 0..10 {
-    ///     assert_eq!(ask(10_499), "pass");
-    /// }
-    /// assert_eq!(ask(10_999), "deny");
-    /// for _ in 0..5 {
-    ///     assert_eq!(ask(11_000), "pass");
-    /// }
-    /// assert_eq!([ask(11_499), ask(11_500)], ["deny", "pass"]);
-    /// ```
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for SlidingBuckets {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         let now_ns = arrival.now.as_nanos();
@@ -115,12 +120,12 @@ impl SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ns, cost, buckets) = (arrival.now.as_nanos(), arrival.cost, self.buckets);
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
         let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
-        let limit = Window { limit: self.limit, window_ns: self.window_ns }.explained(objective.rate);
+        let limit = self.window().explained(objective.rate);
         let within = compared(wanted <= self.limit);
         let mut text =
             format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");
@@ -136,8 +141,38 @@ impl SlidingBuckets {
         text
     }
 
-    /// Of the sub-window that a moment lies in. They are as long as each other to a nanosecond, and n of them are
-    /// exactly a window: else whoever keeps to the rate would now and then find one request too many in it.
+    /// Subtracts a request from the sub-window that counted it.
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        let state = &mut entry.state;
+        let back = state.narrow().wrapping_sub(self.number(gone.due.as_nanos()) as u32);
+        if back <= self.buckets {
+            let counted = self.count(state.wide(), back).min(gone.cost);
+            state.set_wide(state.wide() - (u64::from(counted) << (back * self.count_bits)));
+        }
+    }
+
+    fn memory(&self) -> Duration {
+        Duration::from_nanos(self.window_ns + self.window_ns.div_ceil(u64::from(self.buckets)))
+    }
+
+    fn quota(&self, _: Objective) -> Quota {
+        self.window().quota()
+    }
+
+    fn promise(&self, _: Objective) -> String {
+        self.window().promise()
+    }
+}
+
+impl SlidingBuckets {
+    fn window(&self) -> Window {
+        Window { limit: self.limit, window_ns: self.window_ns }
+    }
+
+    /// The number of the sub-window that contains a moment.
+    ///
+    /// Sub-windows are equally long to a nanosecond, and n of them are exactly one window. Otherwise a window would
+    /// now and then count one request too many of a client that keeps to the rate.
     fn number(&self, moment_ns: u64) -> u64 {
         let buckets = u64::from(self.buckets);
         moment_ns / self.window_ns * buckets + moment_ns % self.window_ns * buckets / self.window_ns
@@ -152,13 +187,13 @@ impl SlidingBuckets {
         let number = self.number(now_ns) as u32;
         let packed = match number.wrapping_sub(state.narrow()) as i32 {
             0.. => self.later(state.wide(), number.wrapping_sub(state.narrow())),
-            // Written to later than now: what was counted stands as it is.
+            // The clock went back: the counts stand as they are.
             ..0 => state.wide(),
         };
         Counts { number, packed }
     }
 
-    /// The counts so many sub-windows later.
+    /// The counts a number of sub-windows later.
     fn later(&self, packed: u64, sub_windows: u32) -> u64 {
         let shifted = packed.checked_shl(sub_windows.saturating_mul(self.count_bits)).unwrap_or(0);
         match COUNTS_BITS - (self.buckets + 1) * self.count_bits {
@@ -175,30 +210,17 @@ impl SlidingBuckets {
         (0..self.buckets).map(|back| self.count(packed, back)).sum()
     }
 
-    /// How much more both conditions let through.
+    /// How many more requests both conditions let through.
     fn room(&self, packed: u64) -> u32 {
         let sum = self.sum(packed);
         let wide_sum = sum.saturating_add(self.count(packed, self.buckets));
         self.limit.saturating_sub(sum).min(self.wide_limit.saturating_sub(wide_sum))
     }
 
-    /// The beginning of the first sub-window that has room, for a request that an empty window has room for.
+    /// The time until the first sub-window with room, for a request that fits into an empty window.
     fn wait_ns(&self, packed: u64, cost: u32, now_ns: u64) -> u64 {
         let has_room = |&later: &u32| self.room(self.later(packed, later)) >= cost;
         let later = (1..=self.buckets).find(has_room).unwrap_or(self.buckets + 1);
         self.begins_ns(self.number(now_ns) + u64::from(later)) - now_ns
-    }
-
-    /// Counts a request no more, in the sub-window that it was counted in.
-    pub(super) fn take_back(&self, state: &mut State, cost: u32, due: Timestamp) {
-        let back = state.narrow().wrapping_sub(self.number(due.as_nanos()) as u32);
-        if back <= self.buckets {
-            let counted = self.count(state.wide(), back).min(cost);
-            state.set_wide(state.wide() - (u64::from(counted) << (back * self.count_bits)));
-        }
-    }
-
-    pub(super) fn memory(&self) -> Duration {
-        Duration::from_nanos(self.window_ns + self.window_ns.div_ceil(u64::from(self.buckets)))
     }
 }

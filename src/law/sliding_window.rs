@@ -6,35 +6,53 @@
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
 //! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex
-//! (its proposal of a global rate limiter) and Adobe, whose example gives 5: 4 in the window before, 2 half-way into
-//! this one, and the request itself.
+//! (its proposal of a global rate limiter) and Adobe. In Adobe's example the estimate is 5: 4 in the window before, 2
+//! half-way into this one, and the request itself.
 //!
-//! When one passes again is Cortex's `limitForSecs`: while the current window has room, the excess divided by the rate
-//! at which the window before fades, `(estimate + cost - N) / (prev / window)`; else the rest of the current
-//! window, and then the same with it as the window before.
+//! The wait is Cortex's `limitForSecs`. While the current window has room, it is the excess divided by the rate at
+//! which the window before fades, `(estimate + cost - N) / (prev / window)`. Otherwise it is the rest of the current
+//! window, and then the same with that window as the one before.
 //!
-//! The estimate takes the window before for evenly filled. A client that fills its end, and then every opening, gets at
-//! most 2N - 1 into one window's time; one that asks N times in each, evenly, is refused about once in each, and one
-//! that asks N - 1 times never. The burst plays no part.
+//! The estimate assumes that the window before was filled evenly. A client that fills its end, and then every
+//! opening, gets at most 2N - 1 into one window's time. Of N evenly spaced requests per window about one is refused;
+//! of N - 1, none. The burst plays no part.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
+use crate::base::quota::Quota;
 use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
 use crate::law::formula::{compared, number, option, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::law::window::Window;
-use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
 use crate::table::{Entry, State};
 
 /// The law `sliding-window` for one objective.
+///
+/// ```
+/// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
+/// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };
+/// let law = Law::new("sliding-window", objective, Options::default()).unwrap();
+/// let mut entry = Entry::default();
+/// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+/// assert_eq!([ask(9_900), ask(9_900), ask(9_900), ask(9_900)], ["pass"; 4]);
+/// assert_eq!([ask(10_250), ask(10_250), ask(10_500), ask(10_500)], ["pass", "pass", "pass", "deny"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     pub(super) window: Window,
 }
 
-/// The state of an entry, as it is at one moment.
+/// The state of an entry at one moment.
 #[derive(Clone, Copy)]
 struct Counts {
     number: u32,
@@ -57,19 +75,10 @@ impl SlidingWindow {
     ) -> Result<SlidingWindow, OptionError> {
         Ok(SlidingWindow { window: Window::from_options(objective, options)? })
     }
+}
 
-    /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    ///
-    /// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
-    /// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };
-    /// let law = Law::new("sliding-window", objective, Options::default()).unwrap();
-    /// let mut entry = Entry::default();
-    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
-    /// assert_eq!([ask(9_900), ask(9_900), ask(9_900), ask(9_900)], ["pass"; 4]);
-    /// assert_eq!([ask(10_250), ask(10_250), ask(10_500), ask(10_500)], ["pass", "pass", "pass", "deny"]);
-    /// ```
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for SlidingWindow {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         let mut counts = self.counts(&entry.state, arrival.now.as_nanos());
@@ -86,7 +95,7 @@ impl SlidingWindow {
         Judgement::new(Verdict::Pass, self.remaining(&counts))
     }
 
-    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let Window { limit, window_ns } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
         let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
@@ -105,6 +114,32 @@ impl SlidingWindow {
         )
     }
 
+    /// Subtracts a request from the window that counted it.
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        let state = &mut entry.state;
+        let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
+        let (prev, curr) = match state.narrow().wrapping_sub(self.number(gone.due.as_nanos())) {
+            0 => (prev, curr.saturating_sub(gone.cost)),
+            1 => (prev.saturating_sub(gone.cost), curr),
+            _ => (prev, curr),
+        };
+        state.set_wide(u64::from(prev) << 32 | u64::from(curr));
+    }
+
+    fn memory(&self) -> Duration {
+        self.window.duration() * 2
+    }
+
+    fn quota(&self, _: Objective) -> Quota {
+        self.window.quota()
+    }
+
+    fn promise(&self, _: Objective) -> String {
+        self.window.promise()
+    }
+}
+
+impl SlidingWindow {
     /// Counts a request that another law lets through.
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
@@ -112,17 +147,17 @@ impl SlidingWindow {
         counts.store(state);
     }
 
-    /// How many requests would be let through.
+    /// How many requests of cost 1 would be let through.
     pub(super) fn room_of(&self, state: &State, now_ns: u64) -> u32 {
         self.remaining(&self.counts(state, now_ns))
     }
 
-    /// After so long one would be let through that is not now, though an empty window has room for it.
+    /// The wait of a request that has no room now, and would fit into an empty window.
     pub(super) fn wait_of(&self, state: &State, arrival: &Arrival) -> u64 {
         self.wait_ns(&self.counts(state, arrival.now.as_nanos()), arrival.cost)
     }
 
-    /// Whether nothing was let through in the window that ends now.
+    /// Whether both windows are empty.
     pub(super) fn has_faded(&self, state: &State, now_ns: u64) -> bool {
         let counts = self.counts(state, now_ns);
         (counts.prev, counts.curr) == (0, 0)
@@ -134,14 +169,14 @@ impl SlidingWindow {
         let (prev, curr) = match number.wrapping_sub(state.narrow()) as i32 {
             0 => (prev, curr),
             1 => (curr, 0),
-            // Written to later than now: all that was counted then counts now.
+            // The clock went back: the counts of the later window stand for this one.
             ..0 => (0, curr),
             2.. => (0, 0),
         };
         Counts { number, prev, curr, age_ns }
     }
 
-    /// The limit less the estimate, times the window: in whole numbers, so that nothing is rounded.
+    /// The limit minus the estimate, times the window: in whole numbers nothing is rounded.
     fn room(&self, counts: &Counts) -> i128 {
         let window = i128::from(self.window.window_ns);
         let past = i128::from(counts.prev) * (window - i128::from(counts.age_ns));
@@ -156,11 +191,11 @@ impl SlidingWindow {
         (self.room(counts).max(0) / i128::from(self.window.window_ns)) as u32
     }
 
-    /// Cortex's `limitForSecs`, in nanoseconds, for a request that has no room now but would in an empty window.
+    /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now and would fit into an empty window.
     fn wait_ns(&self, counts: &Counts, cost: u32) -> u64 {
         let Window { limit, window_ns } = self.window;
         let rest_ns = window_ns - counts.age_ns;
-        // When as much of a past window has faded as leaves `room`.
+        // The age at which the remainder of a past window leaves `room`.
         let faded_at = |past: u32, room: u32| {
             let left = u128::from(room) * u128::from(window_ns) / u128::from(past.max(1));
             window_ns.saturating_sub(u64::try_from(left).unwrap_or(u64::MAX))
@@ -171,22 +206,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Counts a request no more, in the window that it was counted in.
-    pub(super) fn take_back(&self, state: &mut State, cost: u32, due: Timestamp) {
-        let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
-        let (prev, curr) = match state.narrow().wrapping_sub(self.number(due.as_nanos())) {
-            0 => (prev, curr.saturating_sub(cost)),
-            1 => (prev.saturating_sub(cost), curr),
-            _ => (prev, curr),
-        };
-        state.set_wide(u64::from(prev) << 32 | u64::from(curr));
-    }
-
     fn number(&self, moment_ns: u64) -> u32 {
         (moment_ns / self.window.window_ns) as u32
-    }
-
-    pub(super) fn memory(&self) -> Duration {
-        self.window.duration() * 2
     }
 }

@@ -1,51 +1,61 @@
-//! `token-bucket`: a request takes a token, and is refused where there is none.
+//! `token-bucket`: a request takes a token, and is denied if there is none.
 //!
 //! ```text
 //! slot  = 1 / rate                            the time in which one token comes
-//! start = max(full_at, now - burst * slot)    the bucket holds `burst` tokens at most
+//! start = max(full_at, now - burst * slot)    the bucket holds at most `burst` tokens
 //! start + cost * slot > now: deny;            else full_at = start + cost * slot
 //! tokens = (now - full_at) / slot
 //! ```
-//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371) as it is mostly used, with a refusal.
-//! In any time T it lets through at most `burst + rate * T` requests. A burst of 0 counts as 1.
+//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371) in its usual form, with a refusal.
+//! In any time T at most `burst + rate * T` requests pass. A burst of 0 counts as 1.
 //!
-//! The state is `full_at`, in nanoseconds: the moment at which as many tokens as are missing would have come.
+//! The state is `full_at`, in nanoseconds: the moment at which the missing tokens would have come.
 
 use std::time::Duration;
 
 use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
 use crate::law::bucket::Bucket;
 use crate::law::formula::{number, time};
-use crate::law::{Arrival, Judgement, Objective};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::table::Entry;
 
 /// The law `token-bucket` for one objective.
+///
+/// ```
+/// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+///
+/// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
+/// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
+/// let law = Law::new("token-bucket", objective, Options::default()).unwrap();
+/// let mut entry = Entry::default();
+/// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict;
+/// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
+/// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
+/// assert_eq!(ask(9_100), Verdict::Pass);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     bucket: Bucket,
 }
 
 impl TokenBucket {
-    /// ```
-    /// use slowlane::{law::{Arrival, Objective, TokenBucket}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
-    ///
-    /// // 10/s with a burst of 2: two pass, the third comes too early by a tenth of a second.
-    /// let law = TokenBucket::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });
-    /// let mut entry = Entry::default();
-    /// let mut ask = |ms| law.judge(&mut entry, &Arrival::at(Timestamp::from_millis(ms))).verdict;
-    /// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
-    /// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
-    /// assert_eq!(ask(9_100), Verdict::Pass);
-    /// ```
-    pub fn new(objective: Objective) -> TokenBucket {
-        TokenBucket { bucket: Bucket::of_one_at_least(objective) }
+    pub(super) fn from_options(objective: Objective, _: &mut Options) -> Result<TokenBucket, OptionError> {
+        Ok(TokenBucket { bucket: Bucket::of_one_at_least(objective) })
     }
+}
 
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for TokenBucket {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let taken_ns = self.bucket.time(arrival.cost);
-        // A bucket that was written to later than now is empty, and no more than that.
+        // The clock went back: the bucket is empty, but not in debt.
         let full_at = entry.state.wide().min(now_ns);
         let start = full_at.max(now_ns.saturating_sub(self.bucket.burst_ns));
         entry.gpt0 = 1_000;
@@ -62,7 +72,7 @@ impl TokenBucket {
         Judgement::new(Verdict::Pass, self.bucket.requests(now_ns - start - taken_ns))
     }
 
-    pub(super) fn explain(&self, objective: &Objective, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
         let start = entry.state.wide().min(now_ns).max(now_ns.saturating_sub(bucket.burst_ns));
         let (tokens_ns, taken_ns) = (now_ns - start, bucket.time(cost));
@@ -78,13 +88,13 @@ impl TokenBucket {
         }
     }
 
-    /// Gives the tokens of a request back.
-    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
-        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+    /// Returns the tokens of a request.
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
     /// Until the bucket is full again.
-    pub(super) fn memory(&self) -> Duration {
+    fn memory(&self) -> Duration {
         Duration::from_nanos(self.bucket.burst_ns)
     }
 }

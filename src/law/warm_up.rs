@@ -8,23 +8,28 @@
 //! interval(stored) = stable + max(0, stored - threshold) * (coldest - stable) / (max - threshold)
 //!
 //! idle for t: stored = min(max, stored + t * max / warmup)
-//! a request waits until next_free; then  next_free += the interval, integrated over the permits it takes
-//! from `stored`, and `stable` for each that `stored` does not have
+//! a request waits until next_free; then next_free moves on by the time of the permits that it takes:
+//! the interval integrated over `stored`, and `stable` for each permit beyond it
 //! a wait over max_delay: deny
 //! ```
-//! Guava's `SmoothWarmingUp` and Sentinel's `WarmUpRateLimiter`. From cold to warm takes `warmup`, under full load; so
-//! does cooling. It holds its spacing from the first request on, and each request pays for the one before it. The
-//! burst is only the most that one request may cost.
+//! Guava's `SmoothWarmingUp` and Sentinel's `WarmUpRateLimiter`. Under full load the bucket takes `warmup` to warm up,
+//! and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one before
+//! it. The burst only bounds the cost of one request.
 //!
 //! The state is `next_free` in nanoseconds, and `stored` in 256ths of a permit, which bounds it to 16 million.
 
 use std::time::Duration;
 
 use crate::base::verdict::Verdict;
-use crate::law::bucket::Bucket;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
 use crate::law::formula::{compared, number, option, time};
-use crate::law::pace::MAX_DELAY_DEFAULT;
-use crate::law::{Arrival, Judgement, Objective, OptionError, Options};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
 use crate::table::Entry;
 
 const WARMUP_DEFAULT: Duration = Duration::from_secs(10);
@@ -36,7 +41,18 @@ const STORED_UNITS: f64 = 256.0;
 
 const STORED_MAX: f64 = (1 << 24) as f64 - 1.0;
 
-/// The law `warm-up` for one objective. Times are nanoseconds, but for the last two.
+/// The law `warm-up` for one objective. Times are nanoseconds.
+///
+/// ```
+/// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // 10/s, three times slower when cold: the first passes, and the second waits 0.3 s.
+/// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+/// let law = Law::new("warm-up", objective, Options::new([("warmup", "100s")])).unwrap();
+/// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+/// assert_eq!(law.judge(&mut entry, None, &arrival).verdict.delay_ms(), 0);
+/// assert_eq!(law.judge(&mut entry, None, &arrival).verdict.delay_ms(), 300);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WarmUp {
     stable: f64,
@@ -46,9 +62,9 @@ pub struct WarmUp {
     slope: f64,
     bucket: Bucket,
     cost_max: u32,
-    /// The most that one request takes.
+    /// The time of the most expensive request, when coldest.
     taken_max_ns: u64,
-    pub(super) max_delay_ns: u64,
+    max_delay_ns: u64,
     warmup: Duration,
 }
 
@@ -64,7 +80,8 @@ impl WarmUp {
         let threshold = warmup_ns / (2.0 * stable);
         let max = threshold + 2.0 * warmup_ns / (stable + coldest);
         if max > STORED_MAX {
-            return Err(OptionError::WarmUp { warmup, rate: objective.rate });
+            let reason = "stores more than 16 million permits: make it shorter".into();
+            return Err(OptionError::Rate { name: "warmup", given: warmup, rate: objective.rate, reason });
         }
         let slope = if max > threshold { (coldest - stable) / (max - threshold) } else { 0.0 };
         let cost_max = objective.burst.max(1);
@@ -80,18 +97,10 @@ impl WarmUp {
             warmup,
         })
     }
+}
 
-    /// ```
-    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    ///
-    /// // 10/s, three times slower when cold: the first passes, and the second waits 0.3 s for it.
-    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
-    /// let law = Law::new("warm-up", objective, Options::new([("warmup", "100s")])).unwrap();
-    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
-    /// assert_eq!(law.judge(&mut entry, None, &arrival).verdict.delay_ms(), 0);
-    /// assert_eq!(law.judge(&mut entry, None, &arrival).verdict.delay_ms(), 300);
-    /// ```
-    pub fn judge(&self, entry: &mut Entry, arrival: &Arrival) -> Judgement {
+impl Rule for WarmUp {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let (next_free, stored) = self.cooled(entry, now_ns);
@@ -101,7 +110,7 @@ impl WarmUp {
             return Judgement::never(u32::from(wait_ns == 0));
         }
         if wait_ns > self.max_delay_ns {
-            // What it owed past that is forgiven for good.
+            // Debt beyond the longest wait is forgiven.
             entry.state.set_wide(next_free);
             return Judgement::deny(wait_ns - self.max_delay_ns, 0);
         }
@@ -112,7 +121,7 @@ impl WarmUp {
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
     }
 
-    pub(super) fn explain(&self, entry: &Entry, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         if cost > self.cost_max {
             return format!("cost {cost} > burst {}", self.cost_max);
@@ -138,14 +147,30 @@ impl WarmUp {
         }
     }
 
+    /// Returns the time of a request, at the warm rate.
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
+    }
+
+    /// Until it is as cold as a new one.
+    fn memory(&self) -> Duration {
+        Duration::from_nanos(self.max_delay_ns.saturating_add(self.taken_max_ns)) + self.warmup
+    }
+
+    fn max_delay(&self) -> Option<Duration> {
+        Some(Duration::from_nanos(self.max_delay_ns))
+    }
+}
+
+impl WarmUp {
     /// When the next request may leave, and the permits stored until now.
     fn cooled(&self, entry: &Entry, now_ns: u64) -> (u64, f64) {
         let stored = f64::from(entry.state.narrow()) / STORED_UNITS;
         let longest = self.max_delay_ns.saturating_add(self.taken_max_ns);
-        // Written to later than now, or for an SLO before this one: it owes no more than this one lets it.
+        // After a step back of the clock, or under an earlier SLO, the debt may be too large: bound it.
         let next_free = entry.state.wide().min(now_ns.saturating_add(longest));
         match now_ns.checked_sub(next_free) {
-            // Nothing is as cold as new.
+            // A new bucket is as cold as can be.
             _ if entry.state.wide() == 0 => (now_ns, self.max),
             None => (next_free, stored.min(self.max)),
             Some(idle_ns) => {
@@ -155,7 +180,7 @@ impl WarmUp {
         }
     }
 
-    /// The time that these permits take, and what is left of the stored ones.
+    /// The time of these permits, and the stored permits that are left.
     fn take(&self, stored: f64, permits: f64) -> (u64, f64) {
         let from_stored = permits.min(stored);
         let above = (stored - self.threshold).max(0.0);
@@ -164,15 +189,5 @@ impl WarmUp {
         let slow = (interval(above) + interval(above - from_above)) / 2.0 * from_above;
         let taken_ns = slow + self.stable * (permits - from_above);
         (taken_ns.round() as u64, stored - from_stored)
-    }
-
-    /// Gives the time of a request back, as that of a warm bucket.
-    pub(super) fn take_back(&self, entry: &mut Entry, cost: u32) {
-        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
-    }
-
-    /// Until it is as cold as new.
-    pub(super) fn memory(&self) -> Duration {
-        Duration::from_nanos(self.max_delay_ns.saturating_add(self.taken_max_ns)) + self.warmup
     }
 }

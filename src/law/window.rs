@@ -1,19 +1,20 @@
-//! So many requests in so much time: what the laws of the window family have in common.
+//! A limit of requests in a time: the arithmetic of the window laws.
 
 use std::time::Duration;
 
 use crate::base::quota::Quota;
 use crate::base::units::Rate;
-use crate::law::formula::option;
-use crate::law::{Objective, OptionError, Options};
+use crate::law::formula::{allowance, option};
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
 
-/// Shorter than this a window is mostly empty, and a proxy's own timers blur it.
+/// A shorter window is empty most of the time, and a proxy's own timers blur it.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 
-/// A number of requests, and the time that they are counted in.
+/// At most `limit` requests in `window_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// `N = rate * window`; the burst plays no part.
+    /// `N = rate * window`. The burst plays no part.
     pub(super) limit: u32,
     pub(super) window_ns: u64,
 }
@@ -26,20 +27,29 @@ impl Window {
     }
 
     /// # Errors
-    /// A window that is too short, or in which the rate allows less than one request or more than can be counted.
-    pub(super) fn new(rate: Rate, window: Duration) -> Result<Window, OptionError> {
+    /// The window is too short, or at this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
+    fn new(rate: Rate, window: Duration) -> Result<Window, OptionError> {
         if window < WINDOW_MIN {
             return Err(OptionError::TooShort { name: "window", given: window, min: WINDOW_MIN });
         }
         match u32::try_from(rate.requests_in(window)) {
-            Ok(0) => Err(OptionError::WindowEmpty { window, rate }),
+            Ok(0) => {
+                let reason = "holds less than one request: make it longer".into();
+                Err(OptionError::Rate { name: "window", given: window, rate, reason })
+            }
             Ok(limit @ ..=Window::LIMIT_MAX) => Ok(Window { limit, window_ns: window.as_nanos() as u64 }),
-            _ => Err(OptionError::Window { window, rate, limit_max: Window::LIMIT_MAX, or: "" }),
+            _ => Err(Window::too_long(window, rate, Window::LIMIT_MAX, "")),
         }
     }
 
-    /// So that counts of two windows can be added.
-    pub(super) const LIMIT_MAX: u32 = 1 << 30;
+    /// At this rate the window holds more than `limit_max` requests; `or` is another remedy.
+    pub(super) fn too_long(window: Duration, rate: Rate, limit_max: u32, or: &str) -> OptionError {
+        let reason = format!("holds more than {limit_max} requests: make it shorter{or}");
+        OptionError::Rate { name: "window", given: window, rate, reason }
+    }
+
+    /// Counts of two windows can be added without overflow.
+    const LIMIT_MAX: u32 = 1 << 30;
 
     /// `N 100 (100/m in 1m)`
     pub(super) fn explained(&self, rate: Rate) -> String {
@@ -52,5 +62,10 @@ impl Window {
 
     pub(super) fn quota(&self) -> Quota {
         Quota::of_window(self.limit, self.duration())
+    }
+
+    /// `1000 in 60 s`
+    pub(super) fn promise(&self) -> String {
+        allowance(self.quota())
     }
 }

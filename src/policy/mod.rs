@@ -636,7 +636,7 @@ mod tests {
             "maps/slo.map:6: \"burst\": expected an option, like burst=100",
             "maps/slo.map:6: \"burst\" is given twice: keep one",
             "maps/slo.map:6: rate is missing: add it, like rate=50/s",
-            "maps/slo.map:6: \"jitter\" is no option of pace, which takes max_delay",
+            "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
             "maps/slo.map:7: burst \"-1\": expected a number of requests, 0 to 4294967295",
             "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
             "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 burst=10000 rate=5000/s`",

@@ -71,9 +71,9 @@ impl Slo {
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
         match keep(law, &mut faults) {
-            Some(Law::Fair(_)) if share.is_empty() => Err(vec![Fault::NoShare]),
+            Some(law) if law.is_shared() && share.is_empty() => Err(vec![Fault::NoShare]),
             Some(law) if faults.is_empty() => {
-                let share = matches!(law, Law::Fair(_)).then(|| share.to_owned());
+                let share = law.is_shared().then(|| share.to_owned());
                 let dry_run = dry_run.unwrap_or(false);
                 Ok(Slo { id, objective, law, dry_run, also, share })
             }

@@ -219,7 +219,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             &["--rate", "1/d", "--burst", "3661"],
             "pace: burst 3661 at 1/d takes longer than 10 years to come back: expected less",
         ),
-        (&["--option", "window=1s"], "pace: \"window\" is no option of pace, which takes max_delay"),
+        (&["--option", "window=1s"], "pace: unknown option \"window\": pace takes max_delay"),
         (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
         (
             &["--law", "all", "--clients", "1,2", "--plot", "laws.svg"],
@@ -238,7 +238,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
     assert_eq!(
         of_several.problems,
         [
-            "token-bucket: \"max_delay\" is no option of token-bucket, which takes none",
+            "token-bucket: unknown option \"max_delay\": token-bucket takes none",
             "an option of one law only has its name first, like pace:max_delay=10s",
         ]
     );

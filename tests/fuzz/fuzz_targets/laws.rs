@@ -1,5 +1,6 @@
-//! Any law with any options on any schedule, the clock jumping: nothing panics, and as long as it only goes on and
-//! the row began empty, no more is let through than a list of all admissions allows.
+//! Any law, with any options, on any schedule, under a jumping clock: nothing panics.
+//!
+//! If the clock only goes forward and the row began empty, a list of all admissions bounds them as well.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ use slowlane::table::Entry;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::Verdict;
 
-/// A request, or what becomes of the one before it.
+/// A request, or the fate of the one before it.
 #[derive(Clone, Copy)]
 struct Step {
     what: u8,
@@ -22,7 +23,7 @@ struct Step {
     cost: u8,
 }
 
-// Law, options by their number, row, then four bytes for each step.
+// The law, the number of its options, the row, then four bytes for each step.
 fuzz_target!(|input: (u8, u16, u16, u8, [u32; 3], &[u8])| {
     let (law, burst, count, options, state, schedule) = input;
     let name = Law::NAMES[usize::from(law) % Law::NAMES.len()];
@@ -59,7 +60,7 @@ fn run(slo: &Slo, state: [u32; 3], text: &str, steps: impl Iterator<Item = Step>
     let mut is_plain = state == [0; 3];
     let mut now_ns: u64 = 1_700_000_000_000_000_000;
     let mut last = (1, Timestamp::from_nanos(now_ns));
-    // When each left, and how many it counted for.
+    // The moment at which each admission left, and its cost.
     let mut left: Vec<(u64, u64)> = Vec::new();
     for step in steps {
         let pause_ns =
@@ -103,7 +104,7 @@ fn run(slo: &Slo, state: [u32; 3], text: &str, steps: impl Iterator<Item = Step>
     }
 }
 
-/// In any time that begins and ends with a request.
+/// Holds the admissions against the law's bound, in every time that begins and ends with a request.
 fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
     let option = |name: &str| {
         let value = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -118,7 +119,7 @@ fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
         name if Duration::from_nanos(time_ns) < window => match name {
             "fixed-window" => 2 * limit,
             "sliding-window" => 2 * limit - 1,
-            // With one sub-window it is 2N, and never more.
+            // The worst case is one sub-window.
             "sliding-buckets" => 2 * limit,
             "sliding-log" => limit,
             _ => u64::MAX,

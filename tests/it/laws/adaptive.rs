@@ -1,12 +1,10 @@
 //! `adaptive` against the rules of the article.
 
-use std::time::Duration;
-
 use slowlane::base::verdict::Verdict;
-use slowlane::law::{Adaptive, Arrival};
+use slowlane::law::Arrival;
 use slowlane::table::Entry;
 
-use super::oracle::{Subject, at_ms, closed_loop, objective};
+use super::oracle::{Subject, at_ms, closed_loop, law};
 use super::rates::Oracle;
 
 /// The article's rules, one after the other as its HAProxy configuration has them, on variables named as
@@ -58,12 +56,12 @@ impl Article {
 #[test]
 fn adaptive_is_the_article_step_by_step() {
     for (clients, burst, rate) in [(1, 100, 50), (10, 100, 50), (50, 100, 50), (10, 10, 5), (3, 1_000, 500)] {
-        let law = Adaptive::new(objective(burst, &format!("{rate}/s")), 0.1, 2.0, Duration::MAX);
+        let law = law("adaptive", burst, &format!("{rate}/s"), &[("jitter", "0.1")]);
         let (mut entry, mut article) = (Entry::default(), Article::default());
         let (mut delays, mut denials, mut steps) = (0, 0, 0);
         closed_loop(clients, 30_000, |ms| {
             let now = at_ms(ms);
-            let verdict = law.judge(&mut entry, &Arrival::at(now)).verdict;
+            let verdict = law.judge(&mut entry, None, &Arrival::at(now)).verdict;
             let want = article.request(i64::from(burst), rate, i64::from(now.ticks_ms()));
             assert_eq!(matches!(verdict, Verdict::Deny { .. }), want.denied, "{clients} clients at {ms} ms");
             assert_eq!(i64::from(entry.gpt0), article.gpt0, "{clients} clients at {ms} ms");
@@ -85,9 +83,9 @@ fn adaptive_is_the_article_step_by_step() {
 /// the rate is still rising, then each waits a tenth of a second.
 #[test]
 fn adaptive_begins_as_worked_out_by_hand() {
-    let law = Adaptive::new(objective(20, "10/s"), 0.0, 2.0, Duration::MAX);
+    let law = law("adaptive", 20, "10/s", &[("jitter", "0")]);
     let mut entry = Entry::default();
-    let mut ask = |ms| (law.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict.delay_ms(), entry.gpt0);
+    let mut ask = |ms| (law.judge(&mut entry, None, &Arrival::at(at_ms(ms))).verdict.delay_ms(), entry.gpt0);
     for _ in 0..11 {
         // Requests 1 to 10 are not throttled; the 11th is, at a rate of 0.
         assert_eq!(ask(0), (0, 1_000));
@@ -106,9 +104,9 @@ fn adaptive_begins_as_worked_out_by_hand() {
 
 #[test]
 fn adaptive_denies_past_twice_the_rate_and_says_when_to_come_back() {
-    let law = Adaptive::new(objective(0, "10/s"), 0.0, 2.0, Duration::MAX);
+    let law = law("adaptive", 0, "10/s", &[("jitter", "0")]);
     let mut entry = Entry::default();
-    let mut ask = |ms| law.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
+    let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(at_ms(ms))).verdict;
     for _ in 0..22 {
         assert!(!matches!(ask(0), Verdict::Deny { .. }));
     }

@@ -7,6 +7,7 @@ mod concurrency;
 mod conformance;
 mod explain;
 mod fair;
+mod floors;
 mod log;
 mod oracle;
 mod pace;

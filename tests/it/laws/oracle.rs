@@ -7,12 +7,17 @@ use slowlane::base::draw::Draw;
 use slowlane::base::slo_id::SloId;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::Verdict;
-use slowlane::law::{Annex, Arrival, Judgement, Law, Objective};
+use slowlane::law::{Annex, Arrival, Judgement, Law, Objective, Options};
 use slowlane::policy::Slo;
 use slowlane::table::{Entry, State};
 
 pub fn objective(burst: u32, rate: &str) -> Objective {
     Objective { burst, rate: rate.parse().unwrap() }
+}
+
+/// A law by its name, with the options that differ from the defaults.
+pub fn law(name: &str, burst: u32, rate: &str, options: &[(&str, &str)]) -> Law {
+    Law::new(name, objective(burst, rate), Options::new(options.iter().copied())).unwrap()
 }
 
 pub const SECOND_NS: u64 = 1_000_000_000;

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::base::verdict::Verdict;
-use slowlane::law::{Arrival, Law, Options, Pace};
+use slowlane::law::Arrival;
 use slowlane::table::Entry;
 
-use super::oracle::{at_ms, closed_loop, objective};
+use super::oracle::{at_ms, closed_loop, law, objective};
 
 #[test]
 fn what_would_wait_too_long_is_denied_and_uses_no_slot() {
-    let pace = Pace::new(objective(1, "10/s"), Duration::from_millis(250));
+    let pace = law("pace", 1, "10/s", &[("max_delay", "250ms")]);
     let mut entry = Entry::default();
-    let mut ask = |ms| pace.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
+    let mut ask = |ms| pace.judge(&mut entry, None, &Arrival::at(at_ms(ms))).verdict;
     let ms = Duration::from_millis;
     assert_eq!(ask(0), Verdict::Pass);
     assert_eq!(ask(0), Verdict::Delay(ms(100)));
@@ -24,13 +24,13 @@ fn what_would_wait_too_long_is_denied_and_uses_no_slot() {
 
 #[test]
 fn a_raised_objective_forgives_the_debt_of_the_one_before() {
-    let slow = Pace::new(objective(1, "1/s"), Duration::from_secs(3_600));
+    let slow = law("pace", 1, "1/s", &[("max_delay", "1h")]);
     let mut entry = Entry::default();
     for _ in 0..600 {
-        slow.judge(&mut entry, &Arrival::at(at_ms(0)));
+        slow.judge(&mut entry, None, &Arrival::at(at_ms(0)));
     }
-    let fast = Pace::new(objective(100, "50/s"), Duration::from_secs(5));
-    let mut ask = |ms| fast.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
+    let fast = law("pace", 100, "50/s", &[("max_delay", "5s")]);
+    let mut ask = |ms| fast.judge(&mut entry, None, &Arrival::at(at_ms(ms))).verdict;
     assert_eq!(ask(0), Verdict::Deny { retry_after_s: 1 }, "it owes no more than the longest delay");
     assert_eq!(ask(20), Verdict::Delay(Duration::from_secs(5)));
     assert_eq!(ask(10_000), Verdict::Pass);
@@ -38,7 +38,7 @@ fn a_raised_objective_forgives_the_debt_of_the_one_before() {
 
 #[test]
 fn a_slot_that_is_taken_back_goes_to_the_next() {
-    let law = Law::new("pace", objective(1, "10/s"), Options::default()).unwrap();
+    let law = law("pace", 1, "10/s", &[]);
     let mut entry = Entry::default();
     let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(at_ms(0))).verdict;
     ask(&mut entry);
@@ -50,11 +50,11 @@ fn a_slot_that_is_taken_back_goes_to_the_next() {
 #[test]
 fn pace_holds_its_rate_for_any_number_of_clients() {
     for clients in [1, 2, 10, 50, 200] {
-        let pace = Pace::new(objective(100, "50/s"), Duration::from_secs(5));
+        let pace = law("pace", 100, "50/s", &[("max_delay", "5s")]);
         let mut entry = Entry::default();
         let mut released = [0u32; 40];
         closed_loop(clients, 30_000, |ms| {
-            let verdict = pace.judge(&mut entry, &Arrival::at(at_ms(ms))).verdict;
+            let verdict = pace.judge(&mut entry, None, &Arrival::at(at_ms(ms))).verdict;
             assert!(!matches!(verdict, Verdict::Deny { .. }), "{clients} clients at {ms} ms");
             released[((ms + verdict.delay_ms()) / 1_000) as usize] += 1;
             verdict.delay_ms()
@@ -73,20 +73,20 @@ proptest! {
         burst in 0u32..20, count in 1u64..2_000, pauses_us in prop::collection::vec(0u64..200_000, 1..300),
     ) {
         let rate = format!("{count}/s");
-        let pace = Pace::new(objective(burst, &rate), Duration::from_secs(2));
+        let pace = law("pace", burst, &rate, &[("max_delay", "2s")]);
         let slot_ns = objective(burst, &rate).rate.slot().as_nanos() as u64;
         let (mut entry, mut now) = (Entry::default(), at_ms(0));
         let mut released: Vec<(u64, bool)> = Vec::new();
         for pause in pauses_us {
             now = now + Duration::from_micros(pause * (pause % 3));
-            match pace.judge(&mut entry, &Arrival::at(now)).verdict {
+            match pace.judge(&mut entry, None, &Arrival::at(now)).verdict {
                 Verdict::Pass => released.push((now.as_nanos(), false)),
                 Verdict::Delay(wait) => released.push(((now + wait).as_nanos(), true)),
                 Verdict::Deny { retry_after_s } => {
                     prop_assert!(retry_after_s >= 1);
                     let mut later = entry;
                     let back = now + Duration::from_secs(u64::from(retry_after_s));
-                    let again = pace.judge(&mut later, &Arrival::at(back)).verdict;
+                    let again = pace.judge(&mut later, None, &Arrival::at(back)).verdict;
                     prop_assert_ne!(again.name(), "deny", "it said to come back after {} s", retry_after_s);
                 }
             }

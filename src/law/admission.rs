@@ -1,0 +1,12 @@
+//! A request that a law let through earlier.
+
+use crate::base::time::Timestamp;
+
+/// An earlier request that has now ended or is taken back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Admission {
+    pub(super) cost: u32,
+    /// When its turn came. Without a delay that is the moment of its arrival.
+    pub(super) due: Timestamp,
+    pub(super) now: Timestamp,
+}

@@ -1,0 +1,31 @@
+//! A law's answer to one request.
+
+use crate::base::verdict::Verdict;
+
+/// The verdict, and the room that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// How many more requests of cost 1 would pass at once at the same moment.
+    pub remaining: u32,
+    /// There was no memory for the law's annex, so its simpler stand-in judged.
+    pub fell_back: bool,
+}
+
+impl Judgement {
+    pub(super) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
+        Judgement { verdict, remaining, fell_back: false }
+    }
+
+    /// Denied. The request would get through `wait_ns` from now, and no sooner.
+    pub(super) fn deny(wait_ns: u64, remaining: u32) -> Judgement {
+        let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
+        let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
+        Judgement::new(Verdict::Deny { retry_after_s }, remaining)
+    }
+
+    /// Denied, at any time: the request costs more than the law ever lets through.
+    pub(super) const fn never(remaining: u32) -> Judgement {
+        Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
+    }
+}

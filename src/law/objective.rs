@@ -1,0 +1,11 @@
+//! The promise of an SLO.
+
+use crate::base::units::Rate;
+
+/// A customer gets `burst` requests at once, then `rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Objective {
+    pub burst: u32,
+    /// At a rate of 0 every law denies every request.
+    pub rate: Rate,
+}

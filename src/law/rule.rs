@@ -1,0 +1,87 @@
+//! The methods that every law implements.
+
+use std::mem::discriminant;
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::table::Entry;
+
+/// One law with its numbers filled in for an SLO.
+///
+/// Each method is a pure function: it changes only the entry and the annex that it is given. The defaults suit a
+/// bucket that passes or denies, forgets at once and needs no annex. [`Law`](crate::law::Law) documents the methods
+/// for callers.
+pub(super) trait Rule {
+    /// Judges one request of cost 1 or more, and writes it into the entry and the annex.
+    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement;
+
+    /// The same judgement. It may write into the entry, but adds nothing to the annex.
+    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        self.judge(entry, annex, arrival)
+    }
+
+    /// The law's formula with the numbers of this request in it.
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String;
+
+    /// Undoes the charge of a request whose client has left.
+    fn take_back(&self, _entry: &mut Entry, _annex: Option<&mut Annex>, _gone: &Admission) {}
+
+    /// Whether the law needs to hear of each request's end.
+    fn counts_ends(&self) -> bool {
+        false
+    }
+
+    /// Notes the end of a request. `gone.due` is the moment of its judgement.
+    fn end(&self, _entry: &mut Entry, _gone: &Admission) {}
+
+    /// How long the entry matters after a write.
+    fn memory(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The longest delay. `None`: the law never delays. `Duration::MAX`: there is no limit.
+    fn max_delay(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The allowance in the numbers of the `RateLimit-Policy` header.
+    fn quota(&self, objective: Objective) -> Quota {
+        Quota::of_bucket(objective.burst, objective.rate)
+    }
+
+    /// The allowance in words.
+    fn promise(&self, Objective { burst, rate }: Objective) -> String {
+        format!("{rate}, burst {burst}")
+    }
+
+    /// Whether requests need a [`sharer`](Arrival::sharer).
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// An empty annex, for a law that needs one.
+    fn annex(&self) -> Option<Annex> {
+        None
+    }
+
+    /// Whether the law made this kind of annex.
+    fn owns(&self, annex: &Annex) -> bool {
+        self.annex().is_some_and(|own| discriminant(&own) == discriminant(annex))
+    }
+
+    /// The most memory that the annex takes after one more request of this cost.
+    fn annex_bytes_after(&self, annex: &Annex, _cost: u32) -> usize {
+        annex.bytes()
+    }
+}
