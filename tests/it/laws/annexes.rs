@@ -76,7 +76,7 @@ proptest! {
                 let why = Why::of(&throttle, &request, now);
                 let decision = throttle.decide_one(&request, now, Draw::MIDDLE);
                 let falls_back = throttle.annex_usage().fallbacks > fallbacks;
-                prop_assert_eq!(why.slos[0].formula.starts_with("no room"), falls_back, "{}: {}", law, why);
+                prop_assert_eq!(why.slos[0].formula.starts_with("no memory left"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
                 prop_assert_eq!((why.told.verdict.name(), why.told.remaining), (decision.verdict.name(), decision.remaining));
             }
