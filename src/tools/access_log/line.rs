@@ -9,6 +9,7 @@
 
 use memchr::memchr;
 
+use crate::tools::access_log::before::before;
 use crate::tools::access_log::format::Format;
 use crate::tools::access_log::piece::{Item, Piece};
 use crate::tools::access_log::slots::Slots;
@@ -282,8 +283,8 @@ impl Step {
 
     fn text<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
         let rest = &line[at..];
-        let length = if self.end.is_empty() { rest.len() } else { find(rest, &self.end)? };
-        Some((Some(&rest[..length]), at + length))
+        let value = if self.end.is_empty() { rest } else { before(&self.end, rest)? };
+        Some((Some(value), at + value.len()))
     }
 
     fn quoted<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
@@ -309,23 +310,6 @@ impl Step {
         let inside = &rest[quote + 1..];
         let length = memchr(b'}', inside)?;
         Some((Some(&inside[..length]), at + length + 2 * (1 + quote)))
-    }
-}
-
-/// Most values are short, and setting up `memchr` takes longer than a search of a few bytes.
-const SHORT: usize = 12;
-
-fn find(text: &[u8], literal: &[u8]) -> Option<usize> {
-    let (&first, others) = literal.split_first()?;
-    let mut from = 0;
-    loop {
-        let rest = &text[from..];
-        let near = rest.iter().take(SHORT).position(|&byte| byte == first);
-        let at = from + near.or_else(|| Some(SHORT + memchr(first, rest.get(SHORT..)?)?))?;
-        if others.is_empty() || text[at + 1..].starts_with(others) {
-            return Some(at);
-        }
-        from = at + 1;
     }
 }
 

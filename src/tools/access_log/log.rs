@@ -1,4 +1,4 @@
-//! One log: its format, its requests, and the lines that are none.
+//! One log: its format, its requests and its faulty lines.
 
 use std::cmp::Reverse;
 use std::io::Read;
@@ -39,7 +39,7 @@ pub struct LogOutcome {
     pub is_empty: bool,
     pub lines: u64,
     pub requests: u64,
-    /// Why lines are no requests, the most frequent reason first.
+    /// Why lines are not requests, the most frequent reason first.
     pub faults: Vec<(String, Faulty)>,
     /// Why it could not be read to its end.
     pub broken: Option<String>,

@@ -8,6 +8,7 @@
 //! ```
 //! Nothing here knows a policy or a throttle. A line that cannot be read is a counted fault, never an error.
 
+mod before;
 mod choice;
 mod date;
 mod directive;

@@ -1,6 +1,8 @@
 //! The prefix that a syslog daemon puts before a line.
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
+
+use crate::tools::access_log::before::before;
 
 /// The longest prefix.
 const PREFIX_BYTES_MAX: usize = 256;
@@ -14,8 +16,8 @@ pub(super) fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
         let text = data[structured_data(data)?..].strip_prefix(b" ")?;
         return Some(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text));
     }
-    let end = memmem::find(head, b": ")?;
-    Some(&line[end + 2..])
+    let tag = before(b": ", head)?;
+    Some(&line[tag.len() + 2..])
 }
 
 /// RFC 5424, section 6.4: it marks a message as UTF-8.
