@@ -28,7 +28,7 @@ pub struct Load {
     pub attack: Option<Rate>,
     /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
     pub think: Duration,
-    /// The time from the end of the delay to the answer. None: zero, or [`SERVICE_IN_FLIGHT`] under a law that counts
+    /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
     /// requests in flight.
     pub service: Option<Duration>,
     /// A client with a longer delay leaves, and its slot is lost.
