@@ -1,45 +1,44 @@
-//! What the table keeps of one key.
+//! The columns of one key in the table.
 
 use crate::base::time::Timestamp;
 use crate::table::freq_ctr::FreqCtr;
 
-/// A row as a stick-table user reads it, whatever law writes it.
+/// A row as a reader of stick tables knows it, the same under every law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The law's own.
+    /// State of the law; only the law gives it a meaning.
     pub state: State,
-    /// Requests asked about since the entry came to be; it wraps, as a stick table's does.
+    /// Requests asked about since the entry was created. It wraps at 32 bits, as in a stick table.
     pub http_req_cnt: u32,
     /// Estimated clients, in thousandths.
     pub gpt0: u32,
-    /// Requests per second that the law throttles.
+    /// Rate of the requests that the law throttles, per second.
     pub gpc0_rate: FreqCtr,
-    /// Of these, the ones it let through, at once or after a delay.
+    /// Rate of the requests among them that were let through, at once or after a delay.
     pub gpc1_rate: FreqCtr,
 }
 
 impl Entry {
-    /// Counts a request that is asked about, under a law that throttles all of them.
+    /// Counts a request under a law that throttles every request.
     pub fn ask(&mut self, cost: u32, now: Timestamp) {
         self.http_req_cnt = self.http_req_cnt.wrapping_add(cost);
         self.gpc0_rate.add(cost, now.ticks_ms());
     }
 
-    /// Counts a request that is let through, at once or after a delay.
+    /// Counts a request that was let through, at once or after a delay.
     pub fn let_through(&mut self, cost: u32, now: Timestamp) {
         self.gpc1_rate.add(cost, now.ticks_ms());
     }
 }
 
-/// What a law remembers beside the columns: a moment, or two counts, and one count more. All are zero in a
-/// fresh entry.
+/// Memory of a law beside the columns: a moment and a count, or three counts. A fresh entry holds zeros.
 ///
-/// It is three words of 32 bits, so that a row has no gap and keeps to one line of the cache.
+/// Three words of 32 bits leave no gap in a row, so a row fits one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State([u32; 3]);
 
 impl State {
-    /// The first two words as one number, mostly a moment in nanoseconds.
+    /// The first two words as one number, usually a moment in nanoseconds.
     pub const fn wide(&self) -> u64 {
         (self.0[0] as u64) << 32 | self.0[1] as u64
     }

@@ -3,10 +3,10 @@
 /// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
 pub const PERIOD_MS: u32 = 1_000;
 
-/// HAProxy's frequency counter (`freq_ctr.c`): two windows of one second, the older one fading out.
+/// HAProxy's frequency counter (`freq_ctr.c`): two windows of one second, where the older one fades out.
 ///
-/// `now` is in wrapping milliseconds. The first event after two idle periods opens a window; windows then
-/// follow each other without a gap. All three numbers wrap at 32 bits, as they do there.
+/// `now` is in wrapping milliseconds. The first event after two idle periods opens a window. After that,
+/// windows follow each other without a gap. All three numbers wrap at 32 bits, as in HAProxy.
 ///
 /// ```
 /// use slowlane::table::FreqCtr;
@@ -20,7 +20,7 @@ pub const PERIOD_MS: u32 = 1_000;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreqCtr {
-    /// When the current window began; bit 0 is always clear (HAProxy keeps a lock there).
+    /// Start of the current window. Bit 0 is always clear, because HAProxy keeps a lock there.
     pub curr_tick: u32,
     pub curr_ctr: u32,
     pub prev_ctr: u32,
@@ -43,8 +43,8 @@ impl FreqCtr {
         self.curr_tick &= !1;
     }
 
-    /// Events per second at `now_ms`: all of the current window, and of the one before the share that still
-    /// lies within a second, rounded down. A lone event reads 1 until its window has faded out.
+    /// Events per second at `now_ms`: the current window, plus the share of the previous one that lies within
+    /// the last second. The share is rounded down. A lone event reads 1 until its window has faded out.
     pub fn read(&self, now_ms: u32) -> u32 {
         let (mut past, mut curr) = (u64::from(self.prev_ctr), u64::from(self.curr_ctr));
         let mut remain = self.curr_tick.wrapping_add(PERIOD_MS).wrapping_sub(now_ms) as i32;

@@ -1,15 +1,15 @@
-//! The index of a shard: from key to row, in one array that never has to be rebuilt.
+//! The index of a shard: from key to row, in one array that is never rebuilt.
 
 use crate::base::key::Key;
 
-/// Three quarters full at most: on average a key is found two or three slots from home, in one line of the cache.
+/// At most three quarters full. On average a key is then two or three slots from home, in one cache line.
 const FULL_QUARTERS: usize = 3;
 
-/// Keys are spread by a product with this: the golden ratio of 2^64, odd.
+/// Multiplier that spreads the keys: 2^64 divided by the golden ratio, made odd.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Half of a key's spread bits above the number of its row. Row 0 is no key's, so 0 is a slot that is empty: memory
-/// comes from the system like that, and only when it is written to.
+/// Upper half: half of the key's spread bits. Lower half: the number of its row. No key has row 0, so 0 marks
+/// an empty slot. The system hands out zeroed memory, and backs it only when it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot(u64);
 
@@ -30,8 +30,8 @@ impl Slot {
     }
 }
 
-/// Open addressing with linear probing. What is removed leaves no mark: those behind it move up, so there is
-/// never anything to clean up at some unlucky request.
+/// Open addressing with linear probing. A removal leaves no mark: the entries behind it move up. So no
+/// request ever pays for a clean-up.
 ///
 /// ```text
 /// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so tags stand nearly in order
@@ -39,7 +39,7 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Index {
     slots: Box<[u64]>,
-    /// Unknown to clients, or they could choose keys that all have one home.
+    /// Hidden from clients. Otherwise they could choose keys that share one home.
     secret: u64,
     len: usize,
 }
@@ -54,7 +54,7 @@ impl Index {
         self.len
     }
 
-    /// The row for which `is_same` holds, of those that may be the key's.
+    /// Finds the row of a key: the first candidate for which `is_same` holds.
     pub(super) fn find(&self, key: Key, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = self.tag(key);
         let mut place = self.home(tag);
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    /// Enters a key that is not there. There must be room: no more than `keys_max` of them.
+    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that.
     pub(super) fn insert(&mut self, key: Key, row: u32) {
         let tag = self.tag(key);
         let mut place = self.home(tag);
@@ -94,7 +94,7 @@ impl Index {
         self.len -= 1;
     }
 
-    /// Moves up those behind a gap that would not be found across it.
+    /// Moves up the entries behind a gap that could not be found across it.
     fn close(&mut self, mut gap: usize) {
         let mut place = self.after(gap);
         while self.slot(place) != Slot::EMPTY {
@@ -124,7 +124,7 @@ impl Index {
         if place + 1 == self.slots.len() { 0 } else { place + 1 }
     }
 
-    /// How many steps lead from one place to another.
+    /// Steps from one place to another.
     fn way(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }

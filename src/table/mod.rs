@@ -1,7 +1,7 @@
 //! The table: a bounded store of entries by key, the counterpart of a HAProxy stick table.
 //!
 //! ```text
-//! store ─▶ shard ─▶ index: key ─▶ row number      side: what does not fit a row, by key
+//! store ─▶ shard ─▶ index: key ─▶ row number      side: values by key that do not fit a row
 //!                └▶ rows, threaded by expiry
 //! ```
 

@@ -1,4 +1,4 @@
-//! A page of a table: some of its rows, copied while their shard was locked.
+//! A page of a table: some rows, copied while their shard is locked.
 
 use std::time::Duration;
 
@@ -7,27 +7,28 @@ use arrayvec::ArrayVec;
 use crate::base::key::Key;
 use crate::table::entry::Entry;
 
-/// To copy as many takes a microsecond or two, and nobody is kept waiting for longer.
+/// Rows per page. Copying them takes a microsecond or two, and no request waits longer than that.
 pub const PAGE_ROWS: usize = 64;
 
-/// The rows of a page; some of those that were looked at may have been empty.
+/// The rows of a page. Empty and expired rows are left out, so a page may be short.
 pub type Page = ArrayVec<Found, PAGE_ROWS>;
 
-/// Where a page begins; the default is the first.
+/// Start of a page. The default is the first page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     pub(super) shard: usize,
     pub(super) row: u32,
 }
 
-/// A row as it was found.
+/// A copy of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub key: Key,
     pub entry: Entry,
-    /// Until it expires.
+    /// Time until it expires.
     pub left: Duration,
-    /// The same as long as the entry lives, and no other entry's meanwhile: shard and number of its row.
+    /// Shard and number of its row. It stays the same for the life of the entry, and no other live entry has
+    /// it.
     pub place: u64,
 }
 

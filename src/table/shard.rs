@@ -1,4 +1,4 @@
-//! One shard: rows in place, found by key, threaded in the order of their expiry.
+//! One shard: rows in place, found by key, linked in the order of their expiry.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::table::index::Index;
 use crate::table::page::Found;
 use crate::table::sizing::Usage;
 
-/// How many expired rows a write clears away. Two for each one added empties any backlog.
+/// Expired rows that a write clears away. Two for each row added are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
 
-/// Lifetimes are rounded up to `expire` times 1, 4, 16, … so that rows of one class expire in the order of
-/// their writes, and a plain list is all the order they need. Twelve classes reach from 30 s to four years.
+/// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order
+/// of their writes, so a plain list keeps them sorted. Twelve classes reach from 30 s to four years.
 const CLASSES: usize = 12;
 
-/// The longest that a row is kept, whatever its class: well within what an [`Expiry`] can tell apart.
+/// The longest lifetime of a row, whatever its class. It is well within the range of an [`Expiry`].
 const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// An entry with its place: 64 bytes, one line of the cache.
+/// An entry with its place: 64 bytes, one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     key: u64,
@@ -42,19 +42,19 @@ impl Row {
     }
 }
 
-/// When a row expires, in wrapping units of 16 ms: 32 bits tell two years apart, one ahead and one behind.
+/// Expiry of a row in wrapping units of 16 ms. 32 bits span two years: one ahead and one behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Expiry(u32);
 
 const EXPIRY_UNIT_MS: u64 = 16;
 
 impl Expiry {
-    /// Not before `moment`, and less than a unit after it.
+    /// The first unit that is not before `moment`.
     fn at(moment: Timestamp) -> Expiry {
         Expiry(moment.as_nanos().div_ceil(EXPIRY_UNIT_MS * 1_000_000) as u32)
     }
 
-    /// The units that are left at `now`; what is expired has none, or fewer.
+    /// Units left at `now`; zero or negative once expired.
     fn units_left(self, now: Timestamp) -> i32 {
         let now = now.as_nanos() / (EXPIRY_UNIT_MS * 1_000_000);
         self.0.wrapping_sub(now as u32) as i32
@@ -64,7 +64,7 @@ impl Expiry {
         self.units_left(now) <= 0
     }
 
-    /// Whether another is in the same stretch of time, of 2^`bits` units.
+    /// Whether another expiry lies in the same stretch of 2^`bits` units.
     fn is_near(self, other: Expiry, bits: u32) -> bool {
         self.0 >> bits == other.0 >> bits
     }
@@ -74,7 +74,7 @@ impl Expiry {
     }
 }
 
-/// Whether new keys come so fast that they would fill the table within a few stretches.
+/// Detects new keys that arrive fast enough to fill the table within a few stretches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flood {
     until: Timestamp,
@@ -83,7 +83,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Counts a new key: more than `many` of them in one stretch are a flood for the next two.
+    /// Counts a new key. More than `many` in one stretch start a flood that lasts two stretches.
     fn add(&mut self, now: Timestamp, many: u32, stretch: Duration) {
         self.counted += 1;
         if self.counted > many {
@@ -99,13 +99,14 @@ impl Flood {
     }
 }
 
+/// Rows, an index over them, and one ring per class in the order of expiry.
 /// ```text
 ///  index: key ─▶ row number            one ring per class, opened by a mark that stands in its first row:
 ///  rows:  │ mark 0 │ … │ mark 11 │ row │ row │ …     mark ─newer▶ oldest ─▶ … ─▶ newest ─▶ mark
 /// ```
-/// Rows given up wait in a chain of their own, through `newer`, until they are used again; `older` of such a row is itself.
+/// Unused rows form a chain through `newer`. The `older` of such a row is the row itself.
 ///
-/// No two shards are in one line of the cache, nor in two that are fetched together.
+/// The alignment keeps two shards out of one cache line, and out of a pair of lines fetched together.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Shard {
@@ -114,11 +115,11 @@ pub(super) struct Shard {
     unused: Option<u32>,
     entries_max: u32,
     expire: Duration,
-    /// How long a stretch is in which rows keep their places: 2^this units.
+    /// Length of a stretch, in which rows keep their places: 2^this units.
     stretch_bits: u32,
     flood: Flood,
     evictions: u64,
-    /// Nothing expires before: what is looked at before that is looked at in vain.
+    /// Earliest possible expiry: skip the scan before it.
     quiet_until: Expiry,
 }
 
@@ -154,8 +155,8 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
     }
 
-    /// The rows from a number on, until so many have been looked at: those that have not expired are `told`. Gives back the
-    /// number that comes next, or none behind the last row.
+    /// Passes live rows to `tell`, starting at row `from`, after looking at `rows` rows at most. Returns the
+    /// number of the next row, or none at the end.
     pub(super) fn page(
         &self,
         from: u32,
@@ -181,7 +182,7 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| row.found(number, now))
     }
 
-    /// Gives up the row of `key`, if it has one that is to go.
+    /// Removes the row of `key` if `is_to_go` agrees.
     pub(super) fn remove(&mut self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
         match self.find(key) {
             Some(number) if is_to_go(&self.rows[number as usize].entry) => {
@@ -199,7 +200,7 @@ impl Shard {
         (!row.expires.is_over(now)).then_some(&mut row.entry)
     }
 
-    /// The entry of `key`, fresh if it is new or has expired, re-armed.
+    /// The entry of `key`, re-armed. It is fresh if the key is new or has expired.
     pub(super) fn entry(&mut self, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.clear_expired(now);
         let class = self.class(keep);
@@ -222,8 +223,8 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Reads what [`entry`](Shard::entry) is going to write: the row, and most often its neighbours in the order of
-    /// expiry.
+    /// Reads the memory that [`entry`](Shard::entry) is going to write: the row, and usually its neighbours
+    /// in the order of expiry.
     pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
@@ -237,7 +238,7 @@ impl Shard {
         self.index.find(key, |number| self.rows[number as usize].key == key.bits())
     }
 
-    /// A row for a key that has none, in no ring yet.
+    /// A row for a new key, not yet in any ring.
     fn add(&mut self, key: Key, now: Timestamp) -> u32 {
         self.flood.add(now, self.entries_max / 8, self.stretch());
         if self.index.len() >= self.entries_max as usize {
@@ -272,8 +273,8 @@ impl Shard {
         }
     }
 
-    /// A row that is to expire in the same stretch as before is not moved, for that is to write to two others. But in a
-    /// flood all rows are: what is asked for again is to outlive it, however soon it fills the table.
+    /// A row whose expiry stays in the same stretch is not moved, because a move writes to two other rows.
+    /// During a flood every row is moved: a key that is asked for again must outlive the flood.
     fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
         before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)
     }
@@ -291,7 +292,7 @@ impl Shard {
         self.rows[class].older = number;
     }
 
-    /// The first class that lives at least as long as `keep`.
+    /// The first class with a lifetime of at least `keep`.
     fn class(&self, keep: Duration) -> usize {
         (0..CLASSES - 1).find(|&class| self.lifetime(class) >= keep).unwrap_or(CLASSES - 1)
     }
@@ -327,8 +328,8 @@ impl Shard {
         self.give_up(number);
     }
 
-    /// The oldest of each class is the first of its class to go, or in the same stretch as that one; the earliest of
-    /// these goes first of all.
+    /// The oldest row of each class expires first in its class, give or take a stretch. The earliest of these
+    /// is next.
     fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)
             .map(|mark| (mark as u32, self.rows[mark].newer))
@@ -347,7 +348,7 @@ impl Shard {
     }
 }
 
-/// A sixteenth of `expire` at most.
+/// The stretch is at most a sixteenth of `expire`.
 fn stretch_bits(expire: Duration) -> u32 {
     let sixteenth = expire.as_millis() as u64 / EXPIRY_UNIT_MS / 16;
     sixteenth.checked_ilog2().unwrap_or(0).min(u32::BITS - 1)
@@ -444,8 +445,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list of (key, expiry): same rows, same counts, never more than the bound. What has to go is
-        /// what would expire next, or within the same stretch.
+        /// Compares with a plain list of (key, expiry): same rows, same counts, never more than the bound. An
+        /// evicted row is the next to expire, or within one stretch of it.
         #[test]
         fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..2_000, 0u64..3), 1..200)) {
             let mut shard = Shard::new(5, EXPIRE, 7);
@@ -485,7 +486,7 @@ mod tests {
             }
         }
 
-        /// Whatever is removed is gone and nothing else, and its row is used again.
+        /// A removed key is gone, no other key is, and its row is used again.
         #[test]
         fn what_is_removed_is_gone(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
             let mut shard = Shard::new(12, EXPIRE, 7);

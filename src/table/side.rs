@@ -9,31 +9,32 @@ use hashbrown::HashTable;
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 
+/// A few threads seldom meet in one of this many shards.
 const SHARDS: usize = 16;
 
-/// How often expired values are looked for when room is short.
+/// Shortest pause between two searches for expired values, which run only when room is short.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How one use of the store makes, recognises and measures its values.
+/// How one use of the store creates, recognises and measures its values.
 pub trait Keep<T> {
     /// An empty value for a key that has none.
     fn fresh(&self) -> T;
 
-    /// Whether a value that is there is of this use. One of another use is replaced.
+    /// Whether an existing value belongs to this use. A value of another use is replaced.
     fn owns(&self, value: &T) -> bool;
 
     /// The heap memory of a value, in bytes.
     fn bytes(&self, value: &T) -> usize;
 
-    /// The most heap memory that the value may have after the next write, in bytes.
+    /// The most heap memory that the value can have after the next write, in bytes.
     fn bytes_after(&self, value: &T) -> usize;
 
     /// How long the value outlives a write.
     fn lifetime(&self) -> Duration;
 }
 
-/// Values by key, beside the rows of a [`Table`](crate::table::Table). All of them together take up at most so many
-/// bytes; a write that finds no room is told so.
+/// Values by key, beside the rows of a [`Table`](crate::table::Table). Together they take up at most
+/// `bytes_max` bytes. A write that finds no room gets no value.
 #[derive(Debug)]
 pub struct Side<T> {
     shards: [Mutex<HashTable<Kept<T>>>; SHARDS],
@@ -47,12 +48,12 @@ struct Kept<T> {
     key: u64,
     value: T,
     expires: Timestamp,
-    /// What is accounted for it: its place and its heap memory.
+    /// Bytes accounted for the value: its place and its heap memory.
     bytes: usize,
 }
 
 impl<T> Kept<T> {
-    /// What a value costs beside its heap memory.
+    /// Bytes of a value beside its heap memory. The factor 2 covers the free slots of the hash table.
     const PLACE_BYTES: usize = 2 * size_of::<Kept<T>>();
 }
 
@@ -66,8 +67,8 @@ impl<T> Side<T> {
         }
     }
 
-    /// Gives `write` the value of `key`, a fresh one if there is none, or nothing if there is no room for what the
-    /// write may add. A value that finds no room starts again from a fresh one: it has missed a write.
+    /// Gives `write` the value of `key`, a fresh one for a new key, or none without room for the write. A
+    /// known value that finds no room is reset to a fresh one, because it has missed a write.
     pub fn with<R>(
         &self,
         key: Key,
@@ -91,7 +92,7 @@ impl<T> Side<T> {
         result
     }
 
-    /// Gives `write` the value of `key` if it has one of this use, and leaves its lifetime as it is.
+    /// Gives `write` the value of `key` if it exists and belongs to this use. Its lifetime stays as it is.
     pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
         let mut shard = self.shard(key);
         match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
@@ -100,7 +101,7 @@ impl<T> Side<T> {
         }
     }
 
-    /// A copy of the value that [`with`](Side::with) would give for `key`; none where it would find no room.
+    /// A copy of the value that [`with`](Side::with) would give for `key`; none if there would be no room.
     pub fn copy(&self, key: Key, keep: &impl Keep<T>, now: Timestamp) -> Option<T>
     where
         T: Clone,
@@ -111,7 +112,7 @@ impl<T> Side<T> {
             let kept = shard.find(key.bits(), |kept| kept.key == key.bits());
             let kept_bytes = kept.map_or(0, |kept| kept.bytes);
             match kept.filter(|kept| kept.expires > now && keep.owns(&kept.value)) {
-                // A copy may be tighter than the original, so the room is that of the original.
+                // A clone may have less spare capacity than the original, so the original is measured.
                 Some(kept) => (kept_bytes, room(&kept.value), kept.value.clone()),
                 None => {
                     let fresh = keep.fresh();
@@ -124,7 +125,7 @@ impl<T> Side<T> {
         (of_others + needed <= self.bytes_max).then_some(value)
     }
 
-    /// Forgets the value of `key`.
+    /// Removes the value of `key`.
     pub fn remove(&self, key: Key) {
         let mut shard = self.shard(key);
         if let Ok(kept) = shard.find_entry(key.bits(), |kept| kept.key == key.bits()) {
@@ -133,12 +134,12 @@ impl<T> Side<T> {
         }
     }
 
-    /// The bytes that all values take up together.
+    /// Bytes that all values take up together.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed) as u64
     }
 
-    /// The value of a key, a fresh one if there is none of this use, or none if there is no room for it.
+    /// The value of a key, a fresh one if it has none of this use, or none without room for it.
     fn kept<'s>(
         &self,
         shard: &'s mut HashTable<Kept<T>>,
@@ -167,13 +168,13 @@ impl<T> Side<T> {
         shard.find_mut(key.bits(), |kept| kept.key == key.bits())
     }
 
-    /// Takes so many bytes of the room that is left, or none.
+    /// Reserves `bytes`, or nothing if they do not fit.
     fn reserve(&self, bytes: usize) -> bool {
         let with = |taken: usize| taken.checked_add(bytes).filter(|&taken| taken <= self.bytes_max);
         self.bytes.fetch_update(Relaxed, Relaxed, with).is_ok()
     }
 
-    /// Gives back what was reserved for a value and is not needed.
+    /// Gives back the part of a reservation that the value did not use.
     fn account(&self, kept: &mut Kept<T>, keep: &impl Keep<T>) {
         let bytes = Kept::<T>::PLACE_BYTES + keep.bytes(&kept.value);
         debug_assert!(bytes <= kept.bytes, "no value outgrows what was reserved for it");
@@ -181,7 +182,7 @@ impl<T> Side<T> {
         kept.bytes = bytes;
     }
 
-    /// Removes everything that has expired; at most once a second, and only when half of the room is taken.
+    /// Removes all expired values: at most once a second, and only when more than half of the room is taken.
     fn sweep(&self, now: Timestamp) {
         if !self.is_sweep_due(now) {
             return;
@@ -199,7 +200,7 @@ impl<T> Side<T> {
         self.bytes.load(Relaxed) > self.bytes_max / 2 && now.since(swept_at) >= SWEEP_EVERY
     }
 
-    /// The bytes of other keys that a sweep would free.
+    /// Bytes of other keys that a sweep would free.
     fn expired_bytes(&self, key: Key, now: Timestamp) -> usize {
         let is_swept = |kept: &&Kept<T>| kept.expires <= now && kept.key != key.bits();
         let of_shard = |shard: &Mutex<HashTable<Kept<T>>>| -> usize {

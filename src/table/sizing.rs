@@ -1,20 +1,20 @@
-//! How large a table may become, and how full it is.
+//! The bounds of a table, and its fill level.
 
 use std::time::Duration;
 
-/// How large a table may become and how long it remembers.
+/// Bounds of a table in entries and in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
-    /// The most entries, as `size` of a stick table; at least one.
+    /// Most entries, like `size` of a stick table; at least one.
     pub entries_max: u32,
-    /// How long an entry outlives its last write, as `expire` of a stick table.
+    /// Lifetime of an entry after its last write, like `expire` of a stick table.
     pub expire: Duration,
 }
 
-/// The numbers of a table that an operator watches.
+/// Numbers of a table for the operator to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub entries: u64,
-    /// Live entries that had to go because the table was full.
+    /// Live entries evicted because the table was full.
     pub evictions: u64,
 }

@@ -14,26 +14,26 @@ use crate::table::page::{Cursor, Found, PAGE_ROWS, Page};
 use crate::table::shard::Shard;
 use crate::table::sizing::{Sizing, Usage};
 
-/// Locks are so short that this many keep a few threads apart. Of requests that come together those of one shard are
-/// looked up side by side, so there should not be many more.
+/// Locks are held so briefly that eight keep a few threads apart. More would be slower: a batch looks up the
+/// rows of one shard side by side.
 const SHARDS_MAX: usize = 8;
 
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
 
-/// As many rows are looked at before the first is written.
+/// Rows looked at before the first is written. Each is a memory access that overlaps with the others.
 const BATCH_MAX: usize = 32;
 
-/// The last of the intervals between them is some microseconds.
+/// Attempts to take a lock before sleeping. The pauses between them double, up to some microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The most entries that are written as one step.
+/// The most entries that one step can write.
 pub const EACH_MAX: usize = 4;
 
 /// Entries by key, spread over shards so that threads seldom wait for each other.
 ///
-/// A write re-arms an entry's expiry and a read does not. A full table gives up the entry that would
-/// expire next, or one that would no more than a sixteenth of `expire` later.
+/// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next.
+/// It may choose another one that expires at most a sixteenth of `expire` later.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,24 +53,24 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reserves room for every entry now, so that growing never makes a request wait. The system backs it
-    /// with memory as it fills.
+    /// Reserves address space for every entry now, so growth never makes a request wait. The system backs it
+    /// with memory as the table fills.
     pub fn new(sizing: Sizing) -> Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
         let per_shard = entries_max.div_ceil(shards) as u32;
-        // The standard library's own secrets are drawn from the system.
+        // The standard library takes its secrets from the system.
         let secret = RandomState::new().hash_one(per_shard);
         let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
         Table { shards: (0..shards).map(|_| shard()).collect(), entries_max: entries_max as u32 }
     }
 
-    /// The most entries that it was made for.
+    /// The most entries that the table was made for.
     pub fn entries_max(&self) -> u32 {
         self.entries_max
     }
 
-    /// Gives `write` the entry of `key`, a fresh one if there is none, and re-arms its expiry: it is kept
+    /// Gives `write` the entry of `key`, a fresh one for a new key, and re-arms its expiry. The entry lives
     /// for the table's `expire` or for `keep`, whichever is longer.
     pub fn with<R>(
         &self,
@@ -82,11 +82,11 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
-    /// Gives `write` the entry of each key in turn, with the key's place in the list; in the order of the shards. A key may
-    /// come more than once.
+    /// Gives `write` each key's place in the list and its entry, shard by shard. Equal keys come in the order
+    /// of the list.
     ///
-    /// All rows of a shard are looked at before the first is written: so the memory brings them at the
-    /// same time, and not one after the other.
+    /// All rows of a shard are looked at before the first is written. Memory then fetches them in parallel,
+    /// not one after the other.
     pub fn with_batch(
         &self,
         keys: &[(Key, Duration)],
@@ -116,8 +116,8 @@ impl Table {
         }
     }
 
-    /// The places of at most [`BATCH_MAX`] keys, those of one shard together and in their order; and where those of
-    /// each shard end.
+    /// Places of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list. With them
+    /// the end of each group.
     fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
         let mut ends = [0; SHARDS_MAX];
         for &(key, _) in keys {
@@ -135,10 +135,10 @@ impl Table {
         (places, ends)
     }
 
-    /// Gives `write` the entries of up to [`EACH_MAX`] keys, none of them twice, as one step: nobody else sees them in
-    /// between.
+    /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys as one step. No other thread sees a
+    /// state in between.
     ///
-    /// They are copies, put back when all are written: to enter one may push out another.
+    /// The entries are copies, put back after the write, because entering one key may evict another.
     pub fn with_each<R>(
         &self,
         keys: &[(Key, Duration)],
@@ -146,7 +146,7 @@ impl Table {
         write: impl FnOnce(&mut [Entry]) -> R,
     ) -> R {
         let mut numbers: ArrayVec<usize, EACH_MAX> = keys.iter().map(|&(key, _)| self.number(key)).collect();
-        // Always in the same order, or two writers would wait for each other.
+        // Locks are always taken in the same order; otherwise two writers could deadlock.
         numbers.sort_unstable();
         let mut shards: ArrayVec<(usize, MutexGuard<'_, Shard>), EACH_MAX> = ArrayVec::new();
         for number in numbers {
@@ -165,14 +165,14 @@ impl Table {
         result
     }
 
-    /// Gives `write` the entry of `key` if there is one, and leaves its expiry as it is.
+    /// Gives `write` the entry of `key` if it exists. Its expiry stays as it is.
     pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.shard(key).known(key, now) {
             write(entry);
         }
     }
 
-    /// A copy of the entry of `key` and the time it has left, if it has not expired.
+    /// A copy of the entry of `key` and its remaining lifetime, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)
     }
@@ -184,10 +184,11 @@ impl Table {
         Some(row.of_shard(number))
     }
 
-    /// Copies of some rows, and where the next page begins; none behind the last.
+    /// Copies some rows to `page` and returns the start of the next page, or none at the end.
     ///
-    /// A shard is locked for [`PAGE_ROWS`] rows at most, so whoever walks through all of them makes nobody wait. Rows
-    /// change between two pages: one that lives all the while is seen once, one that comes or goes meanwhile perhaps.
+    /// A shard is locked for [`PAGE_ROWS`] rows at most, so a walk through the table slows no request down.
+    /// Rows may change between pages. A row that lives throughout is seen once; one that comes or goes may be
+    /// missed.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -215,7 +216,7 @@ impl Table {
         }
     }
 
-    /// Forgets the entry of `key`, if it has one that is to go.
+    /// Removes the entry of `key` if `is_to_go` agrees.
     pub fn remove(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
         self.shard(key).remove(key, is_to_go)
     }
@@ -230,7 +231,7 @@ impl Table {
         total
     }
 
-    /// The shard's number is taken from the middle of the key: a shard's own index uses both ends.
+    /// Number of a key's shard, from the middle of the key: the index of a shard uses both ends.
     fn number(&self, key: Key) -> usize {
         (key.bits() >> 40) as usize & (self.shards.len() - 1)
     }
@@ -245,10 +246,11 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
     &mut shard.expect("the shard of each key is locked").1
 }
 
-/// A writer that panicked has at worst left one entry half judged; the table serves on.
+/// Locks a shard, also after a panic. A writer that panicked leaves at worst one entry half judged, and the
+/// table keeps serving.
 ///
-/// A shard is locked for less time than it takes to go to sleep: so another thread is waited for, at growing intervals, in
-/// which it may well lock it more than once. Only one that is not running is slept for.
+/// A shard is locked for less time than falling asleep takes. So a waiting thread spins at growing intervals
+/// first. It sleeps only when the holder of the lock is probably not running.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     for pauses in 0..LOCK_TRIES {
         match shard.try_lock() {

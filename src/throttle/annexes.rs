@@ -1,4 +1,4 @@
-//! The annexes: what `fair` and `sliding-log` keep of a key in the side store.
+//! The annexes: values of `fair` and `sliding-log` in the side store.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::base::time::Timestamp;
 use crate::law::{Annex, Law};
 use crate::table::{Keep, Side};
 
-/// The side store as the laws use it. A law that finds no room here falls back to a simpler one.
+/// The side store, as the laws use it. A law that finds no room here falls back to a simpler one.
 #[derive(Debug)]
 pub struct Annexes(Side<Annex>);
 
@@ -16,7 +16,8 @@ impl Annexes {
         Annexes(Side::new(bytes_max))
     }
 
-    /// Gives `judge` the annex of `key`, or none if the law has none or finds no room for a request of this cost.
+    /// Gives `judge` the annex of `key`. It gets none if the law has none, or if a request of this cost finds
+    /// no room.
     pub fn with<R>(
         &self,
         key: Key,
@@ -31,7 +32,7 @@ impl Annexes {
         }
     }
 
-    /// Gives `write` the annex of `key`, if it has one.
+    /// Gives `write` the annex of `key`, if it exists.
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut Annex>) -> R) -> R {
         match law.has_annex() {
             false => write(None),
@@ -39,7 +40,7 @@ impl Annexes {
         }
     }
 
-    /// A copy of the annex that [`with`](Annexes::with) would give: mostly some kilobytes, 512 KiB at most.
+    /// A copy of the annex that [`with`](Annexes::with) would give: usually some kilobytes, 512 KiB at most.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
         law.has_annex().then(|| self.0.copy(key, &Writing { law, cost }, now))?
     }
@@ -53,7 +54,7 @@ impl Annexes {
     }
 }
 
-/// A request of some cost is about to be written into the annex of a law that has one.
+/// A law with an annex, and the cost of the request about to be written into it.
 struct Writing<'l> {
     law: &'l Law,
     cost: u32,

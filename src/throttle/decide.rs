@@ -1,4 +1,4 @@
-//! How a batch is decided: requests of one key in their order, rows of one shard side by side.
+//! The decision on a batch: requests of one key in their order, rows of one shard side by side.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::policy::{BATCH_MAX, Batch, Case, Cases};
 use crate::table::Entry;
 use crate::throttle::memory::Throttle;
 
-/// The decisions on a batch, in its order.
+/// The decisions on a batch, in the order of its requests.
 pub type Decisions = ArrayVec<Decision, BATCH_MAX>;
 
 impl Throttle {
-    /// Decides the requests of a batch, and counts them. It gives the same verdicts, and leaves the same rows and
-    /// annexes, as deciding them one by one. The `decisions` of the batch replace what was there.
+    /// Decides the requests of a batch, and counts them. Verdicts, rows and annexes are the same as when
+    /// deciding one by one. The results replace the content of `decisions`.
     ///
     /// ```
     /// # use slowlane::{policy::Policy, table::Sizing, throttle::Throttle};
@@ -92,7 +92,7 @@ impl Throttle {
             let Single { case, arrival, judgement } = &mut singles[place];
             *judgement = Some(self.judge(case, entry, *arrival, Law::judge));
         });
-        // Decisions are made when no row is locked any more.
+        // Decisions are made after the rows are unlocked.
         for Single { case, arrival, judgement } in singles.iter() {
             let judged = self.judged(case, judgement.expect("each key has been written"));
             decisions.push(Decision::of_one(judged, arrival.cost, arrival.now));
@@ -100,8 +100,9 @@ impl Throttle {
         pending.clear();
     }
 
-    /// The strictest verdict of several SLOs, as one step. If one denies the request, the others count it as asked,
-    /// but not as let through. A row is then put back; an annex is written only after all have judged.
+    /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the
+    /// request, the others count it as asked, but not as let through. For that their rows are restored first.
+    /// Annexes are written only after all SLOs have judged.
     fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
         let keys: ArrayVec<_, JUDGED_MAX> =
             cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
@@ -138,7 +139,7 @@ impl Throttle {
     }
 }
 
-/// Requests of a batch that fall under one SLO each, and are judged side by side.
+/// Requests under one SLO each, judged side by side.
 #[derive(Default)]
 struct Pending<'p> {
     keys: ArrayVec<(Key, Duration), BATCH_MAX>,
@@ -154,8 +155,8 @@ struct Single<'p> {
 }
 
 impl<'p> Pending<'p> {
-    /// All annexes share one bound, so two requests that need some are not judged side by side: the first must
-    /// come first.
+    /// Whether the pending requests must be judged before this one. All annexes share one bound, so requests
+    /// that need annexes are judged in their order.
     fn must_settle_before(&self, case: &Case<'_>) -> bool {
         self.has_annex && case.slo.law.has_annex()
     }

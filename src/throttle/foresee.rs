@@ -1,4 +1,4 @@
-//! What a decision would be, without making it.
+//! The decision that a request would get, without making it.
 
 use arrayvec::ArrayVec;
 
@@ -10,26 +10,26 @@ use crate::policy::{Case, Cases};
 use crate::table::{Entry, Found};
 use crate::throttle::memory::{Throttle, judged};
 
-/// A decision that was not made, and how it would come about.
+/// A decision that was not made, with the reasons for it.
 #[derive(Clone, Debug)]
 pub struct Foreseen {
     pub decision: Decision,
-    /// Of each SLO, in the order of the cases.
+    /// One view for each SLO, in the order of the cases.
     pub views: ArrayVec<View, JUDGED_MAX>,
 }
 
-/// What one SLO would say.
+/// The verdict that one SLO would give.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// None: it would begin with a fresh entry.
+    /// None means that the key would begin with a fresh entry.
     pub found: Option<Found>,
     pub judgement: Judgement,
-    /// The law's formula with the numbers in it.
+    /// The law's formula with its numbers.
     pub formula: String,
 }
 
 impl Throttle {
-    /// What [`decide`](Throttle::decide) would say of a request that falls under these SLOs. Nothing is counted, and
+    /// The result of [`decide`](Throttle::decide) for a request under these SLOs. Nothing is counted, and
     /// nothing changes.
     ///
     /// ```

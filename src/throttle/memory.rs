@@ -1,4 +1,4 @@
-//! The throttle: the policy in force, and all that is remembered of every key.
+//! The throttle: the policy in force, and the memory of every key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,14 +21,14 @@ pub struct Throttle {
     fallbacks: AtomicU64,
 }
 
-/// The policy that was in force when it was asked for. Holding it keeps an old policy alive; drop it promptly.
+/// The policy in force at the time of the call. Holding it keeps an old policy alive; drop it promptly.
 pub type InForce = Guard<Arc<Policy>>;
 
-/// What an operator watches of the annexes.
+/// Numbers of the annexes for the operator to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnexUsage {
     pub bytes: u64,
-    /// Requests that a simpler law judged, for want of room.
+    /// Requests judged by a simpler law because there was no room.
     pub fallbacks: u64,
 }
 
@@ -48,12 +48,12 @@ impl Throttle {
         self.policy.load()
     }
 
-    /// Puts another policy in force and gives the old one back. The table stays as it is.
+    /// Puts another policy in force and returns the old one. The table stays as it is.
     pub fn replace(&self, policy: Policy) -> Arc<Policy> {
         self.policy.swap(Arc::new(policy))
     }
 
-    /// Forgets the entry of a key and its annex, if `is_to_go` says so.
+    /// Forgets the entry of a key and its annex, if `is_to_go` agrees.
     pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
         if self.table.remove(key, is_to_go) {
             self.annexes.remove(key);
@@ -72,7 +72,7 @@ impl Throttle {
         AnnexUsage { bytes: self.annexes.bytes(), fallbacks: self.fallbacks.load(Relaxed) }
     }
 
-    /// A judgement with the SLO it comes from; counts it if it is a fallback.
+    /// Adds the SLO to a judgement, and counts a fallback.
     pub(super) fn judged(&self, case: &Case<'_>, judgement: Judgement) -> Judged {
         if judgement.fell_back {
             self.fallbacks.fetch_add(1, Relaxed);
@@ -81,7 +81,7 @@ impl Throttle {
     }
 }
 
-/// A judgement with the SLO it comes from.
+/// Adds the SLO to a judgement.
 pub(super) fn judged(case: &Case<'_>, judgement: Judgement) -> Judged {
     Judged {
         slo: case.slo.id,

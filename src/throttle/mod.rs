@@ -1,10 +1,10 @@
-//! The decision: what a proxy is told about each request of a batch.
+//! The decision: the answer to each request of a batch.
 //!
 //! ```text
 //! Batch ─▶ decide ─▶ Decisions        policy.classify: the SLOs of each request, with their keys
 //!                                     table.with_batch: law.judge(entry, annex, arrival)
-//! Decision ─▶ take_back, Ticket ─▶ end: what became of a request that was let through
-//! Cases ─▶ foresee: the same without counting, for an operator
+//! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
+//! Cases ─▶ foresee: the same without counting, for operators
 //! ```
 //! There is one way to decide; a single request is a batch of one.
 

@@ -1,4 +1,4 @@
-//! What becomes of a request that was let through: its client leaves before its turn, or it ends.
+//! The fate of a request that was let through: its client leaves before its turn, or it ends.
 
 use arrayvec::ArrayVec;
 
@@ -9,12 +9,12 @@ use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
 use crate::policy::Policy;
 use crate::throttle::memory::Throttle;
 
-/// The charges of one request: at most one for each of its SLOs.
+/// The charges of one request: at most one per SLO.
 pub type Charges = ArrayVec<Charge, JUDGED_MAX>;
 
 impl Throttle {
-    /// Takes back a delayed request whose client left before its turn: its slot is free again. It hands out what
-    /// was taken back. `adaptive` has no slots, and counts the request all the same.
+    /// Takes back a delayed request whose client left before its turn. Its slot is free again. Returns the
+    /// charges taken back. `adaptive` has no slots, so there the request stays counted.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) -> Charges {
         let mut charges = Charges::new();
         for judged in decision.judged().iter().filter(|judged| judged.is_counted()) {
@@ -30,13 +30,13 @@ impl Throttle {
         charges
     }
 
-    /// Makes a refusal of a decision that nobody has been told yet: what it took, it gives back.
+    /// Turns a decision into a refusal before it is sent, and takes back its charges.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
         decision.verdict = refusal;
     }
 
-    /// Ends a request that was let through, and hands out what has ended.
+    /// Ends a request that was let through. Returns the charges that have ended.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> Charges {
         let mut charges = Charges::new();
         for &(id, key) in &ticket.counted {
