@@ -71,7 +71,9 @@ impl<'p, 'a> Batch<'p, 'a> {
     pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
         let (begin, width) = (self.len * self.width(), self.width());
         self.values.truncate(begin);
-        self.values.extend((0..width).map(|_| None));
+        for _ in 0..width {
+            self.values.push(None);
+        }
         Draft::new(&self.policy.fields, &mut self.values[begin..])
     }
 
@@ -101,7 +103,8 @@ impl<'p, 'a> Batch<'p, 'a> {
 
     /// The values of each request, in the order of the batch.
     pub(super) fn rows(&self) -> impl Iterator<Item = Values<'_, 'a>> {
-        self.values.chunks_exact(self.width()).take(self.len).map(Values)
+        let width = self.width();
+        (0..self.len).map(move |number| Values(&self.values[number * width..][..width]))
     }
 
     /// The values of one request: a place for each field, and there is at least the cost.

@@ -11,6 +11,7 @@ use crate::policy::fields::Values;
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::index::pattern::Pattern;
+use crate::policy::read::answer::Answer;
 use crate::policy::read::slo::Slo;
 
 /// One SLO that a request falls under.
@@ -47,29 +48,29 @@ impl<'p> Batch<'p, '_> {
         mut each: impl FnMut(Cases<'p>),
     ) {
         let policy = self.policy();
-        let mut answers = [None; BATCH_MAX];
+        let mut answers = [Answer::NEXT; BATCH_MAX];
         for map in &policy.lookups {
             for (values, answer) in self.rows().zip(&mut answers) {
-                if answer.is_none() {
+                if *answer == Answer::NEXT {
                     *answer = ask(map, values, &mut trace);
                 }
             }
         }
         for (values, answer) in self.rows().zip(answers) {
-            each(policy.cases_from(answer.unwrap_or(0), values, &mut trace));
+            each(policy.cases_from(answer.place().unwrap_or(0), values, &mut trace));
         }
     }
 }
 
-/// The place of the SLO that a map names for these values.
+/// The answer of a map for these values; `NEXT` where no line matches.
 fn ask<'p>(
     map: &'p LookupMap,
     values: Values<'_, '_>,
     trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
-) -> Option<usize> {
+) -> Answer {
     let found = map.find(values);
     trace(map, found);
-    found.and_then(|pattern| pattern.answer.place())
+    found.map_or(Answer::NEXT, |pattern| pattern.answer)
 }
 
 impl Policy {
@@ -113,7 +114,7 @@ impl Policy {
         list.push(self.case(place, values));
         while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
             let kind = |place: usize| self.slos[place].id.kind();
-            match ask(&self.lookups[also], values, trace) {
+            match ask(&self.lookups[also], values, trace).place() {
                 Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
                 _ => break,
             }
