@@ -68,6 +68,7 @@ impl<'p, 'a> Batch<'p, 'a> {
 
     /// Begins a request, to be filled field by field. [`keep_draft`](Batch::keep_draft) adds it to the batch;
     /// another draft discards it. The batch must not be full.
+    #[inline]
     pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
         let (begin, width) = (self.len * self.width(), self.width());
         self.values.truncate(begin);
@@ -84,6 +85,7 @@ impl<'p, 'a> Batch<'p, 'a> {
     }
 
     /// Adds a request. The batch must not be full.
+    #[inline]
     pub fn push(&mut self, request: &Request<'a>) {
         let mut draft = self.draft();
         request.fields().for_each(|field| draft.field(field.name, field.value));

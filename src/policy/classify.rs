@@ -63,6 +63,7 @@ impl<'p> Batch<'p, '_> {
 }
 
 /// The answer of a map for these values; `NEXT` where no line matches.
+#[inline]
 fn ask<'p>(
     map: &'p LookupMap,
     values: Values<'_, '_>,
@@ -104,6 +105,7 @@ impl Policy {
     }
 
     /// The cases of a request whose own SLO is the one at `place`.
+    #[inline]
     fn cases_from<'p>(
         &'p self,
         mut place: usize,
@@ -123,6 +125,7 @@ impl Policy {
         Cases { list, cost: cost(self.fields.cost(values)) }
     }
 
+    #[inline]
     fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
@@ -133,6 +136,7 @@ impl Policy {
         Case { slo, key: self.key(slo, values), sharer }
     }
 
+    #[inline]
     fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
         let mut hasher = KeyHasher::new(slo.id.kind());
         for &place in self.key_places(slo.id) {

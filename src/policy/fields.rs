@@ -181,13 +181,14 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     }
 
     /// Takes a field. The first of a name counts; fields after the 32nd are ignored.
+    #[inline]
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
         let head = Head::of(name);
         let is_it = |field: &Field| field.head == head && (name.len() <= 8 || field.name.as_bytes() == name);
         let as_written = self.fields.iter().position(is_it);
-        let place = as_written.or_else(|| self.place_of_header(name));
+        let place = as_written.or_else(|| self.place_of_other_spelling(name));
         if let Some(place) = place
             && self.values[place].is_none()
         {
@@ -195,8 +196,11 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         }
     }
 
-    /// Headers have `-` where variables have `_`.
-    fn place_of_header(&self, name: &[u8]) -> Option<Place> {
+    /// Headers have `-` where variables have `_`; most names have neither.
+    fn place_of_other_spelling(&self, name: &[u8]) -> Option<Place> {
+        if !name.iter().any(|byte| matches!(byte, b'-' | b'_')) {
+            return None;
+        }
         self.fields.iter().position(|field| is_same_name(field.name.as_bytes(), name))
     }
 }

@@ -18,6 +18,7 @@ impl Annexes {
 
     /// Gives `judge` the annex of `key`. It gets none if the law has none, or if a request of this cost finds
     /// no room.
+    #[inline]
     pub fn with<R>(
         &self,
         key: Key,

@@ -10,7 +10,7 @@ use crate::base::request::Request;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
 use crate::law::{Annex, Arrival, Judgement, Law};
-use crate::policy::{BATCH_MAX, Batch, Case, Cases};
+use crate::policy::{BATCH_MAX, Batch, Case};
 use crate::table::Entry;
 use crate::throttle::memory::Throttle;
 
@@ -46,9 +46,9 @@ impl Throttle {
     ) {
         decisions.clear();
         let mut pending = Pending::default();
-        batch.classify(|Cases { list, cost }| {
-            let arrival = Arrival { now, draw: draw(), cost, sharer: 0 };
-            match list.as_slice() {
+        batch.classify(|cases| {
+            let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+            match cases.list.as_slice() {
                 &[case] => {
                     if pending.must_settle_before(&case) {
                         self.settle(&mut pending, now, decisions);
@@ -125,6 +125,7 @@ impl Throttle {
         })
     }
 
+    #[inline]
     fn judge(
         &self,
         case: &Case<'_>,
@@ -161,6 +162,7 @@ impl<'p> Pending<'p> {
         self.has_annex && case.slo.law.has_annex()
     }
 
+    #[inline]
     fn push(&mut self, case: Case<'p>, arrival: Arrival) {
         self.has_annex |= case.slo.law.has_annex();
         self.keys.push((case.key, case.slo.law.memory()));

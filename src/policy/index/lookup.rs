@@ -84,6 +84,7 @@ impl LookupMap {
     }
 
     /// The line that answers for these values.
+    #[inline]
     pub(in crate::policy) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
         let mut joined = Text::default();
         match &self.keys {
