@@ -12,7 +12,7 @@ use crate::base::verdict::{Decision, Verdict};
 use crate::proxy::nginx::{self, Manner};
 use crate::server::repeats::Repeats;
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
+use crate::server::stream::Stream;
 use crate::server::{Agent, http1};
 
 type Answer = Response<Empty<Bytes>>;

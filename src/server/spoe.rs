@@ -21,7 +21,7 @@ use crate::server::Agent;
 use crate::server::holds::Place;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
+use crate::server::stream::Stream;
 use crate::throttle::{DOCKET_MAX, Docket, Sitting};
 use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 

@@ -1,8 +1,9 @@
 //! Programs beside the daemon: replay, simulate, demo and top, and what they share.
 
-pub mod admin_client;
-pub mod chart;
-pub mod demo;
+pub(crate) mod admin_client;
+pub(crate) mod chart;
+pub(crate) mod demo;
+pub(crate) mod installed;
 pub mod replay;
 pub mod simulate;
-pub mod top;
+pub(crate) mod top;

@@ -20,7 +20,7 @@ pub const PIECE_BYTES: usize = 8 * 1024;
 /// So many pages are walked through for a piece, even if no row of them is shown.
 const PAGES_MAX: usize = 16;
 
-/// What the process knows of itself, beside its table and its policy.
+/// Facts about the process, beside its table and its policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     pub pid: u32,
@@ -35,13 +35,13 @@ pub struct Info {
 /// An answer that is under way.
 #[derive(Debug)]
 pub struct Answer {
-    /// What it begins with.
+    /// The first piece.
     text: String,
     rest: Rest,
     is_refusal: bool,
 }
 
-/// What is yet to come.
+/// The pieces still to come.
 #[derive(Debug)]
 enum Rest {
     Nothing,
@@ -53,7 +53,7 @@ enum Rest {
         next: Cursor,
         filter: Filter,
     },
-    /// A policy is not kept while somebody reads slowly: its reload would have to wait for him.
+    /// No policy is held between pieces: a slow reader would delay its reload.
     Map {
         policy: Weak<Policy>,
         number: usize,
@@ -64,7 +64,7 @@ enum Rest {
 const NO_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.\n";
 
 impl Answer {
-    /// Does what is asked, or begins to; or says what is wrong with it.
+    /// Runs a command, or begins to. A faulty command is answered with its fault.
     pub fn to(command: Result<Command, String>, throttle: &Throttle, info: &Info, now: Timestamp) -> Answer {
         let table = throttle.table();
         let command = match command {
@@ -103,7 +103,7 @@ impl Answer {
         }
     }
 
-    /// What is wrong with a command.
+    /// The fault of a command.
     pub fn refusal(text: String) -> Answer {
         Answer { is_refusal: true, ..Answer::of(text) }
     }

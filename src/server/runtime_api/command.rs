@@ -5,11 +5,10 @@ use std::str::FromStr;
 use crate::base::key::Key;
 use crate::base::shown::Shown;
 use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
-use crate::server::runtime_api::Words;
 use crate::server::runtime_api::help::help;
-use crate::server::runtime_api::words::WORDS_MAX;
+use crate::server::runtime_api::words::{WORDS_MAX, Words};
 
-/// What is asked.
+/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Nothing,
@@ -27,7 +26,7 @@ pub enum Command {
     Quit,
 }
 
-/// The rows that are meant.
+/// The rows that a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     Of(Key),
@@ -72,7 +71,7 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// What is wrong, in HAProxy's words where it has some, with a line break at its end.
+    /// The fault with a line break at its end, in HAProxy's words where it has some.
     pub fn parse(words: &Words) -> Result<Command, String> {
         match (words.get(0), words.get(1)) {
             _ if words.are_cut() => {

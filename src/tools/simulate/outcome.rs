@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::base::units::Rate;
-use crate::tools::simulate::Scenario;
 use crate::tools::simulate::load::{Phases, Who};
 use crate::tools::simulate::record::{BIN_NS, Bin, Record, Seen, Shown, Tally};
+use crate::tools::simulate::scenario::Scenario;
 
 /// What a scenario came to.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::tools::simulate::Scenario;
 use crate::tools::simulate::load::Who;
+use crate::tools::simulate::scenario::Scenario;
 
 /// Bins of a series: five are a second.
 pub(super) const BIN_NS: u64 = 200_000_000;

@@ -13,7 +13,7 @@ use crate::throttle::Throttle;
 use crate::tools::simulate::load::{Load, Retry, Who};
 use crate::tools::simulate::queue::{Event, Queue};
 use crate::tools::simulate::record::Record;
-use crate::tools::simulate::{Scenario, ScenarioError, WEBSITE};
+use crate::tools::simulate::scenario::{Scenario, ScenarioError, WEBSITE};
 
 /// When a run begins: at a midnight, for the laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
@@ -189,7 +189,7 @@ fn nanos(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::policy::Policy;
-    use crate::tools::simulate::SIZING;
+    use crate::tools::simulate::scenario::SIZING;
 
     #[test]
     fn a_run_of_too_many_requests_ends_with_a_remedy() {
