@@ -3,6 +3,11 @@
 //! `cargo bench --bench replay [-- SECONDS]`: ten million lines, or fewer if each measurement has little time, of HAProxy's httplog behind a syslog prefix (2.4 GB), made as they are
 //! read, of 131,072 sources and a thousand websites, a seventh of them out of order; each website has an SLO.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 #[path = "../support/mod.rs"]
