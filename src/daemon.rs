@@ -1,4 +1,10 @@
-//! The daemon: everything is built once, in order; then it serves, and at the end it drains.
+//! The daemon: it builds everything once, serves, and drains at the end.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it starts the runtime, its threads and its timers"
+)]
 
 use std::sync::Arc;
 use std::thread;
@@ -20,21 +26,23 @@ use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::policy::Policy;
+use crate::server::Agent;
 use crate::server::admin::Admin;
 use crate::server::admin_socket;
+use crate::server::entrance::Entrance;
+use crate::server::handed::Handed;
 use crate::server::http::Check;
+use crate::server::listener::{Listener, OpenAdmin, UNIX_MODE};
 use crate::server::shutdown::{self, Shutdown, Trigger};
-use crate::server::socket::{Handed, Listener, OpenAdmin, UNIX_MODE};
 use crate::server::spoe::Spoe;
-use crate::server::{Agent, Entrance};
 use crate::throttle::Throttle;
 use crate::watch::{self, Reload};
 
-/// How long the end may take: answers in flight are written at once, and proxies close when told to.
+/// The longest shutdown. Answers in flight are written at once, and proxies close when told to.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Serves until SIGTERM or SIGINT. An error is one of the start: nothing has been served then.
-pub fn run(config: Config) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT. An error means that the start failed and nothing was served.
+pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     raise_file_limit();
     let runtime = Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(config))
@@ -58,10 +66,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A daemon that serves, until its end is triggered or it is dropped.
+/// A daemon that serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
-pub struct Serving {
-    /// Where it really listens, as text: a port 0 of the config has become another one.
+pub(crate) struct Serving {
+    /// The bound addresses as text. A port 0 in the config has become a real one.
     pub spop: Vec<String>,
     pub admin: Vec<String>,
     /// None: there is no policy directory.
@@ -72,16 +80,16 @@ pub struct Serving {
 }
 
 /// Builds everything, and begins to serve.
-pub async fn start(config: &Config) -> anyhow::Result<Serving> {
+pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new());
     let status = Arc::new(Status::default());
     let (throttle, reload) = throttle(config, clock, &metrics, &status)?;
     let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
-    let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics)?));
+    let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics, clock)?));
     warn_of_limits(config);
 
-    // Every listener is bound before the first one serves: a start that fails has answered nobody.
+    // Every listener is bound before the first one serves: a failed start has answered no request.
     let mut handed = Handed::from_systemd();
     let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
     let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
@@ -103,7 +111,7 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
             page.clone().serve(stream, agent, shutdown)
         });
         socket.open(&agent, &shutdown, admin_socket::serve);
-        // It waits for whoever reads what it keeps.
+        // It may wait for readers of the status.
         keep_status(agent.clone(), &shutdown);
         watch_table(agent.clone(), &shutdown);
     });
@@ -111,7 +119,7 @@ pub async fn start(config: &Config) -> anyhow::Result<Serving> {
     Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
 }
 
-/// The first policy is read here; later ones by the reloader.
+/// Reads the first policy. The reloader reads later ones.
 fn throttle(
     config: &Config,
     clock: Clock,
@@ -134,10 +142,10 @@ fn throttle(
     Ok((throttle, Some(reload)))
 }
 
-/// The place must be there at the start: an operator who wants a log finds out at once that there is none.
-fn decision_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<DecisionLog>> {
+/// Opens the decision log. A log that cannot be written fails the start.
+fn decision_log(config: &Config, metrics: &Metrics, clock: Clock) -> anyhow::Result<Option<DecisionLog>> {
     let Some(settings) = &config.decision_log else { return Ok(None) };
-    let log = DecisionLog::start(settings, metrics.decision_log.clone());
+    let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
     let log = log.map_err(|error| match &settings.place {
         Place::File(path) => anyhow!(
             "cannot write the decision log {}: {error}; choose a file in a folder that this user may write to",
@@ -148,7 +156,7 @@ fn decision_log(config: &Config, metrics: &Metrics) -> anyhow::Result<Option<Dec
     Ok(Some(log))
 }
 
-/// Sockets from systemd stand in for those that the config names.
+/// Sockets from systemd replace those in the config.
 async fn entrance(
     listen: &Listen,
     handed: Vec<Listener>,
@@ -183,7 +191,7 @@ async fn bind_admin(
     Ok((admin, socket))
 }
 
-/// A thread of its own for all that operators ask. However much that is, verdicts have theirs.
+/// A separate thread for the admin listener: its load does not slow verdicts down.
 #[derive(Debug)]
 struct Aside {
     handle: Handle,
@@ -208,14 +216,14 @@ impl Aside {
         Ok(self.handle.spawn(work).await?)
     }
 
-    /// What is spawned meanwhile is spawned there.
+    /// Tasks spawned by `open` run there.
     fn enter(&self, open: impl FnOnce()) {
         let _entered = self.handle.enter();
         open();
     }
 }
 
-/// The signals that a daemon obeys.
+/// The signals of the daemon.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -233,8 +241,9 @@ impl Signals {
         })
     }
 
-    /// Returns when it is time to end; until then each SIGHUP reads the policy again and tells what the config file has
-    /// become, and each SIGUSR1 turns the level `debug` of the log on or off.
+    /// Returns on SIGTERM or SIGINT.
+    ///
+    /// Each SIGHUP reads the policy again and reports an edited config file. Each SIGUSR1 turns debug logging on or off.
     async fn wait(&mut self, reload: Option<Reload>, file: Option<&ConfigFile>) {
         loop {
             tokio::select! {
@@ -259,7 +268,7 @@ impl Signals {
     }
 }
 
-/// Tells systemd that the runtime still turns, if it asks to be told.
+/// Tells systemd that the runtime is alive, if it asks to be told.
 fn watchdog(shutdown: &Shutdown) {
     let Some(often) = systemd::watchdog() else { return };
     let mut shutdown = shutdown.clone();
@@ -288,7 +297,7 @@ fn warn_of_limits(config: &Config) {
     }
 }
 
-/// Says once a second that the table gives up entries that are still in use, while it does.
+/// Warns once a second while the table evicts live entries.
 fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     let mut shutdown = shutdown.clone();
     tokio::spawn(async move {
@@ -311,7 +320,7 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Reads the counters once a second, for those who want to know how it was a minute ago.
+/// Reads the counters once a second for the status of the last minutes.
 fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     let mut shutdown = shutdown.clone();
     tokio::spawn(async move {

@@ -1,4 +1,10 @@
-//! The hot reload: an edited policy is read whole and put in force, or refused whole.
+//! The hot reload: an edited policy replaces the old one as a whole, or is refused as a whole.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it looks at files, in a thread of its own"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,47 +24,47 @@ use crate::observe::systemd;
 use crate::policy::{Layout, Policy, Problems, Strays};
 use crate::throttle::Throttle;
 
-/// An edit is read once the directory has been quiet for so long: editors and `cp` write several files,
-/// and one file in several steps.
+/// An edit is read once the directory has been quiet for this long. Editors and `cp` write several files, and one
+/// file in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// A directory that never gets quiet is read after so many waits all the same.
+/// A directory that never gets quiet is read after this many waits.
 const SETTLES_MAX: u32 = 20;
 
-/// A policy that is edited each time while it is read is read no more often than this before it counts.
+/// The most readings of a policy that is edited during each of them. The last one counts.
 const READINGS_MAX: u32 = 5;
 
-/// The files are looked at this often even if nobody tells of an edit: network file systems never do.
+/// The interval of looks at the files without any event: network file systems send none.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A chain of symbolic links that is longer is followed no further.
+/// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 8;
 
-/// A policy directory and what its files are.
+/// A policy directory and its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub(crate) struct Source {
     dir: PathBuf,
     layout: Layout,
-    /// Longer delays are cut by the agent, and so warned of.
+    /// The agent cuts longer delays, so the policy is warned of them.
     hold_max: Duration,
 }
 
 impl Source {
-    pub fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
+    pub(crate) fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
         Source { dir, layout, hold_max }
     }
 
-    pub fn read(&self) -> Result<Policy, Problems> {
+    pub(crate) fn read(&self) -> Result<Policy, Problems> {
         let mut policy = Policy::read(&self.dir, &self.layout)?;
         policy.warn_of_delays_over(self.hold_max);
         Ok(policy)
     }
 
-    /// What the files look like from outside: any edit changes it.
-    pub fn fingerprint(&self) -> Fingerprint {
+    /// The metadata of the files: any edit changes it.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         let look = |path: PathBuf| {
             let found = fs::metadata(path).ok()?;
-            // Not the time of modification: who mends only a file's permissions does not change that.
+            // Not the modification time: a change of permissions alone leaves it as it is.
             Some([found.dev(), found.ino(), found.size(), found.ctime() as u64, found.ctime_nsec() as u64])
         };
         let files = self.layout.files(&self.dir).into_iter().map(look).collect();
@@ -94,10 +100,10 @@ fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fingerprint {
+pub(crate) struct Fingerprint {
     /// Device, inode, size and time of change of every file, or none where there is no file.
     files: Vec<Option<[u64; 5]>>,
-    /// Nothing of them is read, but that they are there is told as soon as they are.
+    /// Map files that no lookup reads. They cause a warning as soon as they appear.
     strays: Strays,
 }
 
@@ -111,10 +117,10 @@ enum Wake {
 
 /// Asks for a reload.
 #[derive(Clone, Debug)]
-pub struct Reload(Sender<Wake>);
+pub(crate) struct Reload(Sender<Wake>);
 
 impl Reload {
-    pub fn ask(&self) {
+    pub(crate) fn ask(&self) {
         // The reloader lives as long as the process.
         let _ = self.0.send(Wake::Ask);
     }
@@ -122,7 +128,7 @@ impl Reload {
 
 /// Reads the source again whenever it is edited, in a thread of its own: a map of a million lines must not
 /// make a request wait. `seen` is its fingerprint from before it was last read.
-pub fn start(
+pub(crate) fn start(
     source: Source,
     seen: Fingerprint,
     throttle: Arc<Throttle>,
@@ -178,8 +184,8 @@ impl Reloader {
         }
     }
 
-    /// Reads until nothing is edited meanwhile: half of what was read may be the old one. Where there is no
-    /// end to edits, the last reading counts.
+    /// Reads until no edit comes in between: such a reading may be half old, half new. If edits never stop, the last
+    /// reading counts.
     fn read_whole(&self, wakes: &Receiver<Wake>) -> (Fingerprint, Result<Policy, Problems>) {
         let mut found = self.source.fingerprint();
         let mut read = self.source.read();
@@ -221,14 +227,14 @@ impl Reloader {
     }
 }
 
-/// Logs what a policy is served with, though it is hardly what was meant; one warning in each line.
-pub fn warn(warnings: &str) {
+/// Logs the warnings of a policy, one per line.
+pub(crate) fn warn(warnings: &str) {
     for warning in warnings.lines() {
         tracing::warn!("{warning}");
     }
 }
 
-/// What `systemctl status` shows from now on.
+/// The text that `systemctl status` shows.
 fn status(read: &Result<Policy, Problems>) -> String {
     match read {
         Ok(policy) => format!("serving {}", policy.summary()),
@@ -254,7 +260,7 @@ fn settle(first: Wake, wakes: &Receiver<Wake>) -> Wake {
     wake
 }
 
-/// Frees a policy here, once no request uses it any more, and not on a request's path.
+/// Waits until no request uses a policy, and frees it here instead of on a request's path.
 fn free(old: Arc<Policy>) {
     while Arc::strong_count(&old) > 1 {
         thread::sleep(Duration::from_millis(10));
@@ -268,7 +274,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Without a watcher (the system has no more of them) edits are noticed at the next look.
+    /// Without a watcher, edits are noticed at the next look. The system has a limited number of them.
     fn new(wake: Sender<Wake>) -> Watch {
         let edited = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
@@ -292,7 +298,7 @@ impl Watch {
         for (path, _) in self.dirs.iter().filter(|(path, dir)| dirs.get(*path) != Some(dir)) {
             let _ = watcher.unwatch(path);
         }
-        // All of them, each time: the watcher gives up by itself what seems to be renamed or removed.
+        // All of them, each time: the watcher drops paths that seem renamed or removed.
         for path in dirs.keys() {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
                 tracing::debug!("edits in {} are noticed late: {error}", path.display());

@@ -1,6 +1,6 @@
 //! Rows of text in columns.
 
-/// Lays rows out with two spaces between their columns; the first row is the head.
+/// Lays rows out in columns with `gap` between them; the first row is the head.
 ///
 /// `is_text` tells, by number and heading, which columns start at the left. All others are numbers: they end at the
 /// right. Every row has as many cells as the first.
@@ -9,9 +9,9 @@
 /// use slowlane::base::columns::aligned;
 /// let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
 /// let rows = [row(["law", "delayed", "who"]), row(["pace", "7", "everybody"])];
-/// assert_eq!(aligned(&rows, |_, heading| heading != "delayed"), "law   delayed  who\npace        7  everybody\n");
+/// assert_eq!(aligned(&rows, "  ", |_, heading| heading != "delayed"), "law   delayed  who\npace        7  everybody\n");
 /// ```
-pub fn aligned(rows: &[Vec<String>], is_text: impl Fn(usize, &str) -> bool) -> String {
+pub fn aligned(rows: &[Vec<String>], gap: &str, is_text: impl Fn(usize, &str) -> bool) -> String {
     let Some(head) = rows.first() else { return String::new() };
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let columns: Vec<(usize, bool)> =
@@ -22,7 +22,7 @@ pub fn aligned(rows: &[Vec<String>], is_text: impl Fn(usize, &str) -> bool) -> S
             true => format!("{cell:<width$}"),
             false => format!("{cell:>width$}"),
         });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text += cells.collect::<Vec<_>>().join(gap).trim_end();
         text.push('\n');
     }
     text

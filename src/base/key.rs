@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-/// Who is throttled, in eight bytes: a `type binary len 8` key of a stick table.
+/// The throttling key, in eight bytes: a `type binary len 8` key of a stick table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
@@ -19,7 +19,7 @@ impl Key {
         self.0
     }
 
-    /// Reads what `Display` writes: sixteen hex digits, in upper or lower case.
+    /// Reads the text of `Display`: sixteen hex digits, in upper or lower case.
     ///
     /// ```
     /// use slowlane::base::key::Key;
@@ -48,10 +48,10 @@ impl fmt::Debug for Key {
 
 /// Gathers the parts of a key.
 ///
-/// What is hashed, with seed 0: the type as one ASCII digit, then each part as its length (4 bytes,
+/// The hash has seed 0. Its input is the type as one ASCII digit, then each part: its length (4 bytes,
 /// little-endian) and its bytes. The lengths keep `ab` + `c` apart from `a` + `bc`: no client gets another's
-/// key by moving a letter from one field to the next. (XXH64 is no defence against one who can compute
-/// collisions; nor is a stick table's.)
+/// key by moving a letter from one field to the next. XXH64 does not stop a client that computes collisions;
+/// neither does the hash of a stick table.
 ///
 /// ```
 /// use slowlane::base::key::KeyHasher;
@@ -83,7 +83,7 @@ impl KeyHasher {
         self
     }
 
-    /// An address as its 4 or 16 bytes, whatever way it was written.
+    /// An address as its 4 or 16 bytes, independent of its spelling.
     pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {
             IpAddr::V4(v4) => self.part(&v4.octets()),

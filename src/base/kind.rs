@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::verdict::Verdict;
-
-/// A verdict without its numbers: what counters, filters and reports sort by.
+/// A verdict without its numbers. Counters, filters and reports sort by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -17,19 +15,10 @@ impl Kind {
     /// By strictness. Arrays that count by kind are in this order.
     pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
 
-    pub const fn of(verdict: Verdict) -> Kind {
-        match verdict {
-            Verdict::Pass => Kind::Pass,
-            Verdict::Delay(_) => Kind::Delay,
-            Verdict::Deny { .. } => Kind::Deny,
-        }
-    }
-
     /// Its name in variables, headers, metrics, logs and reports.
     ///
     /// ```
-    /// use slowlane::base::{kind::Kind, verdict::Verdict};
-    /// assert_eq!(Kind::of(Verdict::Deny { retry_after_s: 1 }).name(), "deny");
+    /// use slowlane::base::kind::Kind;
     /// assert_eq!(Kind::ALL.map(Kind::name), ["pass", "delay", "deny"]);
     /// ```
     pub const fn name(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! What a client may be told of its SLO, in the words of the header fields `RateLimit-Policy` and `RateLimit`.
+//! An SLO as its clients are told of it, in the words of the header fields `RateLimit-Policy` and `RateLimit`.
 //!
 //! They are those of draft-ietf-httpapi-ratelimit-headers, revision 10: `RateLimit-Policy: "3001";q=100;w=2` says that the
 //! policy of this name allows a hundred requests in two seconds, `RateLimit: "3001";r=40` that forty are left now,

@@ -36,7 +36,7 @@ pub struct Field<'a> {
     pub value: Value<'a>,
 }
 
-/// What one decision is made from.
+/// The input of one decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
     fields: ArrayVec<Field<'a>, FIELDS_MAX>,

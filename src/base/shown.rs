@@ -1,11 +1,11 @@
-//! Text from clients as it may be shown: whatever a terminal would obey is written as an escape.
+//! Text from clients, made safe to show: control characters are written as escapes.
 
 use std::fmt::{self, Write};
 
-/// Bytes of whatever origin, in one line.
+/// Bytes from any source, in one line.
 ///
-/// Letters of any script stay as they are. What controls a terminal, what is not seen and what turns the direction of
-/// writing becomes an escape, and so does what is no UTF-8. A backslash stays: this is to be read, not to be read back.
+/// Letters of any script stay as they are. Control characters, invisible characters, marks of direction and invalid
+/// UTF-8 become escapes. A backslash stays: the text is for people, not for parsers.
 ///
 /// ```
 /// use slowlane::base::shown::Shown;
@@ -30,7 +30,7 @@ impl fmt::Display for Shown<'_> {
 /// Letters and marks to Unicode, of which nothing is seen: the fillers of Hangul, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// The standard library knows what can be seen; it escapes quotes as well, which is of no use here.
+/// The standard library knows the visible characters. It also escapes quotes, which is not needed here.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),

@@ -1,4 +1,4 @@
-//! A ticket: what the proxy hands back when a request ends.
+//! A ticket: the proxy hands it back when a request ends.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::base::time::Timestamp;
 /// The most SLOs that one ticket names.
 pub const COUNTED_MAX: usize = 3;
 
-/// The SLOs that count a request until its end, what it counts for, and when it began.
+/// The SLOs that count a request until its end, its cost, and the moment it began.
 ///
 /// As text it is opaque to the proxy: milliseconds and cost, then number and key of each SLO.
 ///

@@ -6,15 +6,15 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use thiserror::Error;
 
-/// Fewer could be tried out: 16 hex digits are 64 bits.
+/// Shorter tokens could be guessed: 16 hex digits are 64 bits.
 const LENGTH_MIN: usize = 16;
 
-/// What stands behind `Authorization: Bearer`. It is compared in constant time, and no log has it.
+/// The secret behind `Authorization: Bearer`. It is compared in constant time and never logged.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);
 
-/// What was written is no token. It is not repeated.
+/// The text is not a token. The message does not repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a token of {LENGTH_MIN} or more letters, digits and signs without blanks, like `openssl rand -hex 16` prints"
@@ -22,7 +22,7 @@ pub struct Token(String);
 pub struct TokenError;
 
 impl Token {
-    /// Whether a header's value shows it.
+    /// Whether the value of an `Authorization` header holds this token.
     ///
     /// ```
     /// use slowlane::base::token::Token;
@@ -35,7 +35,7 @@ impl Token {
         scheme.eq_ignore_ascii_case(BEARER) && given.ct_eq(self.0.as_bytes()).into()
     }
 
-    /// What to send with a request.
+    /// The header value to send with a request.
     pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }

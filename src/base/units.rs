@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// What was written is not such a quantity. Says what would be.
+/// The text is not a quantity. The message tells the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
     #[error("expected a number and a period s, m, h or d, like 50/s")]

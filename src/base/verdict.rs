@@ -1,4 +1,4 @@
-//! What a proxy is told: pass, wait, or refuse.
+//! The answer to a proxy: pass, wait, or refuse.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The `retry_after_s` of what is never let through, at a rate of 0 or over any burst: a day, after which
-    /// at least the SLO may be another.
+    /// The `retry_after_s` of a request that never passes, because the rate is 0 or its cost is over the burst.
+    /// It is a day: by then the SLO may have changed.
     pub const NEVER_S: u32 = 86_400;
 
     /// `Delay(wait)`, or `Pass` where there is nothing to wait for.
@@ -44,9 +44,17 @@ impl Verdict {
         }
     }
 
-    /// The name it goes by in variables, headers and metrics.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Verdict::Pass => Kind::Pass,
+            Verdict::Delay(_) => Kind::Delay,
+            Verdict::Deny { .. } => Kind::Deny,
+        }
+    }
+
+    /// Its name in variables, headers and metrics.
     pub const fn name(self) -> &'static str {
-        Kind::of(self).name()
+        self.kind().name()
     }
 
     /// The delay in whole milliseconds, rounded up so that no request is early; 0 when there is none.
@@ -65,7 +73,7 @@ impl Verdict {
     }
 }
 
-/// How strict a verdict is: what is denied for longer comes after it, then what waits longer.
+/// Orders verdicts by strictness: pass, then delays by length, then denials by length.
 fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
     let rank = |verdict: &Verdict| match *verdict {
         Verdict::Pass => (0, Duration::ZERO),
@@ -75,16 +83,16 @@ fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
     rank(one).cmp(&rank(other))
 }
 
-/// What one SLO has to say about a request.
+/// The verdict of one SLO on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
     pub slo: SloId,
-    /// What the request was counted under.
+    /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
     /// How many more would pass at once.
     pub remaining: u32,
-    /// It only says so: it has no part in what the proxy is told.
+    /// The SLO is a dry run: its verdict is counted, but the proxy is not told.
     pub is_dry_run: bool,
     /// It wants to know when the request ends.
     pub counts_end: bool,
@@ -105,7 +113,7 @@ impl Judged {
 /// The most SLOs that one request falls under: its own, and two that it names with `also`.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
-/// What the proxy is told: the strictest verdict, with the SLO that it comes from.
+/// The answer to the proxy: the strictest verdict, and the SLO that gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
@@ -166,7 +174,7 @@ impl Decision {
             if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
     }
 
-    /// What each of its SLOs says.
+    /// The verdicts of all its SLOs.
     pub fn judged(&self) -> &[Judged] {
         &self.judged[..usize::from(self.judged_count)]
     }
@@ -205,7 +213,7 @@ impl Decision {
         })
     }
 
-    /// What its end is to be told with, where an SLO wants to know and the request was let through.
+    /// The ticket to hand back when the request ends, if it was let through and an SLO counts it until then.
     pub fn ticket(&self) -> Option<Ticket> {
         let wanted = |judged: &&Judged| judged.counts_end && judged.is_counted();
         if !self.is_let_through() {

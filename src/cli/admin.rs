@@ -1,4 +1,4 @@
-//! What is typed to reach a running daemon, and how its answer is printed.
+//! The arguments that reach a running daemon, and the printing of its answer.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::base::address::Address;
 use crate::config::{Config, Flags, read_token};
 use crate::tools::admin_client::{AdminClient, Question};
 
-/// Where it is, and what opens it.
+/// The address of the daemon, and its token.
 #[derive(Debug, Args)]
 pub(super) struct At {
     /// The admin address of a running daemon [default: of --config, else 127.0.0.1:9002]
@@ -22,7 +22,7 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The daemon that is meant. It has not been asked yet.
+    /// The daemon to ask. It has not been asked yet.
     pub(super) fn daemon(self, config: Option<PathBuf>) -> anyhow::Result<AdminClient> {
         let config = Config::load(config.as_deref(), Flags::default())?.admin;
         let token = match self.token_file {

@@ -1,4 +1,4 @@
-//! `slowlane completions`: what a shell needs to know to complete commands and flags.
+//! `slowlane completions`: the completions of commands and flags for a shell.
 
 use std::io::{self, Write};
 

@@ -8,10 +8,11 @@ use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::base::address::Address;
-use crate::cli::{RunArguments, config};
+use crate::cli::arguments::{RunArguments, config};
 use crate::config::{Config, Flags};
 use crate::proxy::shipped::haproxy::{self, Delivery, Version};
-use crate::proxy::shipped::{File, installed, nginx};
+use crate::proxy::shipped::{File, nginx};
+use crate::tools::installed;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -128,7 +129,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         version.or_else(|| installed::haproxy().map(|(_, version)| version)).ok_or_else(none_here)?;
     let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
     let mut files = haproxy::files(version, delivery, &places)?;
-    // HAProxy reads none of these: they are written for who asks.
+    // HAProxy reads none of these: they are examples.
     if file.is_some() {
         files.extend(haproxy::maps());
     }
@@ -167,7 +168,7 @@ fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result
     }
 }
 
-/// All or none: what an operator has written is not written over.
+/// Writes all files or none. Existing files are not overwritten.
 fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
     for File { name, .. } in files {
         let path = dir.join(name);

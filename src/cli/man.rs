@@ -1,4 +1,4 @@
-//! `slowlane man`: the manual pages, made of what `--help` says.
+//! `slowlane man`: the manual pages, made from the help texts.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,6 +1,13 @@
-//! The command line: what may be typed, and what it means.
+//! The command line: its commands, their help and their exit codes.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "commands read and write files, and tell the time that passes"
+)]
 
 mod admin;
+mod arguments;
 mod check;
 mod completions;
 mod config;
@@ -15,13 +22,11 @@ mod top;
 mod why;
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::base::address::Address;
-use crate::config::{Config, Flags};
+use crate::cli::arguments::{Files, RunArguments};
 
 /// Throttles HAProxy's and nginx's greedy clients gently: pass, wait N ms, or 429.
 ///
@@ -123,36 +128,11 @@ Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sli
 dry_run=yes counts what an SLO would have said, and lets pass. also=owner adds the SLO that
 owner.map names.";
 
-#[derive(Debug, Args)]
-struct Files {
-    /// The config file (TOML)
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The policy directory
-    #[arg(long, value_name = "DIR")]
-    policy: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct RunArguments {
-    #[command(flatten)]
-    files: Files,
-    /// Where HAProxy connects; may be given more than once [default: 127.0.0.1:9000]
-    #[arg(long, value_name = "ADDR")]
-    spop: Vec<Address>,
-    /// Where nginx asks for /check; may be given more than once [default: 127.0.0.1:9001]
-    #[arg(long, value_name = "ADDR")]
-    http: Vec<Address>,
-    /// Where operators and Prometheus look [default: 127.0.0.1:9002]
-    #[arg(long, value_name = "ADDR")]
-    admin: Vec<Address>,
-}
-
-/// Runs the command that was typed. What goes wrong is told on standard error.
+/// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Run(typed) => config(typed).and_then(run::run),
-        Command::Check(files) => config(files.into()).and_then(check::check),
+        Command::Run(typed) => arguments::config(typed).and_then(run::run),
+        Command::Check(files) => arguments::config(files.into()).and_then(check::check),
         Command::Config(what) => config::print(what),
         Command::Demo(typed) => demo::demo(typed),
         Command::Simulate(typed) => simulate::simulate(typed),
@@ -175,28 +155,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Who reads what is printed has seen enough, as `| head` has.
+/// Whether the reader of the output has closed it, as `| head` does.
 fn is_read_enough(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
-}
-
-fn config(typed: RunArguments) -> anyhow::Result<Config> {
-    let (path, flags) = typed.into();
-    Ok(Config::load(path.as_deref(), flags)?)
-}
-
-/// The config file, and what was typed beside it.
-impl From<RunArguments> for (Option<PathBuf>, Flags) {
-    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
-        (config, Flags { policy, spop, http, admin })
-    }
-}
-
-impl From<Files> for RunArguments {
-    fn from(files: Files) -> RunArguments {
-        RunArguments { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
-    }
 }

@@ -1,9 +1,9 @@
-//! How far a long command is, in one line on the terminal of who watches it.
+//! The progress of a long command, in one line on a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What is done sooner needs no telling.
+/// Shorter commands show no progress.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -26,7 +26,7 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Writes over what it has told before, if somebody watches and it is time to.
+    /// Overwrites the last progress line on a terminal, if it is time to.
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
         let is_due = || match self.told {
             Some(told) => told.elapsed() >= TELL_EVERY,

@@ -1,4 +1,4 @@
-//! `slowlane replay`: what a policy would have done to yesterday's traffic.
+//! `slowlane replay`: the effect of a policy on yesterday's traffic.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -88,7 +88,7 @@ pub(super) struct Arguments {
     plot: Option<PathBuf>,
 }
 
-/// What was typed for `--format`.
+/// The value of `--format`.
 #[derive(Clone, Debug)]
 struct TypedFormat(Choice);
 
@@ -177,7 +177,7 @@ fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input> {
     Ok(Input { name, bytes: Box::new(Counted(file, read.clone())) })
 }
 
-/// What is read is counted.
+/// A reader that counts its bytes.
 struct Counted<R>(R, Arc<AtomicU64>);
 
 impl<R: Read> Read for Counted<R> {
@@ -188,7 +188,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// On standard error: what was not replayed, and what one should know.
+/// Notes and skipped lines, on standard error.
 fn tell_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
         if format.is_none() && broken.is_none() {

@@ -1,4 +1,4 @@
-//! `slowlane top`: what a daemon does now, in a terminal.
+//! `slowlane top`: the status of a daemon in a terminal.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `slowlane why`: what a request would be told, and why.
+//! `slowlane why`: the verdict that a request would get, and the reasons.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -13,11 +13,11 @@ use crate::base::hold::WhenFull;
 use crate::base::kind::Kind as VerdictKind;
 use crate::base::token::Token;
 use crate::base::units;
-use crate::config::Flags;
+use crate::config::flags::Flags;
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::policy::{Layout, LayoutError, Lookup, Method};
-use crate::server::socket::UNIX_MODE;
+use crate::server::listener::UNIX_MODE;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -34,7 +34,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// What was typed wins; `base` is the folder of the file: relative paths begin there.
+    /// Flags win over the file. Relative paths start at `base`, the folder of the file.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
         let Flags { policy, spop, http, admin } = flags;
         let listens =
@@ -106,7 +106,7 @@ impl Default for Http {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
-    /// A secret: what is shown of a config has none.
+    /// A secret: `config show` leaves it out.
     #[serde(skip_serializing)]
     pub(super) token: Option<Token>,
     pub(super) token_file: Option<PathBuf>,
@@ -378,7 +378,7 @@ fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
     Ok(within(deserializer, 0, 1 << 40)? as usize)
 }
 
-/// None at all is a choice: then every delay is what `when_full` says.
+/// Zero is allowed: then `when_full` decides every delay.
 fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(within(deserializer, 0, 100_000_000)? as usize)
 }

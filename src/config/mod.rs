@@ -1,87 +1,91 @@
 //! The configuration in force: the defaults, then the file, then the flags.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads the config file")]
+
+mod error;
 mod file;
+mod flags;
 mod show;
 
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use thiserror::Error;
+pub(crate) use error::ConfigError;
+pub(crate) use flags::Flags;
 
 use crate::base::address::Address;
 use crate::base::hold::HoldLimits;
 use crate::base::token::Token;
 use crate::observe::{decision_log, log};
-use crate::server::socket::OpenAdmin;
+use crate::server::listener::OpenAdmin;
 use crate::table::Sizing;
 use crate::watch::Source;
 
-/// All that needs a restart to change. The policy does not: only where it is read from stands here.
+/// All settings that need a restart to change. Of the policy, only its directory is here.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Config {
+pub(crate) struct Config {
     pub spop: SpopConfig,
     pub http: HttpConfig,
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// What `fair` and `sliding-log` remember beside the table, in all.
+    /// The memory of `fair` and `sliding-log` beside the table.
     pub annex_bytes_max: usize,
     /// None: the built-in policy.
     pub policy: Option<Source>,
     /// None: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
-    /// None: these are the defaults, and what was typed.
+    /// None: the defaults and the flags are in force.
     pub file: Option<ConfigFile>,
 }
 
 /// The listeners of one protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub(crate) struct Listen {
     pub name: &'static str,
     pub addresses: Vec<Address>,
     pub connections_max: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct SpopConfig {
+pub(crate) struct SpopConfig {
     pub listen: Listen,
     pub frame_bytes_max: u32,
     pub timeout: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct HttpConfig {
+pub(crate) struct HttpConfig {
     pub listen: Listen,
     pub idle_timeout: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminConfig {
+pub(crate) struct AdminConfig {
     pub listen: Listen,
-    /// Without it nothing is told, but whether the agent is alive and ready.
+    /// Without a token, only health and readiness are told.
     pub token: Option<Token>,
-    /// Where the Runtime API is spoken.
+    /// The Unix socket of the Runtime API.
     pub socket: Option<PathBuf>,
-    /// Who may connect to the Unix sockets among these.
+    /// The permissions of the Unix sockets among these.
     pub socket_mode: u32,
 }
 
 /// The config file as it was read at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigFile {
+pub(crate) struct ConfigFile {
     path: PathBuf,
     text: String,
-    /// What is typed wins over it, so a mistake may be none.
+    /// Flags win over the file, so a mistake in it may not matter.
     flags: Flags,
 }
 
 impl ConfigFile {
-    /// What an operator should know who has edited it since; None: it is as it was.
-    pub fn news(&self) -> Option<String> {
+    /// A message for the operator if the file has been edited since; None if not.
+    pub(crate) fn news(&self) -> Option<String> {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
         match Config::load(Some(&self.path), self.flags.clone()) {
             _ if is_same => None,
@@ -91,46 +95,20 @@ impl ConfigFile {
     }
 }
 
-/// What was typed; an empty list and a missing directory leave it to the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    pub policy: Option<PathBuf>,
-    pub spop: Vec<Address>,
-    pub http: Vec<Address>,
-    pub admin: Vec<Address>,
-}
-
-/// A config file that cannot be used, in one line.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    #[error("{}: {source}: name a file that can be read with --config", .path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error("{}:{line}: {message}", .path.display())]
-    Invalid { path: PathBuf, line: usize, message: String },
-    #[error(transparent)]
-    Open(#[from] OpenAdmin),
-    #[error("[admin] token and token_file: keep one of the two")]
-    TwoTokens,
-    #[error("token file {}: {reason}", .path.display())]
-    TokenFile { path: PathBuf, reason: String },
-    #[error("{0}: expected paths that are text, to write them into a config file")]
-    Unwritable(String),
-}
-
-/// Operators and their scrapers; one that asks without end must not crowd out the others.
+/// The most admin connections: enough for operators and scrapers.
 const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
-    pub fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
+    pub(crate) fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
         let (written, text) = written(path, flags.clone())?;
         let file = path.zip(text).map(|(path, text)| ConfigFile { path: path.to_owned(), text, flags });
         Config::new(written, file)
     }
 
-    /// The same as a config file, with every key and what it is for.
+    /// The configuration as a config file, with every key and its comment.
     ///
-    /// Relative paths become absolute ones, for what is shown may be kept anywhere. A token is not shown, for the same reason.
-    pub fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
+    /// Relative paths become absolute, because the text may be saved anywhere. For the same reason it has no token.
+    pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
         let (mut file, _) = written(path, flags)?;
         for path in file.paths() {
             *path = std::path::absolute(&*path)
@@ -181,15 +159,15 @@ impl AdminConfig {
     }
 }
 
-/// The token that is all of a file, but for blanks around it.
-pub fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
+/// Reads a token from a file. Blanks around it are dropped.
+pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     let read = fs::read_to_string(&path).map_err(|error| error.to_string());
     let token =
         read.and_then(|text| Token::try_from(text.trim().to_owned()).map_err(|error| error.to_string()));
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-/// The file, or its defaults, with what was typed in it; and the text of the file.
+/// The file, or its defaults, with the flags applied; and the text of the file.
 fn written(path: Option<&Path>, flags: Flags) -> Result<(file::File, Option<String>), ConfigError> {
     let (file, text) = match path {
         Some(path) => read(path).map(|(file, text)| (file, Some(text)))?,

@@ -1,16 +1,16 @@
-//! The configuration in force, written as the shipped file is: every key, its value, and what it is for.
+//! The configuration in force as text: every key, its value and its comment, as in the shipped file.
 
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use crate::config::ConfigError;
+use crate::config::error::ConfigError;
 use crate::config::file::File;
 
 /// The shipped file, whose comments and whose order these are.
 const TEMPLATE: &str = include_str!("../../slowlane.toml");
 
-/// What is shown of the defaults is the shipped file, to the byte.
+/// The text of a configuration. For the defaults it is the shipped file, to the byte.
 pub(super) fn show(file: &File) -> Result<String, ConfigError> {
     let sections = |file: &File| match Table::try_from(file) {
         Ok(values) => Ok(sections(values)),
@@ -24,7 +24,7 @@ pub(super) fn show(file: &File) -> Result<String, ConfigError> {
     Ok(shown.text + "\n")
 }
 
-/// What stands under a header, by the header: the tables of a list one after the other.
+/// The tables under each header. A list has several.
 type Sections = BTreeMap<String, Vec<Table>>;
 
 /// `[spop]` is the section `spop`, `[policy.types]` is `policy.types`, each `[[policy.lookups]]` is one of
@@ -54,9 +54,9 @@ fn sections(values: Table) -> Sections {
 
 /// The template so far, with the values of the sections that have been met.
 struct Shown {
-    /// What has not been written yet.
+    /// The keys that are not written yet.
     sections: Sections,
-    /// What the template says, in one way or another: one minute is 60 seconds.
+    /// The values of the template, in another notation where it has one: 1m is 60s.
     defaults: Sections,
     /// The section that the template is in.
     section: String,
@@ -86,7 +86,7 @@ impl Shown {
         }
     }
 
-    /// The line of a key, with its value in force. What stands as a comment is none if there is a value.
+    /// The line of a key, with its value in force. A key with a value is not commented out.
     fn key(&mut self, line: &str, key: &str, is_comment: bool) {
         let take = |sections: &mut Sections| sections.get_mut(&self.section)?.first_mut()?.remove(key);
         let default = take(&mut self.defaults);
@@ -119,7 +119,7 @@ impl Shown {
         go_on(&mut self.sections)
     }
 
-    /// Writes what the template has no line for.
+    /// Writes the keys without a line in the template.
     fn end_section(&mut self) {
         self.push_rest_of_table();
         let Some(tables) = self.sections.remove(&self.section) else { return };

@@ -1,5 +1,7 @@
 //! The clock of the process: made once, by the daemon, and handed down.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
+
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::base::time::Timestamp;

@@ -48,7 +48,7 @@ impl From<Level> for LevelFilter {
 /// How a line looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub(crate) enum Format {
     /// For who reads it, in colour on a terminal.
     #[default]
     Human,
@@ -58,7 +58,7 @@ pub enum Format {
 
 /// How much is logged, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub level: Level,
     pub format: Format,
 }
@@ -73,7 +73,7 @@ struct Started {
 }
 
 /// Starts logging. A second call in one process changes nothing.
-pub fn start(settings: Settings) {
+pub(crate) fn start(settings: Settings) {
     let Settings { level, format } = settings;
     let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
     let lines = fmt::layer().with_writer(stderr).with_target(false);
@@ -88,7 +88,7 @@ pub fn start(settings: Settings) {
 }
 
 /// From the level of the config to `debug`, and back; says so.
-pub fn toggle_debug() {
+pub(crate) fn toggle_debug() {
     if let Some(started) = STARTED.get() {
         started.toggle_debug();
     }
@@ -112,13 +112,13 @@ impl Started {
 
 /// Lets one line a second through, so that a thousand failures a second are one line that counts them.
 #[derive(Debug, Default)]
-pub struct OncePerSecond {
+pub(crate) struct OncePerSecond {
     state: Mutex<(Timestamp, u64)>,
 }
 
 impl OncePerSecond {
     /// Some: say it now, for itself and for so many before it that were not said, if any.
-    pub fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
+    pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (said_at, unsaid) = *state;
         if said_at != Timestamp::default() && now.since(said_at) < Duration::from_secs(1) {

@@ -259,7 +259,7 @@ impl Verdicts {
     }
 
     fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
-        counts[slo.index()][Kind::of(verdict).index()].fetch_add(1, Relaxed);
+        counts[slo.index()][verdict.kind().index()].fetch_add(1, Relaxed);
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is told of decisions and of the daemon: metrics, the log, the decision log, the status.
 
 pub mod clock;
-pub mod decision_log;
+pub(crate) mod decision_log;
 pub mod delays;
-pub mod log;
+pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
 pub mod status;
-pub mod systemd;
+pub(crate) mod systemd;

@@ -8,13 +8,13 @@ use sd_notify::NotifyState;
 const STATUS_CHARS_MAX: usize = 200;
 
 /// All listeners are bound; or a reload has ended, well or not.
-pub fn ready() {
+pub(crate) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
 /// A reload that was asked for has begun. [`ready`] ends it. The time is for `Type=notify-reload`, which takes the two for the
 /// answer to its signal.
-pub fn reloading() {
+pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(_) => tell(&[NotifyState::Reloading]),
@@ -22,21 +22,21 @@ pub fn reloading() {
 }
 
 /// What `systemctl status` shows of it.
-pub fn status(text: &str) {
+pub(crate) fn status(text: &str) {
     tell(&[NotifyState::Status(&one_line(text))]);
 }
 
-pub fn stopping() {
+pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
 /// How often systemd wants to be told that the service is [`alive`], if it does: it waits twice as long.
-pub fn watchdog() -> Option<Duration> {
+pub(crate) fn watchdog() -> Option<Duration> {
     let mut usec = 0;
     sd_notify::watchdog_enabled(false, &mut usec).then(|| Duration::from_micros(usec) / 2)
 }
 
-pub fn alive() {
+pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 

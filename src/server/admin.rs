@@ -1,4 +1,4 @@
-//! The admin listener: is it alive, is it ready, what has it done, what does it know.
+//! The admin listener: health, readiness, metrics, status and the Runtime API over HTTP.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,11 +20,12 @@ use crate::base::key::Key;
 use crate::base::query::Query;
 use crate::base::token::Token;
 use crate::observe::status::{Row, Why};
+use crate::server::agent::Agent;
 use crate::server::patience::Patience;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
-use crate::server::{Agent, admin_socket, http1, page};
+use crate::server::stream::Stream;
+use crate::server::{admin_socket, http1, page};
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -41,17 +42,17 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The admin listener, as served on all its connections.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub(crate) struct Admin {
     token: Option<Arc<Token>>,
 }
 
 impl Admin {
-    /// With a token nothing is told without it, but whether the agent is alive and ready.
-    pub fn new(token: Option<Token>) -> Admin {
+    /// With a token, only health and readiness are told without it.
+    pub(crate) fn new(token: Option<Token>) -> Admin {
         Admin { token: token.map(Arc::new) }
     }
 
-    pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+    pub(crate) async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
         let stream = Patience::with(stream, admin_socket::IDLE_TIMEOUT);
         let answer = |request| {
             let answer = self.answer(request, &agent, &shutdown);
@@ -63,7 +64,7 @@ impl Admin {
     async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        // The page itself knows nothing; what it asks for wants the token.
+        // The page holds no data. Its requests for data need the token.
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
@@ -105,7 +106,7 @@ fn page() -> Answer {
     answer
 }
 
-/// What a request would be told, and why.
+/// The verdict that a request would get, and the reasons.
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let why = Why::of(&agent.throttle, &query.request(), agent.clock.now());
@@ -156,7 +157,7 @@ impl Body for Pieces {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let pieces = self.get_mut();
         let Some(told) = &mut pieces.told else { return Poll::Ready(None) };
-        // Others who ask come in between.
+        // Other clients get their turn.
         pieces.is_resting = !pieces.is_resting;
         if pieces.is_resting {
             cx.waker().wake_by_ref();
@@ -192,8 +193,8 @@ fn metrics(agent: &Agent) -> Answer {
     with_type(OPENMETRICS, agent.metrics.text())
 }
 
-/// What is shown has names in it that clients chose. No browser is to take it for anything but what it is, to keep it, or to
-/// show it in another page.
+/// Adds headers that protect a browser. Answers contain names that clients chose: a browser must not guess their type,
+/// keep them, or show them in another page.
 fn guarded(mut answer: Answer) -> Answer {
     let headers = [
         (CONTENT_SECURITY_POLICY, "default-src 'none'"),

@@ -1,4 +1,4 @@
-//! The admin socket: one connection of somebody who speaks the Runtime API, mostly socat.
+//! The admin socket: one connection of a Runtime API client, mostly socat.
 
 use std::io;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::server::Agent;
+use crate::server::agent::Agent;
 use crate::server::patience::Patience;
 use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, commands};
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
+use crate::server::stream::Stream;
 
 /// As HAProxy's `tune.bufsize`, which bounds a line there.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// For a line, from the answer before it to its end; and of one who does not read what he asked for.
+/// The longest wait for a whole line, and for a client that does not read its answer.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves until the other end leaves, has had its answer, or the end begins.
-pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
+pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
     let info = shutdown.clone();
     let mut conversation = Conversation {
         stream: Patience::with(stream, IDLE_TIMEOUT),
@@ -41,7 +41,7 @@ pub async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
 
 struct Conversation {
     stream: Patience,
-    /// What was read and not yet used.
+    /// Bytes that were read and not yet used.
     read: Vec<u8>,
     prompt: Prompt,
     agent: Arc<Agent>,
@@ -50,7 +50,7 @@ struct Conversation {
 
 impl Conversation {
     async fn run(&mut self) -> io::Result<()> {
-        // Who says a letter now and then has no more time than who says nothing.
+        // A client that sends a letter now and then has no more time than a silent one.
         while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
             let commands = commands(&line);
             for (place, words) in commands.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Conversation {
             }
             let mut piece = [0; 1024];
             match self.stream.read(&mut piece).await? {
-                // Who closes his side without a line break means what he said.
+                // A line may end with the connection instead of a line break.
                 0 if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
                 0 => return Ok(None),
                 read => self.read.extend_from_slice(&piece[..read]),
@@ -108,15 +108,15 @@ impl Conversation {
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
             piece.clear();
-            // Others who ask come in between.
+            // Other clients get their turn.
             tokio::task::yield_now().await;
         }
         piece.push_str(if is_last && self.prompt == Prompt::Prompting { "\n> " } else { "\n" });
         self.stream.write_all(piece.as_bytes()).await
     }
 
-    /// What was said after the line that is answered is taken from the socket: what lies there when it is closed would be an
-    /// error to the other end.
+    /// Closes the connection. Unread bytes are taken from the socket first: left there, they would cause a connection
+    /// reset at the other end.
     async fn close(&mut self) -> io::Result<()> {
         let mut unread = [0; LINE_BYTES_MAX];
         tokio::select! {
@@ -129,7 +129,7 @@ impl Conversation {
 }
 
 impl Agent {
-    /// The answer to a command, or to what is none.
+    /// The answer to a command, or to a faulty one.
     pub(super) fn answer(&self, command: Result<Command, String>, shutdown: &Shutdown) -> Answer {
         Answer::to(command, &self.throttle, &self.info(shutdown), self.clock.now())
     }

@@ -11,7 +11,7 @@ use crate::base::hold::{HoldLimits, WhenFull};
 
 /// Counts the answers held by all connections together.
 #[derive(Debug)]
-pub struct Holds {
+pub(crate) struct Holds {
     limits: HoldLimits,
     held: AtomicUsize,
     gauge: Gauge,
@@ -19,25 +19,25 @@ pub struct Holds {
 }
 
 impl Holds {
-    pub fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
+    pub(crate) fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
         Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused })
     }
 
-    pub fn holds_max(&self) -> usize {
+    pub(crate) fn holds_max(&self) -> usize {
         self.limits.holds_max
     }
 
-    pub fn when_full(&self) -> WhenFull {
+    pub(crate) fn when_full(&self) -> WhenFull {
         self.limits.when_full
     }
 
     /// The time that an answer is really held for when `delay` is asked.
-    pub fn bounded(&self, delay: Duration) -> Duration {
+    pub(crate) fn bounded(&self, delay: Duration) -> Duration {
         delay.min(self.limits.hold_max)
     }
 
     /// A place for one held answer, until it is dropped; none when all are taken.
-    pub fn place(self: &Arc<Holds>) -> Option<Place> {
+    pub(crate) fn place(self: &Arc<Holds>) -> Option<Place> {
         if self.held.fetch_add(1, Relaxed) >= self.limits.holds_max {
             self.held.fetch_sub(1, Relaxed);
             self.refused.inc();
@@ -50,7 +50,7 @@ impl Holds {
 
 /// The place of one held answer.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     holds: Arc<Holds>,
 }
 

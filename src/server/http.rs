@@ -13,10 +13,11 @@ use crate::base::quota::Quota;
 use crate::base::verdict::{Decision, Verdict};
 use crate::policy::Batch;
 use crate::proxy::nginx::{self, Manner};
+use crate::server::agent::Agent;
+use crate::server::http1;
 use crate::server::repeats::Repeats;
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
-use crate::server::{Agent, http1};
+use crate::server::stream::Stream;
 use crate::throttle::Decisions;
 
 type Answer = Response<Empty<Bytes>>;

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection, whatever it serves: its limits, and its end.
+//! One HTTP/1.1 connection: its limits and its end.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::server::shutdown::Shutdown;
 
-/// About the longest head of a request: past it no more is read. Proxies take none as long from clients (nginx
-/// 32 KiB, HAProxy 16 KiB), and every connection may make us keep one.
+/// The longest head of a request, roughly. Proxies accept shorter ones from clients (nginx 32 KiB, HAProxy 16 KiB), and
+/// every connection may hold one in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves until the client closes, says nothing whole for `idle_timeout`, or the end begins. What a client does
-/// wrong ends its own connection and concerns nobody else.
+/// Serves until the client closes, sends no whole request for `idle_timeout`, or the shutdown begins. A faulty client
+/// loses its own connection only.
 pub(super) async fn serve<B, F>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     idle_timeout: Duration,

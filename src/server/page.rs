@@ -6,19 +6,19 @@ use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
 use crate::observe::status::Sources;
-use crate::server::Agent;
+use crate::server::agent::Agent;
 
 /// The whole page: it needs nothing else but `/api/`.
 const PAGE: &str = include_str!("page.html");
 
-/// What stands in the page for a word that nobody can know before it is served.
+/// The placeholder in the page for a random word, new for each answer.
 const NONCE: &str = "NONCE";
 
 /// The page, and the content security policy that it is to be sent with.
 pub(super) fn page() -> (String, HeaderValue) {
     let nonce = nonce();
-    // It may ask its own server for numbers, and nobody else for anything. Its one script and its one style stand in
-    // it; what else came into it would be neither. No other page may frame it.
+    // The page may ask its own server for numbers, and no other server. Only the script and the style with this nonce
+    // run. No other page may frame it.
     let policy = format!(
         "default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-{nonce}'; \
          script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

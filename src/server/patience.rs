@@ -1,4 +1,4 @@
-//! A stream whose other end must take what it asked for.
+//! A stream that gives up a client that does not read its answer.
 
 use std::io;
 use std::pin::Pin;
@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
-use crate::server::socket::Stream;
+use crate::server::stream::Stream;
 
-/// Gives a connection up whose other end has read nothing for so long: it holds one of a bounded number of places.
+/// Gives up a connection whose client has read nothing for `stalled_max`: it holds one of a bounded number of places.
 pub(super) struct Patience {
     stream: Stream,
     stalled_max: Duration,
@@ -36,8 +36,7 @@ impl AsyncWrite for Patience {
             patience.stalled_until = None;
             return Poll::Ready(written);
         }
-        let until = Instant::now() + patience.stalled_max;
-        let stalled = patience.stalled_until.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        let stalled = patience.stalled_until.get_or_insert_with(|| Box::pin(sleep(patience.stalled_max)));
         stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -57,7 +56,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
-    use tokio::time::{sleep, timeout};
+    use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::base::hold::{HoldLimits, WhenFull};
@@ -67,7 +66,8 @@ mod tests {
     use crate::observe::status::Status;
     use crate::policy::Policy;
     use crate::server::admin::Admin;
-    use crate::server::{Agent, admin_socket, shutdown};
+    use crate::server::agent::Agent;
+    use crate::server::{admin_socket, shutdown};
     use crate::table::Sizing;
     use crate::throttle::Throttle;
 
@@ -85,7 +85,7 @@ mod tests {
         Arc::new(agent)
     }
 
-    /// A way in, and what asks there for the whole table.
+    /// A way to ask for the whole table.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         Socket,
@@ -128,9 +128,12 @@ mod tests {
             client.write_all(way.question()).await.unwrap();
             let served = way.serve(agent.clone(), server).await;
             assert!(is_about(served, 60), "{way:?}: {served:?}");
-            let mut heard = Vec::new();
-            client.read_to_end(&mut heard).await.unwrap();
-            assert!(!heard.is_empty() && !heard.ends_with(b"\n\n"), "{way:?}: the rest is not kept for him");
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert!(
+                !answer.is_empty() && !answer.ends_with(b"\n\n"),
+                "{way:?}: the rest is not kept for him"
+            );
         }
     }
 
@@ -141,16 +144,16 @@ mod tests {
             let (mut client, server) = UnixStream::pair().unwrap();
             client.write_all(way.question()).await.unwrap();
             let served = tokio::spawn(way.serve(agent.clone(), server));
-            let (mut heard, mut piece) = (Vec::new(), vec![0; 256 * 1024]);
+            let (mut answer, mut piece) = (Vec::new(), vec![0; 256 * 1024]);
             loop {
                 sleep(Duration::from_secs(50)).await;
                 match client.read(&mut piece).await.unwrap() {
                     0 => break,
-                    count => heard.extend_from_slice(&piece[..count]),
+                    count => answer.extend_from_slice(&piece[..count]),
                 }
             }
             assert!(served.await.unwrap() > Duration::from_secs(300), "{way:?}");
-            let rows = String::from_utf8(heard).unwrap().matches(" key=").count();
+            let rows = String::from_utf8(answer).unwrap().matches(" key=").count();
             assert_eq!(rows as u64, agent.throttle.usage().entries, "{way:?}");
         }
     }
@@ -181,9 +184,9 @@ mod tests {
         let (mut client, server) = UnixStream::pair().unwrap();
         let served = tokio::spawn(Way::Http.serve(agent(), server));
         client.write_all(&Way::Http.question()[..90]).await.unwrap();
-        let mut heard = String::new();
-        timeout(Duration::from_secs(11), client.read_to_string(&mut heard)).await.unwrap().unwrap();
-        assert!(heard.starts_with("HTTP/1.1 400 "), "{heard}");
+        let mut answer = String::new();
+        timeout(Duration::from_secs(11), client.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert!(is_about(served.await.unwrap(), 10));
     }
 }

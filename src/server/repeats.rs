@@ -44,7 +44,7 @@ struct Shard {
 }
 
 impl Repeats {
-    /// The answer to a request that was decided before: what is left of its delay, or the same refusal.
+    /// The answer to a request that was decided before: the rest of its delay, or the same refusal.
     pub(super) fn recall(&self, id: &[u8], now: Timestamp) -> Option<Decision> {
         let hash = xxh64(id, 0);
         let answer = *self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner).answers.get(&hash)?;
@@ -58,7 +58,7 @@ impl Repeats {
         Some(decision)
     }
 
-    /// Remembers what was decided. False: there was no room.
+    /// Remembers a decision. False: there was no room.
     pub(super) fn remember(&self, id: &[u8], decision: Decision, now: Timestamp) -> bool {
         let wait = decision.verdict.wait();
         let hash = xxh64(id, 0);

@@ -1,4 +1,6 @@
-//! A running daemon, as the commands that ask one reach it: over HTTP, at its admin address.
+//! A client of a running daemon: HTTP at its admin address.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it asks a daemon over a socket")]
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -22,28 +24,28 @@ use crate::base::token::Token;
 /// To connect, to begin an answer, and for each piece of it. A daemon that is alive answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// As much as is shown of what a stranger says.
+/// The longest part of a refusal that is shown.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// Where a daemon is, and what opens it.
+/// The address of a daemon, and its token.
 #[derive(Clone, Debug)]
-pub struct AdminClient {
+pub(crate) struct AdminClient {
     pub address: Address,
     pub token: Option<Token>,
 }
 
-/// What to ask.
+/// A question.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub(crate) struct Question {
     pub method: &'static str,
     pub path: String,
     pub accept: &'static str,
     pub body: String,
 }
 
-/// Why there is no answer, and what would help.
+/// The reason for a missing answer, and the remedy.
 #[derive(Debug, Error)]
-pub enum AskError {
+pub(crate) enum AskError {
     #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
     Unreachable { address: Address, reason: String },
     #[error("slowlane at {address} wants its token: give --token-file or --config")]
@@ -59,15 +61,15 @@ pub enum AskError {
 }
 
 impl Question {
-    /// Asks for what stands at a path, as text.
-    pub fn get(path: impl Into<String>) -> Question {
+    /// Asks for a path, as text.
+    pub(crate) fn get(path: impl Into<String>) -> Question {
         Question { method: "GET", path: path.into(), accept: "text/plain", body: String::new() }
     }
 }
 
 impl AdminClient {
     /// Asks, and writes the answer out as it comes. Gives back how many bytes that were.
-    pub fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+    pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
         runtime.block_on(self.copy(question, out))
@@ -127,7 +129,7 @@ impl AdminClient {
         Ok(None)
     }
 
-    /// What the daemon says about it.
+    /// The daemon's refusal.
     async fn refused(&self, mut answer: Response<Incoming>) -> AskError {
         let (status, address) = (answer.status(), self.address.clone());
         match status {

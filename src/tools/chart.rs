@@ -16,18 +16,18 @@ use std::fmt::Write;
 /// The most lines that a reader can tell apart.
 pub const LINES_MAX: usize = 12;
 
-/// The most points of a line. With all lines the file stays below 60 kB.
-pub const POINTS_MAX: usize = 120;
+/// Per line: with all lines the file stays below 60 kB.
+pub(crate) const POINTS_MAX: usize = 120;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const PANEL_HEIGHT: f64 = 200.0;
 
-/// The gap between two panels.
-pub const PANEL_GAP: f64 = 46.0;
+/// From one to the next.
+pub(crate) const PANEL_GAP: f64 = 46.0;
 
-pub const LEGEND_LINE: f64 = 20.0;
+pub(crate) const LEGEND_LINE: f64 = 20.0;
 
 /// The approximate width of a letter.
 const LETTER: f64 = 7.2;
@@ -44,15 +44,15 @@ path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
 ";
 
-/// The legend: names of the lines.
-pub struct Legend {
+/// What the lines are.
+pub(crate) struct Legend {
     pub svg: String,
     pub bottom: f64,
 }
 
 impl Legend {
-    /// Takes classes, as [`class`] returns them, and their labels.
-    pub fn new(entries: impl IntoIterator<Item = (String, String)>) -> Legend {
+    /// Classes, as [`class`] gives them, and what they stand for.
+    pub(crate) fn new(entries: impl IntoIterator<Item = (String, String)>) -> Legend {
         let (mut svg, mut x, mut y) = (String::new(), LEFT, 18.0);
         for (class, label) in entries {
             let width = 30.0 + label.chars().count() as f64 * LETTER + 18.0;
@@ -73,16 +73,16 @@ impl Legend {
 }
 
 /// The class of a line, by its number.
-pub fn class(line: usize) -> String {
+pub(crate) fn class(line: usize) -> String {
     let dash = if line / COLOURS % 2 == 1 { " dash" } else { "" };
     format!("c{}{dash}", line % COLOURS)
 }
 
-/// The class of the dashed line of the objective.
-pub const SLO_CLASS: &str = "slo";
+/// The class of the dashed line.
+pub(crate) const SLO_CLASS: &str = "slo";
 
 /// The whole picture.
-pub fn page(title: &str, height: f64, body: &str) -> String {
+pub(crate) fn page(title: &str, height: f64, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" role=\"img\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n\
@@ -91,11 +91,11 @@ pub fn page(title: &str, height: f64, body: &str) -> String {
     )
 }
 
-/// The points of a line: seconds, and the value if there is one.
-pub type Line = Vec<(f64, Option<f64>)>;
+/// Points of a line: seconds, and the value where there is one.
+pub(crate) type Line = Vec<(f64, Option<f64>)>;
 
-/// A panel of lines on a scale that starts at 0.
-pub struct Panel {
+/// Lines above one another, on a scale that begins at 0.
+pub(crate) struct Panel {
     title: String,
     top: f64,
     lines: Vec<Line>,
@@ -104,21 +104,21 @@ pub struct Panel {
 }
 
 impl Panel {
-    pub fn new(title: String, top: f64, lines: Vec<Line>, dashed_at: Option<f64>) -> Panel {
+    pub(crate) fn new(title: String, top: f64, lines: Vec<Line>, dashed_at: Option<f64>) -> Panel {
         let values = lines.iter().flatten().filter_map(|&(_, value)| value).chain(dashed_at);
         let highest = values.fold(0.0, f64::max);
         Panel { title, top: top + 22.0, lines, dashed_at, highest }
     }
 
-    pub fn top(&self) -> f64 {
+    pub(crate) fn top(&self) -> f64 {
         self.top
     }
 
-    pub fn bottom(&self) -> f64 {
+    pub(crate) fn bottom(&self) -> f64 {
         self.top + PANEL_HEIGHT
     }
 
-    pub fn draw(&self, svg: &mut String, axis: &TimeAxis) {
+    pub(crate) fn draw(&self, svg: &mut String, axis: &TimeAxis) {
         let step = step(self.highest.max(1.0), 5.0);
         let top_value = (self.highest.max(1.0) / step).ceil() * step;
         let y = |value: f64| self.bottom() - value / top_value * PANEL_HEIGHT;
@@ -163,20 +163,20 @@ impl Panel {
     }
 }
 
-/// The time axis, from left to right.
-pub struct TimeAxis {
+/// Time from the left to the right.
+pub(crate) struct TimeAxis {
     seconds: f64,
     unit: &'static str,
     unit_seconds: f64,
 }
 
 impl TimeAxis {
-    pub fn of_seconds(seconds: f64) -> TimeAxis {
+    pub(crate) fn of_seconds(seconds: f64) -> TimeAxis {
         TimeAxis { seconds, unit: "seconds", unit_seconds: 1.0 }
     }
 
-    /// In the unit that suits the length.
-    pub fn of_any_length(seconds: f64) -> TimeAxis {
+    /// In the unit that a person would say it in.
+    pub(crate) fn of_any_length(seconds: f64) -> TimeAxis {
         let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
         let (unit, unit_seconds) = units
             .into_iter()
@@ -185,15 +185,15 @@ impl TimeAxis {
         TimeAxis { seconds, unit, unit_seconds }
     }
 
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.seconds
     }
 
-    pub fn x(&self, seconds: f64) -> f64 {
+    pub(crate) fn x(&self, seconds: f64) -> f64 {
         LEFT + seconds / self.seconds * (RIGHT - LEFT)
     }
 
-    pub fn draw(&self, svg: &mut String, bottom: f64) {
+    pub(crate) fn draw(&self, svg: &mut String, bottom: f64) {
         let units = self.seconds / self.unit_seconds;
         for tick in ticks(step(units, 10.0), units) {
             let (x, y) = (self.x(tick * self.unit_seconds), bottom + 18.0);

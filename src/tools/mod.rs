@@ -1,9 +1,10 @@
 //! Programs beside the daemon: access logs and their replay, simulate, demo and top, and what they share.
 
 pub mod access_log;
-pub mod admin_client;
-pub mod chart;
-pub mod demo;
+pub(crate) mod admin_client;
+pub(crate) mod chart;
+pub(crate) mod demo;
+pub(crate) mod installed;
 pub mod replay;
 pub mod simulate;
-pub mod top;
+pub(crate) mod top;

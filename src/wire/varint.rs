@@ -59,8 +59,8 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
 
 /// The number at the front of `bytes`, and how many bytes it takes.
 ///
-/// HAProxy's own decoder stops at no length. This one refuses what does not fit 64 bits, and that ends it
-/// at ten bytes: a tenth that is not the last would weigh at least 2^67.
+/// HAProxy's own decoder has no limit. This one refuses numbers of more than 64 bits, which ends it at ten bytes: a
+/// tenth byte that is not the last would weigh at least 2^67.
 ///
 /// ```
 /// use slowlane::wire::varint;

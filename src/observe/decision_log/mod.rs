@@ -1,80 +1,42 @@
-//! The decision log: some of the decisions, a line of JSON each, for whoever wants to know who was delayed and why.
+//! The decision log: some of the decisions, one line of JSON each.
 //!
 //! ```text
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! Nobody waits for it: a line is made only of a decision that is wanted, drawn, and within the lines of this second;
-//! then it goes into a bounded queue, from which a thread of its own writes. What finds the queue full is counted.
+//! It slows no request down. A line is made only if its verdict is wanted, if it is drawn, and if this second has room for
+//! it. A bounded queue takes it to a separate thread that writes. When the queue is full, lines are dropped and counted.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it writes a file, in a thread of its own"
+)]
 
 mod line;
+mod settings;
 mod writer;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::kind::Kind;
 use crate::base::request::Value;
 use crate::base::time::Timestamp;
-use crate::base::verdict::Decision;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::clock::Clock;
 use crate::observe::metrics::DecisionLogMetrics;
 use line::line;
-use writer::Writer;
+pub(crate) use settings::{Place, Sample, Settings};
+use writer::{Message, QUEUE_MAX, Writer};
 
-/// What is logged, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub place: Place,
-    pub sample: Sample,
-    /// The most lines of any second.
-    pub per_second: u32,
-    pub kinds: Vec<Kind>,
-}
-
-/// Where the lines go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    Stdout,
-    File(PathBuf),
-}
-
-/// The part of the decisions that is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// As one of 64 random bits: what is not above it is drawn.
-    most: u64,
-}
-
-impl Sample {
-    /// Some part, up to all: more than 0, and at most 1.
-    ///
-    /// ```
-    /// use slowlane::observe::decision_log::Sample;
-    /// assert!(Sample::new(1.0).unwrap().draws(u64::MAX));
-    /// assert!(!Sample::new(0.5).unwrap().draws(u64::MAX));
-    /// assert!(Sample::new(0.0).is_none());
-    /// ```
-    pub fn new(part: f64) -> Option<Sample> {
-        // The largest number is rounded up, and then cut to what there is.
-        (part > 0.0 && part <= 1.0).then(|| Sample { most: (part * 2f64.powi(64)) as u64 })
-    }
-
-    pub fn draws(self, bits: u64) -> bool {
-        bits <= self.most
-    }
-}
-
-/// Lines that wait to be written: some 300 bytes each.
-const QUEUE_MAX: usize = 4096;
-
-/// How long the end waits for what is queued.
+/// How long the shutdown waits for queued lines.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The log, as those see it who decide.
+/// Handle used by request threads.
 #[derive(Debug)]
 pub struct DecisionLog {
     queue: SyncSender<Message>,
@@ -82,30 +44,24 @@ pub struct DecisionLog {
     quota: PerSecond,
     wants: [bool; 3],
     metrics: DecisionLogMetrics,
-}
-
-#[derive(Debug)]
-enum Message {
-    Line(String),
-    /// Tell when all before it is written.
-    Flush(SyncSender<()>),
+    clock: Clock,
 }
 
 impl DecisionLog {
     /// Opens the place, and starts the thread that writes there.
-    pub fn start(settings: &Settings, metrics: DecisionLogMetrics) -> io::Result<DecisionLog> {
+    pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
         let (queue, messages) = sync_channel(QUEUE_MAX);
-        let writer = Writer::open(&settings.place, metrics.clone())?;
+        let writer = Writer::open(&settings.place, metrics.clone(), clock)?;
         thread::Builder::new().name("decision log".into()).spawn(move || writer.run(&messages))?;
         let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
-        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
+        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics, clock })
     }
 
     /// Whether a decision is to be written: by its verdict, by what an SLO of a dry run would have said, by chance, and by how
     /// many have been in this second.
     pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
-        let is_kind = |verdict| self.wants[Kind::of(verdict).index()];
+        let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
         if !is_kind(decision.verdict) && !shadow.map(|judged| judged.verdict).any(is_kind) {
             return false;
@@ -138,18 +94,18 @@ impl DecisionLog {
     /// Waits until what is queued has been written, for a second at most.
     pub fn flush(&self) {
         let (done, is_done) = sync_channel(1);
-        let deadline = Instant::now() + GOODBYE;
+        let deadline = self.clock.now() + GOODBYE;
         let mut message = Message::Flush(done);
         loop {
             match self.queue.try_send(message) {
-                Err(TrySendError::Full(unsent)) if Instant::now() < deadline => message = unsent,
+                Err(TrySendError::Full(unsent)) if self.clock.now() < deadline => message = unsent,
                 Err(_) => return,
                 Ok(()) => break,
             }
             thread::sleep(Duration::from_millis(10));
         }
         // In vain: the place takes no more, and the end has waited long enough.
-        let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let _ = is_done.recv_timeout(deadline.since(self.clock.now()));
     }
 }
 
@@ -182,7 +138,6 @@ mod tests {
 
     use super::line::tests::{DELAY, decision};
     use super::*;
-    use crate::base::verdict::Verdict;
     use crate::observe::metrics::Metrics;
 
     fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {
@@ -190,7 +145,7 @@ mod tests {
         let place = Place::File(file.path().to_owned());
         let sample = Sample::new(sample).unwrap();
         let settings = Settings { place, sample, per_second, kinds: kinds.to_vec() };
-        (DecisionLog::start(&settings, Metrics::new().decision_log).unwrap(), file)
+        (DecisionLog::start(&settings, Metrics::new().decision_log, Clock::start()).unwrap(), file)
     }
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);

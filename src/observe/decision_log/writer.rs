@@ -4,24 +4,36 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::observe::decision_log::{Message, Place, QUEUE_MAX};
+use crate::observe::clock::Clock;
+use crate::observe::decision_log::settings::Place;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
 
 /// How often it is asked whether the file is still the one of its name: it is moved away to be rotated.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the thread works with.
+/// The most lines that wait to be written, some 300 bytes each.
+pub(super) const QUEUE_MAX: usize = 4096;
+
+/// A message to the thread that writes.
+#[derive(Debug)]
+pub(super) enum Message {
+    Line(String),
+    /// Answer when all lines before it are written.
+    Flush(SyncSender<()>),
+}
+
+/// The state of the thread.
 pub(super) struct Writer {
     out: Box<dyn Write + Send>,
     file: Option<Opened>,
     metrics: DecisionLogMetrics,
     failed_line: OncePerSecond,
-    started: Instant,
+    clock: Clock,
     /// The last write may have ended within a line.
     is_torn: bool,
 }
@@ -30,20 +42,19 @@ pub(super) struct Writer {
 struct Opened {
     path: PathBuf,
     identity: (u64, u64),
-    looked_at: Instant,
+    looked_at: Timestamp,
 }
 
 impl Writer {
-    pub(super) fn open(place: &Place, metrics: DecisionLogMetrics) -> io::Result<Writer> {
+    pub(super) fn open(place: &Place, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<Writer> {
         let (out, file): (Box<dyn Write + Send>, _) = match place {
             Place::Stdout => (Box::new(io::stdout()), None),
             Place::File(path) => {
-                let (file, opened) = open(path)?;
+                let (file, opened) = open(path, clock.now())?;
                 (Box::new(file), Some(opened))
             }
         };
-        let (failed_line, started) = (OncePerSecond::default(), Instant::now());
-        Ok(Writer { out, file, metrics, failed_line, started, is_torn: false })
+        Ok(Writer { out, file, metrics, failed_line: OncePerSecond::default(), clock, is_torn: false })
     }
 
     /// Until the last who could queue something is gone.
@@ -84,8 +95,7 @@ impl Writer {
             Err(error) => {
                 self.is_torn = true;
                 self.metrics.dropped_write.inc_by(count);
-                let now = Timestamp::from_millis(1) + self.started.elapsed();
-                if let Some(unsaid) = self.failed_line.allow(now) {
+                if let Some(unsaid) = self.failed_line.allow(self.clock.now()) {
                     tracing::error!(unsaid, "cannot write to the decision log: {error}");
                 }
             }
@@ -95,24 +105,24 @@ impl Writer {
     /// Opens the file again if another one has taken its name, or none has.
     fn follow(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        if file.looked_at.elapsed() < LOOK {
+        let now = self.clock.now();
+        if now.since(file.looked_at) < LOOK {
             return Ok(());
         }
-        file.looked_at = Instant::now();
+        file.looked_at = now;
         let found = fs::metadata(&file.path).map(|found| (found.dev(), found.ino()));
         if !found.is_ok_and(|identity| identity == file.identity) {
-            let (out, opened) = open(&file.path)?;
+            let (out, opened) = open(&file.path, now)?;
             (self.out, self.file) = (Box::new(out), Some(opened));
         }
         Ok(())
     }
 }
 
-fn open(path: &Path) -> io::Result<(File, Opened)> {
+fn open(path: &Path, now: Timestamp) -> io::Result<(File, Opened)> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
     let found = file.metadata()?;
-    let opened =
-        Opened { path: path.to_owned(), identity: (found.dev(), found.ino()), looked_at: Instant::now() };
+    let opened = Opened { path: path.to_owned(), identity: (found.dev(), found.ino()), looked_at: now };
     Ok((file, opened))
 }
 
@@ -127,12 +137,12 @@ mod tests {
     fn a_file_that_was_moved_away_is_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
         let [path, moved] = ["log", "log.1"].map(|name| folder.path().join(name));
-        let mut writer = Writer::open(&Place::File(path.clone()), Metrics::new().decision_log).unwrap();
+        let mut writer =
+            Writer::open(&Place::File(path.clone()), Metrics::new().decision_log, Clock::start()).unwrap();
         writer.write("one\n", 1);
         fs::rename(&path, &moved).unwrap();
         writer.write("two\n", 1);
-        let file = writer.file.as_mut().unwrap();
-        file.looked_at = file.looked_at.checked_sub(LOOK).unwrap();
+        writer.file.as_mut().unwrap().looked_at = Timestamp::default();
         writer.write("three\n", 1);
         assert_eq!(fs::read_to_string(moved).unwrap(), "one\ntwo\n");
         assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
@@ -164,7 +174,7 @@ mod tests {
     #[test]
     fn what_a_full_disk_has_cut_off_spoils_no_other_line() {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
-        let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log).unwrap();
+        let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log, Clock::start()).unwrap();
         writer.out = Box::new(Disk { room: 6, taken: taken.clone() });
         for line in ["one\n", "two\n", "three\n", "four\n"] {
             writer.write(line, 1);

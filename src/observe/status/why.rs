@@ -144,7 +144,7 @@ impl Told {
             Verdict::Deny { retry_after_s } => Some(retry_after_s),
             Verdict::Pass | Verdict::Delay(_) => None,
         };
-        Told { verdict: Kind::of(verdict), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
+        Told { verdict: verdict.kind(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
     }
 }
 

@@ -1,5 +1,11 @@
 //! A file of a policy, as it was read.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the one file of this room that reads files"
+)]
+
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 

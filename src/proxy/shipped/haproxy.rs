@@ -6,7 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::base::address::Address;
-use crate::proxy::shipped::{File, WordError, agent, fill, word};
+use crate::proxy::shipped::words::{File, WordError, agent, fill, word};
 
 const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
 const LUA: Text = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));

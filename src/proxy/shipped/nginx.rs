@@ -1,7 +1,7 @@
 //! What is shipped for nginx: a complete configuration, and the two halves that slowlane adds to any other.
 
 use crate::base::address::Address;
-use crate::proxy::shipped::{File, WordError, agent, fill, word};
+use crate::proxy::shipped::words::{File, WordError, agent, fill, word};
 
 const FILES: [(&str, &str); 3] = [
     ("nginx.conf", include_str!("../../../nginx/nginx.conf")),

@@ -14,8 +14,8 @@ use crate::observe::metrics;
 use crate::server::agent::Agent;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
 use crate::server::spoe::conversation::Conversation;
+use crate::server::stream::Stream;
 use crate::wire::spop::{Close, Error, Status};
 
 /// HAProxy up to 3.0 repeats a refused handshake at once, thousands of times a second.

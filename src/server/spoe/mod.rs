@@ -11,7 +11,7 @@ pub use conversation::{Conversation, Used};
 use crate::observe::log::OncePerSecond;
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
-use crate::server::socket::Stream;
+use crate::server::stream::Stream;
 use link::{Link, Settings};
 
 /// SPOP, as served on all its connections.

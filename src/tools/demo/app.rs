@@ -1,4 +1,4 @@
-//! The application: it answers `ok`, and no more often than it can.
+//! The application: it answers `ok`, at a limited rate.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::tools::demo::http::Half;
 
-/// About what a request takes: timers have a grain of a millisecond.
+/// The rough time of a request: timers have a grain of a millisecond.
 const SERVICE: Duration = Duration::from_millis(15);
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-type: text/plain\r\n\r\nok\n";
@@ -25,7 +25,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Serves at most about so many requests a second: whoever comes while all its hands are full queues.
+    /// Serves about `per_s` requests a second. Requests beyond that queue.
     pub(super) async fn start(per_s: f64) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! Who asks: the crawler and the customer.
+//! The clients: a crawler and a customer.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,14 +24,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Door {
     Haproxy(SocketAddr),
-    /// Nobody there: the client's own connections to the agent and to the application.
+    /// No proxy: the client connects to the agent and to the application itself.
     StandIn {
         agent: SocketAddr,
         app: SocketAddr,
     },
 }
 
-/// A connection of a client, whoever is at the door.
+/// A connection of a client.
 enum Connection {
     Haproxy(Half),
     StandIn(StandIn),

@@ -1,6 +1,7 @@
 //! A real HAProxy, with the files that are shipped for its version, as a child of the demonstration.
 
 use std::fs::{self, File};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,25 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use crate::base::address::Address;
 use crate::proxy::shipped::haproxy::{self as shipped, Delivery, Places, Version};
-use crate::proxy::shipped::installed;
-use crate::tools::demo::{Proxy, free_address};
+use crate::tools::installed;
 
-/// No HAProxy takes longer to begin.
+/// The proxy between the clients and the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proxy {
+    /// The HAProxy on the PATH, if there is one.
+    Found,
+    /// This HAProxy.
+    Given(PathBuf),
+    /// None: the clients ask slowlane over SPOP themselves, as HAProxy would.
+    None,
+}
+
+/// The longest start of an HAProxy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// It runs until it is dropped.
@@ -26,7 +37,7 @@ pub(super) struct Haproxy {
     errors: PathBuf,
 }
 
-/// The HAProxy that there is, if any, and what is to be said about it.
+/// Starts HAProxy if there is one, and describes the setup.
 pub(super) async fn start(
     proxy: &Proxy,
     agent: SocketAddr,
@@ -100,7 +111,7 @@ impl Haproxy {
         Ok(())
     }
 
-    /// An error if it has ended, with what it had to say.
+    /// An error if HAProxy has ended, with its output.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             Some(status) => {
@@ -110,6 +121,11 @@ impl Haproxy {
             None => Ok(()),
         }
     }
+}
+
+/// A free port, for a program that must be given one.
+async fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
 impl Drop for Haproxy {

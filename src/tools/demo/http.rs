@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// What is asked.
+/// The only website.
 pub(super) const WEBSITE: &str = "shop.example";
 
 /// A head is no longer than this.

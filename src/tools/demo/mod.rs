@@ -6,8 +6,14 @@
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
-//! In the first seconds the SLO is as good as none, and the crawler takes all that the application has. Then `slo.map` is
-//! edited, as an operator would, and from then on every source is held to the rate.
+//! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map` is
+//! edited, as an operator would, and every source is held to the rate.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it runs clients, an application and a proxy"
+)]
 
 mod app;
 mod client;
@@ -26,7 +32,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
@@ -38,60 +43,50 @@ use crate::daemon::{self, Serving};
 use crate::tools::demo::app::App;
 use crate::tools::demo::client::{Customer, Door};
 use crate::tools::demo::haproxy::Haproxy;
-pub use crate::tools::demo::table::Look;
+pub(crate) use crate::tools::demo::haproxy::Proxy;
+pub(crate) use crate::tools::demo::table::Look;
 use crate::tools::demo::table::Table;
 use crate::tools::demo::tally::{Second, Tally};
 
-/// What is demonstrated.
+/// The settings of a demonstration.
 #[derive(Clone, Debug)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Connections of the crawler.
     pub clients: u32,
     pub rate: Rate,
     /// How many seconds are told.
     pub seconds: u32,
-    /// It goes on after that, until it is told to end.
+    /// It goes on after that, until a signal ends it.
     pub stays: bool,
     pub proxy: Proxy,
 }
 
-/// What stands between the clients and the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proxy {
-    /// The HAProxy on the PATH, if there is one.
-    Found,
-    /// This HAProxy.
-    Given(PathBuf),
-    /// slowlane itself, which then asks itself over SPOP, as HAProxy would.
-    None,
-}
-
-pub const SECONDS_DEFAULT: u32 = 15;
+pub(crate) const SECONDS_DEFAULT: u32 = 15;
 
 /// Some seconds without, some to settle, some to be settled.
-pub const SECONDS_MIN: u32 = 8;
+pub(crate) const SECONDS_MIN: u32 = 8;
 
-/// So long the SLO is as good as none.
+/// For this long the SLO limits nothing.
 const FREE_S: u32 = 4;
 
-/// From the edit of `slo.map` on, until the burst is used up and those have been answered that came with it.
+/// From the edit of `slo.map` until the burst is used up and its requests are answered.
 const SETTLE_S: u32 = 2;
 
 /// The application serves so many times the rate of the SLO: alone, the crawler takes all of it.
 const CAPACITY: f64 = 6.0;
 
-/// As an SLO, as good as none: nothing here comes near it.
+/// An SLO that limits nothing here.
 const FREE: &str = "burst=1000000 rate=1000000/s";
 
-/// The slots of an SLO are too long below for one to see a rate in a second, and too short above for a small machine.
+/// Lower rates show too little in a second, higher ones are too much for a small machine.
 const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
 
 /// Longer delays meet the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
 const DELAY_MAX_S: f64 = 4.0;
 
 impl Demo {
-    /// Runs it until it is over or is told to end, and leaves nothing behind: no process, no folder.
-    pub fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+    /// Runs it until it is over or a signal ends it. It leaves no process and no folder behind.
+    pub(crate) fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
         let rate = self.rate.per_second();
         ensure!(
             RATES.contains(&rate),
@@ -199,7 +194,7 @@ impl Demo {
     }
 }
 
-/// Everything that runs. Dropped in this order: first who asks, last the folder.
+/// Everything that runs, dropped in this order: the clients first, the folder last.
 struct Stage {
     door: Door,
     haproxy: Option<Haproxy>,
@@ -260,25 +255,20 @@ fn flags(policy: PathBuf) -> Flags {
     Flags { policy: Some(policy), spop: any_port(), http: any_port(), admin: any_port() }
 }
 
-/// In one step: whoever reads it finds the old one or the new one.
+/// Replaces the file in one step: a reader finds the old one or the new one.
 fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     let new = policy.join("slo.map.new");
     fs::write(&new, format!("0 {FREE}\n{line}\n"))?;
     fs::rename(new, policy.join("slo.map"))
 }
 
-/// A port that nobody listens on, for a program that must be told one.
-async fn free_address() -> std::io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0").await?.local_addr()
-}
-
 /// Ctrl-C or Ctrl-\, a kind kill, or the end of the terminal.
 fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
-    let hear = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
-    let mut interrupt = hear(SignalKind::interrupt())?;
-    let mut terminate = hear(SignalKind::terminate())?;
-    let mut hangup = hear(SignalKind::hangup())?;
-    let mut quit = hear(SignalKind::quit())?;
+    let on = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut terminate = on(SignalKind::terminate())?;
+    let mut hangup = on(SignalKind::hangup())?;
+    let mut quit = on(SignalKind::quit())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::tools::demo::http::{Half, WEBSITE};
 use crate::wire::spop::{Ack, Action, AgentHello, Data, Frame, HaproxyHello, Kind, Notify};
 
-/// What HAProxy offers by default.
+/// HAProxy's default max-frame-size.
 const FRAME_BYTES_MAX: u32 = 16_380;
 
 /// For one client: a connection to the agent and one to the application.
@@ -21,7 +21,7 @@ pub(super) struct StandIn {
     asked: u64,
 }
 
-/// What the agent says about a request.
+/// The agent's answer about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
     is_denied: bool,
@@ -66,7 +66,7 @@ impl StandIn {
         };
         hello.encode(&mut bytes);
         self.agent.write_all(&bytes).await?;
-        self.hear(|frame| AgentHello::decode(frame).is_ok().then_some(())).await
+        self.receive(|frame| AgentHello::decode(frame).is_ok().then_some(())).await
     }
 
     async fn ask(&mut self, message: &[u8], arguments: &[(&[u8], Data<'_>)]) -> io::Result<Told> {
@@ -74,11 +74,11 @@ impl StandIn {
         self.asked += 1;
         Notify::begin(&mut bytes, self.asked, 1).message(message, arguments).finish();
         self.agent.write_all(&bytes).await?;
-        self.hear(told).await
+        self.receive(told).await
     }
 
     /// The next frame that the agent sends, which must be one that is understood.
-    async fn hear<T>(&mut self, understand: impl Fn(Frame<'_>) -> Option<T>) -> io::Result<T> {
+    async fn receive<T>(&mut self, understand: impl Fn(Frame<'_>) -> Option<T>) -> io::Result<T> {
         loop {
             let cut = Frame::cut(&self.unread, FRAME_BYTES_MAX).map_err(|_| ErrorKind::InvalidData)?;
             if let Some((frame, bytes)) = cut {

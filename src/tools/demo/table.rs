@@ -1,12 +1,12 @@
-//! What is told: a line for each second.
+//! The printed lines, one for each second.
 
 use std::io::{self, Write};
 
 use crate::tools::demo::tally::Second;
 
-/// What the output can show.
+/// The kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub(crate) enum Look {
     Terminal,
     /// A file, or a pipe.
     Plain,

@@ -1,9 +1,9 @@
-//! What became of the requests, second by second.
+//! The fates of the requests, second by second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Who asked.
+/// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Crawler,
@@ -34,7 +34,7 @@ impl Tally {
         }
     }
 
-    /// What has come since it was last taken.
+    /// The counts since the last call.
     pub(super) fn take(&self) -> Second {
         let counts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         Second {

@@ -155,5 +155,5 @@ fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
 
 /// The first columns and one named `who` are text.
 fn table(rows: &[Vec<String>], words: usize) -> String {
-    aligned(rows, |column, heading| column < words || heading == "who")
+    aligned(rows, "  ", |column, heading| column < words || heading == "who")
 }

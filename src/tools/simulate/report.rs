@@ -42,7 +42,7 @@ pub fn report(outcomes: &[Outcome]) -> String {
         let left = HEADINGS.iter().position(|&heading| heading == "left %").expect("it is one of them");
         rows.iter_mut().for_each(|row| drop(row.remove(left)));
     }
-    let mut text = aligned(&rows, |_, heading| WORDS.contains(&heading));
+    let mut text = aligned(&rows, "  ", |_, heading| WORDS.contains(&heading));
     for outcome in outcomes.iter().filter(|outcome| outcome.fallbacks > 0) {
         text += &format!(
             "{} with {} clients: out of memory, a simpler law decided {} requests\n",

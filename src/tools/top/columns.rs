@@ -1,4 +1,4 @@
-//! The columns of the tables: what stands in them, and in what order they put the rows.
+//! The columns of the tables: their cells, and the order that they give to rows.
 
 use std::cmp::Ordering;
 
@@ -27,10 +27,10 @@ impl<T> Column<T> {
     }
 }
 
-/// What rows are put in order by.
+/// The value that rows are sorted by.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub(super) enum Value {
-    /// The greatest first; what is not known last.
+    /// The greatest first, unknown values last.
     Number(f64),
     /// From a to z.
     Text(String),
@@ -101,12 +101,12 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
     ]
 }
 
-/// The SLO of a key, and that it only says what it would do.
+/// The SLO of a key, marked if it is a dry run.
 fn slo(key: &KeyLine) -> String {
     if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
 }
 
-/// What the busiest key gets, in the unit of its objective.
+/// The rate of the busiest key, in the unit of its objective.
 fn busiest(slo: &SloLine) -> String {
     let (_, unit) = slo.rate.split_once('/').unwrap_or(("", "s"));
     let (unit, seconds) = match unit {
@@ -122,7 +122,7 @@ fn busiest(slo: &SloLine) -> String {
     }
 }
 
-/// What a dry run would have said stands in brackets.
+/// The rate of a verdict. Verdicts of dry runs are in brackets.
 fn throttled(slo: &SloLine, verdict: usize) -> String {
     if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
 }

@@ -1,4 +1,4 @@
-//! What the screen asks a daemon for, bounded in length.
+//! Questions to the daemon, with answers of bounded length.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::tools::admin_client::{AdminClient, AskError, Question};
 /// Several times the longest snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// What the daemon does now.
+/// The daemon's status.
 pub(super) fn snapshot(daemon: &AdminClient) -> anyhow::Result<Snapshot> {
     let body = get(daemon, "/api/status")?;
     serde_json::from_slice(&body)

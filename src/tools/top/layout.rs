@@ -1,11 +1,11 @@
-//! What there is room for on a screen: a number is seen whole or not at all.
+//! Fitting columns into a screen: a number is shown whole or not at all.
 
 use ratatui::text::{Line, Span};
 
 /// The blanks between two columns.
 pub(super) const GAP: usize = 2;
 
-/// What a column asks for.
+/// The width that a column asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     /// To be seen whole.
@@ -47,7 +47,7 @@ pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A name in so many columns: what does not fit is left out in the middle, for both its ends tell it from others.
+/// A name cut to `columns`. The cut is in the middle, because both ends tell names apart.
 pub(super) fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();

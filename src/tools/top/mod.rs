@@ -6,6 +6,12 @@
 //!  signals ────────────────────────▶┘
 //! ```
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it asks once a second, in a thread of its own"
+)]
+
 mod columns;
 mod fetch;
 mod layout;
@@ -37,7 +43,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
-pub fn once(daemon: &AdminClient) -> anyhow::Result<()> {
+pub(crate) fn once(daemon: &AdminClient) -> anyhow::Result<()> {
     let snapshot = fetch::snapshot(daemon)?;
     let mut out = io::stdout().lock();
     out.write_all(plain::text(&snapshot).as_bytes())?;
@@ -45,18 +51,18 @@ pub fn once(daemon: &AdminClient) -> anyhow::Result<()> {
 }
 
 /// Whether there is a screen to draw on, and a keyboard.
-pub fn has_screen() -> bool {
+pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Shows what the daemon does until the user has seen enough. The first answer has to come: else there is nothing to show.
-pub fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
+/// Shows the daemon's status until the user leaves. Fails if the first question gets no answer.
+pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
     }
     let mut view = View::new(daemon.address.to_string());
-    view.heard(Ok(fetch::snapshot(daemon)?));
+    view.update(Ok(fetch::snapshot(daemon)?));
     let (answers, asks) = asker(daemon.clone());
 
     let mut screen = Screen::open()?;
@@ -75,7 +81,7 @@ pub fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
         }
         loop {
             match answers.try_recv() {
-                Ok(Answer::Status(status)) => view.heard(status.map(|snapshot| *snapshot)),
+                Ok(Answer::Status(status)) => view.update(status.map(|snapshot| *snapshot)),
                 Ok(Answer::Why(text)) => view.explain(text),
                 Err(TryRecvError::Empty) => break,
                 // It has said why: old numbers are not to be shown as if they were new.
@@ -86,20 +92,20 @@ pub fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the daemon has said.
+/// An answer of the daemon.
 enum Answer {
     Status(Result<Box<Snapshot>, String>),
     Why(String),
 }
 
-/// Asks once a second, and why when it is told to, so that the screen never waits for the daemon.
+/// Asks in a thread of its own, so that the screen never waits for the daemon.
 fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
     thread::spawn(move || {
         let mut next = Instant::now() + INTERVAL;
         loop {
-            let heard = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            let told = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     next = Instant::now() + INTERVAL;
@@ -107,7 +113,7 @@ fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };
-            if answer.send(heard).is_err() {
+            if answer.send(told).is_err() {
                 return;
             }
         }

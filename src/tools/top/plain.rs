@@ -30,7 +30,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text + "\n" + &connections(snapshot)
 }
 
-/// What is wrong with the policy that was read last, and whether it was refused for that; None: nothing.
+/// The faults of the last policy, and whether they made it refused. None: it has none.
 pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
     ]
 }
 
-/// Who is connected, and how the last reloads went.
+/// The connections, and the outcomes of the last reloads.
 pub(super) fn connections(snapshot: &Snapshot) -> String {
     let mut text = String::from("connected\n");
     for engine in &snapshot.connections.engines {
@@ -90,7 +90,7 @@ fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
     let head = columns.iter().map(|column| column.name.to_owned()).collect();
     let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
-    for line in aligned(&lines, |place, _| !columns[place].is_number).lines() {
+    for line in aligned(&lines, " ", |place, _| !columns[place].is_number).lines() {
         *text += &format!("  {line}\n");
     }
     if rows.is_empty() {

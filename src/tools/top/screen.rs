@@ -20,7 +20,7 @@ const DENY: Color = Color::Red;
 
 const HELP: [&str; 6] = ["q quit", "Tab next table", "/ filter", "Enter explain", "< > sort", "r reverse"];
 
-/// Draws it all, in whatever room there is.
+/// Draws it all in the room of the frame.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let width = frame.area().width.into();
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
@@ -263,7 +263,7 @@ mod tests {
         let keys =
             vec![KeyLine { fields: vec![field], throttled_per_s: 7.25, slo: 2001, ..KeyLine::default() }];
         let mut view = View::new("here".into());
-        view.heard(Ok(Snapshot { version: "1.2.3".into(), keys, ..Snapshot::default() }));
+        view.update(Ok(Snapshot { version: "1.2.3".into(), keys, ..Snapshot::default() }));
         view
     }
 
@@ -289,7 +289,7 @@ mod tests {
         for part in ["slowlane 1.2.3 at here", "throttled/s▼", "7.25", "2001", "website=shop.example"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
-        view.heard(Err("connection refused".into()));
+        view.update(Err("connection refused".into()));
         assert!(drawn(&mut view, 100, 24).contains("NO ANSWER: connection refused"));
     }
 
@@ -366,7 +366,7 @@ mod tests {
             ..Snapshot::default()
         };
         let mut view = View::new("127.0.0.1:9002".into());
-        view.heard(Ok(snapshot.clone()));
+        view.update(Ok(snapshot.clone()));
         for width in [110, 80, 70, 60, 40] {
             view.tab = Tab::Keys;
             let text = drawn(&mut view, width, 24);
@@ -395,7 +395,7 @@ mod tests {
         let told = table(&text);
         assert!(told[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
         assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
-        view.heard(Ok(Snapshot::default()));
+        view.update(Ok(Snapshot::default()));
         assert!(drawn(&mut view, 80, 24).contains("nobody is throttled"));
     }
 

@@ -46,8 +46,8 @@ impl Drop for Screen {
     }
 }
 
-/// Whether there is something to give back. To do it twice would put the cursor where the first screen had it, and the prompt
-/// of the shell upon what a panic has to say.
+/// Whether the terminal is to be restored. Restoring it twice would move the cursor back, and the shell's prompt over the
+/// message of a panic.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// A terminal that is gone cannot be given back.
@@ -60,7 +60,7 @@ fn give_back() {
     let _ = stdout().flush();
 }
 
-/// What a panic has to say would be lost on the other screen.
+/// The message of a panic would be lost on the alternate screen.
 fn give_back_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! What is looked at: which table, in which order, which rows, and what a key on the keyboard changes.
+//! The state of the screen: its table, order and filter, and how the keyboard changes them.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -47,7 +47,7 @@ pub(super) struct Sort {
     pub(super) is_reversed: bool,
 }
 
-/// What a key asks of others.
+/// The effect of a key beyond the view.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wish {
     Nothing,
@@ -76,7 +76,7 @@ pub(super) struct View {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Popup {
     pub(super) text: String,
-    /// Whoever draws it knows how far it can go, and sets it right.
+    /// May point past the end: drawing corrects it.
     pub(super) first: usize,
 }
 
@@ -100,7 +100,7 @@ impl View {
     }
 
     /// A new snapshot, or why there is none; then the one before stays.
-    pub(super) fn heard(&mut self, answer: Result<Snapshot, String>) {
+    pub(super) fn update(&mut self, answer: Result<Snapshot, String>) {
         self.problem = match answer {
             Ok(snapshot) => {
                 self.snapshot = snapshot;
@@ -191,7 +191,7 @@ impl View {
         }
     }
 
-    /// What the rows of this table are looked for by.
+    /// The filter of this table.
     pub(super) fn filter(&self) -> &str {
         &self.filters[self.tab as usize]
     }
@@ -280,7 +280,7 @@ mod tests {
     fn view() -> View {
         let keys = vec![key("a.example", 1.0, 30), key("b.example", 3.0, 10), key("c.test", 2.0, 20)];
         let mut view = View::new("here".into());
-        view.heard(Ok(Snapshot { keys, ..Snapshot::default() }));
+        view.update(Ok(Snapshot { keys, ..Snapshot::default() }));
         view
     }
 
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn without_an_answer_the_last_one_stays() {
         let mut view = view();
-        view.heard(Err("gone".into()));
+        view.update(Err("gone".into()));
         assert_eq!((shown(&view).len(), view.problem.as_deref()), (3, Some("gone")));
     }
 }

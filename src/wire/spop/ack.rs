@@ -1,4 +1,4 @@
-//! The frame in which an agent answers: what HAProxy is to do with its variables (SPOE.txt 3.2.7, 3.4).
+//! The answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
 
 use std::iter;
 

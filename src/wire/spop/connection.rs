@@ -8,7 +8,7 @@
 //!        │                    notify  └──────────────────────────┤
 //!        └───────────────────────────────────────────────────────┘
 //! ```
-//! In `Closing` nothing is said any more, and nothing is heard but a HAPROXY-DISCONNECT.
+//! In `Closing` the agent sends nothing more, and takes nothing but a HAPROXY-DISCONNECT.
 
 use crate::wire::spop::disconnect::Disconnect;
 use crate::wire::spop::error::Error;
@@ -19,15 +19,14 @@ use crate::wire::spop::hello::{AgentHello, HaproxyHello};
 use crate::wire::spop::notify::Notify;
 use crate::wire::spop::status::Status;
 
-/// What the agent announces. With `async` HAProxy would take an ACK on any connection, which helps nobody
-/// who answers where he was asked; and no question of ours needs `fragmentation`.
+/// The capabilities that the agent announces. `async` would allow an ACK on any connection, but the agent answers on
+/// the one that asked. No message of ours needs `fragmentation`.
 const CAPABILITIES: &[u8] = b"pipelining";
 
 /// An engine-id is a UUID, 36 characters. Of a longer one no more than this is kept.
 const ENGINE_ID_BYTES_MAX: usize = 64;
 
-/// The state of one connection. It knows no socket: frames are given to it, and what is to be sent it
-/// appends to a buffer.
+/// The state of one connection. It has no socket: it takes frames, and appends bytes to send to a buffer.
 ///
 /// ```
 /// use slowlane::wire::spop::{Connection, Disconnect, Frame, HaproxyHello, Status, Step};
@@ -59,30 +58,30 @@ enum State {
     Closing,
 }
 
-/// What a frame asks of the caller. Whatever was appended to `out` is to be sent in any case.
+/// The next step of the caller. Bytes in `out` must be sent in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Nothing: go on to the next frame.
     Continue,
     /// An answer, exactly one, now or later.
     Notify(Notify<'a>),
-    /// To send what is in `out` and close.
+    /// Send `out` and close.
     Close(Close),
 }
 
 /// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// What the one who ends the connection gives as the reason.
+    /// The reason, as the closing side gave it.
     pub status: Status,
     /// The handshake failed: send `out` and close only after about a second. HAProxy up to 3.0 tries again
     /// at once, thousands of times a second, for as long as a request waits.
     pub late: bool,
-    /// What we refused; nothing if HAProxy ends the connection, or its health check is over.
+    /// The fault that we refused. None if HAProxy closes, or its health check is over.
     pub error: Option<Error>,
 }
 
-/// What HAProxy said of itself, fit for a log.
+/// HAProxy's description of itself, safe to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// At most 64 bytes of it, those that cannot be printed escaped.
@@ -98,17 +97,17 @@ impl Connection {
         Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
     }
 
-    /// The longest frame to expect: ours before the handshake, then what was agreed on.
+    /// The longest frame to expect: our limit before the handshake, the agreed one after it.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
     }
 
-    /// What HAProxy said of itself, once it was greeted.
+    /// HAProxy's description of itself, after the handshake.
     pub fn hello(&self) -> Option<&Greeting> {
         self.greeting.as_ref()
     }
 
-    /// Takes the next frame and appends what is to be said to it, if anything, but for the ACKs.
+    /// Takes the next frame and appends the answer to it, if any. ACKs are left to the caller.
     pub fn receive<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Step<'a> {
         match self.step(frame, out) {
             Ok(step) => step,
@@ -125,7 +124,7 @@ impl Connection {
         Close { status, late, error: Some(error) }
     }
 
-    /// Takes leave, once every NOTIFY is answered. What HAProxy still asks is lost, and it closes.
+    /// Takes leave, once every NOTIFY is answered. Later messages of HAProxy are lost, and it closes.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.disconnect(Disconnect::NORMAL, out);
     }
@@ -134,7 +133,7 @@ impl Connection {
         match (self.state, frame.head.kind) {
             (_, Kind::HaproxyDisconnect) => self.goodbye(frame, out),
 
-            // Who has sent a disconnect ignores all frames but the other's (3.2.8).
+            // After its own disconnect a side ignores all frames but the other's disconnect (3.2.8).
             (State::Closing, _) => Ok(Step::Continue),
 
             // Unknown frames may be skipped (3.2.2).
@@ -204,7 +203,7 @@ mod tests {
 
     const OURS: u32 = 65_536;
 
-    /// What was appended, taken apart.
+    /// The appended frames, decoded.
     fn said(out: &[u8]) -> Vec<Frame<'_>> {
         let (mut frames, mut rest) = (Vec::new(), out);
         while let Some((frame, consumed)) = Frame::cut(rest, u32::MAX).unwrap() {
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn before_hello_nothing_else_is_heard() {
+    fn before_hello_nothing_else_is_taken() {
         for kind in [Kind::Notify, Kind::Unset] {
             let step = Connection::new(OURS).receive(frame(kind), &mut Vec::new());
             assert_eq!(step, refused(Error::BeforeHello, true));
@@ -386,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_has_taken_leave_hears_nothing_but_a_goodbye() {
+    fn an_agent_that_has_taken_leave_takes_nothing_but_a_goodbye() {
         let (mut connection, mut out) = (established(), Vec::new());
         connection.leave(&mut out);
         assert_eq!(agent_disconnect(&out), Disconnect::NORMAL);

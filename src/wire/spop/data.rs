@@ -1,4 +1,4 @@
-//! A value with its type: what an argument, a variable or a hello item is.
+//! Typed data: the value of an argument, a variable or a hello item.
 //!
 //! ```text
 //!  bit  7 6 5 4   3 2 1 0

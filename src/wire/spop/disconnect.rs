@@ -27,7 +27,7 @@ const MESSAGE_BYTES_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
     pub status: Status,
-    /// The reason in words. What is over 255 bytes is not sent.
+    /// The reason in words, cut to 255 bytes.
     pub message: &'a [u8],
 }
 
@@ -38,8 +38,7 @@ impl<'a> Disconnect<'a> {
 
     /// Reads a frame whose kind is `HaproxyDisconnect` or `AgentDisconnect`.
     ///
-    /// Both items are mandatory, but whoever leaves one out still goes: then the status is unknown (99), as
-    /// HAProxy has it, or the message empty.
+    /// Both items are mandatory. If one is missing, the status is unknown (99), as in HAProxy, or the message empty.
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };

@@ -69,7 +69,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Who else begins so, where a length of as many bytes is refused anyway.
+/// The protocol that begins with these bytes, if it is another one. As a length they would be refused anyway.
 fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     match first {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {

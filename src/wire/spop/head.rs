@@ -1,4 +1,4 @@
-//! The head of a frame: its type, its flags and what it belongs to (SPOE.txt 3.2).
+//! The head of a frame: its type, its flags and its ids (SPOE.txt 3.2).
 //!
 //! ```text
 //!  ┌──────┬───────┬────────────┬────────────┐
@@ -14,7 +14,7 @@ use crate::wire::varint;
 /// The shortest head: both ids in one byte each.
 pub(super) const HEAD_BYTES_MIN: u32 = 7;
 
-/// What a frame is for (SPOE.txt 3.2.2).
+/// The type of a frame (SPOE.txt 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A further part of a fragmented payload.
@@ -99,9 +99,9 @@ impl Head {
         Ok(Head { kind, flags, stream_id, frame_id })
     }
 
-    /// A payload is one frame with FIN, or else it is fragmented (3.2), which nobody may send to an agent
-    /// that does not announce `fragmentation` (3.2.1). ABORT has no meaning on a whole payload and may be
-    /// ignored there; without FIN it is a fragment like any other.
+    /// A payload is one frame with FIN, or else it is fragmented (3.2). An agent that does not announce
+    /// `fragmentation` must not get fragments (3.2.1). ABORT on a whole payload may be ignored; without FIN it is a
+    /// fragment like any other.
     pub(super) fn expect_whole(self) -> Result<(), Error> {
         if self.flags & Head::FIN == 0 { Err(Error::Fragmented) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The two hellos of a handshake: what HAProxy offers and what the agent takes.
+//! The two hellos of a handshake: HAProxy's offer and the agent's answer.
 
 use crate::wire::cursor::Cursor;
 use crate::wire::spop::data::Data;
@@ -15,7 +15,7 @@ const CAPABILITIES: &[u8] = b"capabilities";
 const HEALTHCHECK: &[u8] = b"healthcheck";
 const ENGINE_ID: &[u8] = b"engine-id";
 
-/// What we speak. HAProxy takes this spelling alone: `2`, `2.1` and `1.0` fail its side of the handshake.
+/// Our version. HAProxy takes this spelling alone: `2`, `2.1` and `1.0` fail its side of the handshake.
 const VERSION_2_0: &[u8] = b"2.0";
 
 /// HAPROXY-HELLO, the first frame on a connection (SPOE.txt 3.2.4).
@@ -34,7 +34,7 @@ pub struct HaproxyHello<'a> {
 }
 
 impl<'a> HaproxyHello<'a> {
-    /// What HAProxy says since 3.1, but for its engine-id.
+    /// The hello of HAProxy since 3.1, without its engine-id.
     ///
     /// ```
     /// use slowlane::wire::spop::HaproxyHello;
@@ -141,8 +141,8 @@ impl<'a> AgentHello<'a> {
     }
 }
 
-/// A list like `2.0, 1.5`. Who announces a major version speaks the minor versions below it too (3.2.4), so
-/// that any 2 will do.
+/// Whether a list like `2.0, 1.5` has version 2. A version includes the minor versions below it (3.2.4), so any 2.x
+/// will do.
 fn announces_2_0(versions: &[u8]) -> bool {
     versions.split(|&byte| byte == b',').any(|version| match version.trim_ascii() {
         b"2" => true,
@@ -188,7 +188,7 @@ pub(super) mod tests {
         \x0ccapabilities\x08\x00\
         \x0bhealthcheck\x11";
 
-    /// What 3.2 sends, taken apart.
+    /// The hello of HAProxy 3.2, decoded.
     pub(crate) const HELLO: HaproxyHello<'static> = HaproxyHello {
         engine_id: Some(b"b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"),
         ..HaproxyHello::new(16_380)

@@ -61,11 +61,9 @@ impl<'a> Notify<'a> {
     }
 }
 
-/// Walks once over the payload of a NOTIFY, which says of no message where it ends: the next one is found
-/// behind the last argument.
+/// Walks once over the payload of a NOTIFY. Messages have no length: the next one begins behind the last argument.
 ///
-/// What is wrong with a payload is found when the walk gets there, maybe after good arguments: decide
-/// nothing before it has come to its end.
+/// A fault is found only when the walk reaches it, maybe after good arguments. Decide nothing before the walk ends.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: Cursor<'a>,
@@ -166,16 +164,16 @@ pub(super) mod tests {
         Notify::decode(Frame { head: Head::new(Kind::Notify, 0, 1), payload }).unwrap()
     }
 
-    type Heard<'a> = Vec<(&'a [u8], Vec<(&'a [u8], Data<'a>)>)>;
+    type Received<'a> = Vec<(&'a [u8], Vec<(&'a [u8], Data<'a>)>)>;
 
-    fn walk<'a>(notify: Notify<'a>) -> Result<Heard<'a>, Error> {
-        let mut heard = Vec::new();
+    fn walk<'a>(notify: Notify<'a>) -> Result<Received<'a>, Error> {
+        let mut received = Vec::new();
         let mut messages = notify.messages();
         while let Some(message) = messages.next_message()? {
             let name = message.name;
-            heard.push((name, message.arguments().collect::<Result<_, _>>()?));
+            received.push((name, message.arguments().collect::<Result<_, _>>()?));
         }
-        Ok(heard)
+        Ok(received)
     }
 
     fn names<'a>(notify: Notify<'a>) -> Result<Vec<&'a [u8]>, Error> {
@@ -211,8 +209,8 @@ pub(super) mod tests {
         let arguments = [(&b""[..], Data::Null); 255];
         let mut out = Vec::new();
         Notify::begin(&mut out, 1, 1).message(b"", &arguments).message(b"next", &[]).finish();
-        let heard = walk(Notify::decode(cut(&out)).unwrap()).unwrap();
-        assert_eq!((heard[0].1.len(), heard[1].0), (255, &b"next"[..]));
+        let received = walk(Notify::decode(cut(&out)).unwrap()).unwrap();
+        assert_eq!((received[0].1.len(), received[1].0), (255, &b"next"[..]));
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Status {
         self.0
     }
 
-    /// Itself if SPOE.txt 3.5 has it, or else unknown (99): fit to be counted by, for whoever sends a status
+    /// The status itself if SPOE.txt 3.5 has it, else unknown (99). Safe as a metric label: the sender of a status
     /// may choose any number.
     ///
     /// ```
@@ -53,7 +53,7 @@ impl Status {
         }
     }
 
-    /// What the code stands for, in the words of SPOE.txt 3.5.
+    /// The meaning of the code, in the words of SPOE.txt 3.5.
     pub const fn description(self) -> &'static str {
         match self.0 {
             0 => "normal",

@@ -15,11 +15,11 @@ use crate::wire::spop::notify::tests::{Spoken, any_messages, encode};
 
 const FRAME_BYTES_MAX: u32 = 16_380;
 
-/// What an agent heard, what it said, and how it ended.
+/// The messages that an agent received and sent, and how it ended.
 #[derive(Debug, Default, PartialEq)]
 struct Transcript {
     /// Stream-id, and number of arguments, of each NOTIFY.
-    heard: Vec<(u64, usize)>,
+    received: Vec<(u64, usize)>,
     said: Vec<u8>,
     close: Option<Close>,
 }
@@ -36,7 +36,7 @@ fn listen<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Transcript {
                 Ok(None) => break,
                 Ok(Some((frame, length))) => {
                     consumed += length;
-                    transcript.close = hear(&mut connection, frame, &mut transcript);
+                    transcript.close = receive(&mut connection, frame, &mut transcript);
                 }
                 Err(error) => transcript.close = Some(connection.refuse(error, &mut transcript.said)),
             }
@@ -46,14 +46,14 @@ fn listen<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Transcript {
     transcript
 }
 
-fn hear(connection: &mut Connection, frame: Frame<'_>, transcript: &mut Transcript) -> Option<Close> {
+fn receive(connection: &mut Connection, frame: Frame<'_>, transcript: &mut Transcript) -> Option<Close> {
     match connection.receive(frame, &mut transcript.said) {
         Step::Continue => None,
         Step::Close(close) => Some(close),
         Step::Notify(notify) => match count(notify) {
             Err(error) => Some(connection.refuse(error, &mut transcript.said)),
             Ok(arguments) => {
-                transcript.heard.push((notify.stream_id, arguments));
+                transcript.received.push((notify.stream_id, arguments));
                 let ack = Ack::begin(&mut transcript.said, notify.stream_id, notify.frame_id);
                 ack.set_var(Scope::Txn, b"arguments", Data::Int64(arguments as i64)).finish();
                 None
@@ -100,11 +100,11 @@ fn a_health_check_ends_with_a_hello_alone() {
 
 proptest! {
     #[test]
-    fn every_notify_is_heard_once_and_in_order((bytes, notifies) in any_conversation()) {
+    fn every_notify_is_received_once_and_in_order((bytes, notifies) in any_conversation()) {
         let arguments = |spoken: &Spoken| spoken.iter().map(|(_, arguments)| arguments.len()).sum();
         let spoken: Vec<(u64, usize)> = (0..).zip(notifies.iter().map(arguments)).collect();
         let transcript = listen([&bytes[..]]);
-        prop_assert_eq!(transcript.heard, spoken);
+        prop_assert_eq!(transcript.received, spoken);
         prop_assert!(transcript.close.is_none_or(|close| close.error.is_none()));
     }
 
@@ -129,7 +129,7 @@ proptest! {
     fn any_bytes_come_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..2_000), after_hello: bool) {
         let hello = if after_hello { HAPROXY_3_2 } else { b"" };
         let transcript = listen([hello, &bytes]);
-        prop_assert!(transcript.heard.len() <= bytes.len() / 11);
+        prop_assert!(transcript.received.len() <= bytes.len() / 11);
     }
 
     /// Frames of any kind and with any payload, of which more pass than of any bytes.
@@ -146,6 +146,6 @@ proptest! {
             bytes.extend_from_slice(payload);
         }
         let transcript = listen([&bytes[..]]);
-        prop_assert!(transcript.heard.len() <= frames.len());
+        prop_assert!(transcript.received.len() <= frames.len());
     }
 }

@@ -5,6 +5,11 @@
 //! each figure is the median of three runs. All scenarios run at the same time, each on a website of its own; then, also together, those
 //! where several sources share one bucket.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod sharing;

@@ -4,6 +4,11 @@
 //! 100,000 lines, of which the third answers. Sources are drawn evenly; a batch of 64 questions is made, and
 //! then timed from its bytes to the bytes of its answers.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 #[path = "../support/mod.rs"]

@@ -7,6 +7,11 @@
 //!
 //! To be reached, with the 100,000 answers of the default 5 s: 100 MB in all, and 99 % come no more than 2 ms late.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod load;

@@ -4,6 +4,11 @@
 //! cache, each of which comes half as often as its SLO allows, or twice as often. The others are of a hundred thousand
 //! keys, drawn evenly, that seldom come too often. Governor is what `token-bucket` is to be held against.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod bare;

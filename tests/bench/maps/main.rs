@@ -4,6 +4,11 @@
 //! in a process of its own; beside them the same lines into a map of the standard library. A swap should make no
 //! decision wait: the 99.9th percentile of their times moves by less than a millisecond.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod kind;

@@ -10,6 +10,11 @@
 //! To be reached: 95 % of the requests per second that go with the floor, a p50 within 20 µs of the floor's, and more
 //! requests per second and less CPU of HAProxy per request than with Lua.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 #[path = "../support/mod.rs"]

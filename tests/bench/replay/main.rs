@@ -4,6 +4,11 @@
 //! half a million if SECONDS is less than 0.5. They are generated while they are read. They have 131,072 sources and a
 //! thousand websites, each with an SLO, and a seventh of them is out of order.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 #[path = "../support/mod.rs"]

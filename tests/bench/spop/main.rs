@@ -6,6 +6,11 @@
 //!
 //! To be reached: with 8 connections and 64 in flight on each, a million notifies per second.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod load;

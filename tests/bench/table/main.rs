@@ -8,6 +8,11 @@
 //! - `flood`: a flood of one-hit keys takes no more memory, and a key that is throttled outlives it.
 //! - `longest`: no single write takes longer than a millisecond, whether the table grows, is full or has expired.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod flood;

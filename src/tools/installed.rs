@@ -1,5 +1,11 @@
 //! The HAProxy that is installed here, and its version.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it starts a program and waits for it"
+)]
+
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -12,19 +18,19 @@ use crate::proxy::shipped::haproxy::Version;
 /// Debian has it where the PATH of an ordinary user does not look.
 const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
 
-/// `haproxy -v` takes some milliseconds; what takes so much longer is something else.
+/// `haproxy -v` takes some milliseconds. A program that takes this long is not HAProxy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What it says is two lines.
+/// Its output is two lines.
 const SAID_BYTES_MAX: u64 = 4_096;
 
 /// The first that is there and would do, with its version.
-pub fn haproxy() -> Option<(PathBuf, Version)> {
+pub(crate) fn haproxy() -> Option<(PathBuf, Version)> {
     PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?)))
 }
 
 /// The version of a binary. None: it is not there, or no HAProxy that would do.
-pub fn version(binary: &Path) -> Option<Version> {
+pub(crate) fn version(binary: &Path) -> Option<Version> {
     said_within(binary, PATIENCE)
 }
 

@@ -1,0 +1,53 @@
+//! Arguments that name a configuration: its file, its policy, its addresses.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::base::address::Address;
+use crate::config::{Config, Flags};
+
+#[derive(Debug, Args)]
+pub(super) struct Files {
+    /// The config file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The policy directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    pub(super) files: Files,
+    /// Where HAProxy connects; may be given more than once [default: 127.0.0.1:9000]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) spop: Vec<Address>,
+    /// Where nginx asks for /check; may be given more than once [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) http: Vec<Address>,
+    /// Where operators and Prometheus look [default: 127.0.0.1:9002]
+    #[arg(long, value_name = "ADDR")]
+    pub(super) admin: Vec<Address>,
+}
+
+/// The configuration in force with these arguments.
+pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
+    let (path, flags) = typed.into();
+    Ok(Config::load(path.as_deref(), flags)?)
+}
+
+/// The config file, and the settings that were typed beside it.
+impl From<RunArguments> for (Option<PathBuf>, Flags) {
+    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
+        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
+        (config, Flags { policy, spop, http, admin })
+    }
+}
+
+impl From<Files> for RunArguments {
+    fn from(files: Files) -> RunArguments {
+        RunArguments { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
+    }
+}

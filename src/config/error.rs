@@ -1,0 +1,25 @@
+//! Faults of a configuration.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::server::listener::OpenAdmin;
+
+/// A config file that cannot be used, in one line.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigError {
+    #[error("{}: {source}: name a file that can be read with --config", .path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    #[error("{}:{line}: {message}", .path.display())]
+    Invalid { path: PathBuf, line: usize, message: String },
+    #[error(transparent)]
+    Open(#[from] OpenAdmin),
+    #[error("[admin] token and token_file: keep one of the two")]
+    TwoTokens,
+    #[error("token file {}: {reason}", .path.display())]
+    TokenFile { path: PathBuf, reason: String },
+    #[error("{0}: expected paths that are text, to write them into a config file")]
+    Unwritable(String),
+}

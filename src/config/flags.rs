@@ -1,0 +1,14 @@
+//! Settings from the command line.
+
+use std::path::PathBuf;
+
+use crate::base::address::Address;
+
+/// Settings that were typed. An empty list, or no directory, leaves the choice to the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    pub policy: Option<PathBuf>,
+    pub spop: Vec<Address>,
+    pub http: Vec<Address>,
+    pub admin: Vec<Address>,
+}

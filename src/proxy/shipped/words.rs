@@ -1,0 +1,89 @@
+//! Texts that are filled into the files of a proxy, one word each.
+
+use thiserror::Error;
+
+use crate::base::address::{Address, reachable};
+
+/// A file, ready to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Relative to the folder that all of them stand in.
+    pub name: &'static str,
+    pub text: String,
+}
+
+/// Something that would not be one word in the configuration of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{0:?}: expected letters, digits and none but {PUNCTUATION} to write it into a proxy's configuration"
+)]
+pub struct WordError(String);
+
+/// What addresses and paths are made of beside letters and digits. None of these means anything to HAProxy or nginx
+/// inside a word.
+const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
+
+/// A text that is one word in a proxy's configuration.
+pub(super) fn word(text: &str) -> Result<&str, WordError> {
+    let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
+    if !text.is_empty() && text.chars().all(is_plain) { Ok(text) } else { Err(WordError(text.to_owned())) }
+}
+
+/// The address of an agent in a proxy's words; `unix` is what these write before the path of a Unix socket.
+pub(super) fn agent(address: &Address, unix: &str) -> Result<String, WordError> {
+    let written = match address {
+        Address::Tcp(address) => reachable(address),
+        Address::Unix(path) => format!("{unix}{}", path.display()),
+    };
+    word(&written)?;
+    Ok(written)
+}
+
+/// Puts `with` wherever `what` stands, of several all at once: what was put in is not looked at again.
+pub(super) fn fill(text: &str, places: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    loop {
+        let first = places.iter().filter_map(|&(what, with)| Some((rest.find(what)?, what, with)));
+        let Some((at, what, with)) = first.min_by_key(|&(at, ..)| at) else { return filled + rest };
+        filled += &rest[..at];
+        filled += with;
+        rest = &rest[at + what.len()..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_filled_in_is_not_taken_for_a_place() {
+        assert_eq!(fill("a b a", &[("a", "b"), ("b", "c")]), "b c b");
+        assert_eq!(fill("", &[("a", "b")]), "");
+    }
+
+    #[test]
+    fn what_would_end_a_word_is_refused() {
+        for text in ["", "/a b", "/a\nserver", "/a;", "/a\"", "/a'", "/a#", "/a\\", "/a{", "/a$b", "/a\0"] {
+            assert_eq!(word(text), Err(WordError(text.to_owned())), "{text:?}");
+        }
+        assert_eq!(word("unix@/run/slowlane/größe_1.sock"), Ok("unix@/run/slowlane/größe_1.sock"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_places_stays_as_it_is(text in "[a-y ]{0,40}") {
+            prop_assert_eq!(fill(&text, &[("z", "a")]), text);
+        }
+
+        #[test]
+        fn a_word_has_no_white_space_and_no_marks_of_a_proxy(text in "\\PC{0,12}") {
+            if word(&text).is_ok() {
+                let marks = [' ', '\t', '\n', ';', '{', '}', '"', '\'', '\\', '#', '$'];
+                prop_assert!(!text.contains(marks), "{text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Listeners, TCP or Unix, and how they are bound.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream, lookup_host};
+
+use crate::base::address::{Address, is_loopback};
+use crate::server::stream::Accepted;
+
+/// The default permissions of a Unix socket: its owner and its group may connect.
+pub(crate) const UNIX_MODE: u32 = 0o660;
+
+/// The longest queue of connections that are not yet accepted.
+///
+/// nginx, and HAProxy up to 3.0, open one connection for each request that waits: hundreds within a millisecond. With the
+/// usual 128, connections beyond them are retried only after a second.
+const BACKLOG: u32 = 4096;
+
+/// A bound socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    /// The path is removed with the listener. A socket from systemd has none to remove.
+    Unix(UnixListener, #[expect(dead_code, reason = "it is there to be dropped")] Option<PathGuard>),
+}
+
+impl Listener {
+    /// A Unix socket gets the permissions of `unix_mode`.
+    pub(crate) async fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
+        let listener = match address {
+            Address::Tcp(address) => bind_tcp(address).await,
+            Address::Unix(path) => bind_unix(path, unix_mode).await,
+        };
+        listener.map_err(|source| BindError { address: address.to_string(), source })
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+        Ok(match self {
+            Listener::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+            Listener::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("tcp"),
+            },
+            Listener::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                match address.as_ref().and_then(|address| address.as_pathname()) {
+                    Some(path) => write!(f, "unix:{}", path.display()),
+                    None => f.write_str("unix"),
+                }
+            }
+        }
+    }
+}
+
+/// The address cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}; {}", remedy(.source))]
+pub(crate) struct BindError {
+    address: String,
+    source: io::Error,
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
+        io::ErrorKind::PermissionDenied => "choose a place that this user may use",
+        io::ErrorKind::NotFound => "make its directory first, or choose another address",
+        io::ErrorKind::AddrNotAvailable => "choose an address that this machine has",
+        _ => "choose another address",
+    }
+}
+
+/// An admin listener that others could reach, without a token.
+#[derive(Debug, Error)]
+#[error(
+    "admin on {0} is open to others: set a token ([admin] token or token_file), or listen on 127.0.0.1 or unix:/path"
+)]
+pub(crate) struct OpenAdmin(String);
+
+impl OpenAdmin {
+    pub(crate) fn unless_local(address: &Address) -> Result<(), OpenAdmin> {
+        if address.is_local() { Ok(()) } else { Err(OpenAdmin(address.to_string())) }
+    }
+
+    /// The same for a bound socket: a name has been resolved, or systemd has opened it.
+    pub(crate) fn unless_bound_locally(listener: &Listener) -> Result<(), OpenAdmin> {
+        let is_local = match listener {
+            Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
+            Listener::Unix(..) => true,
+        };
+        if is_local { Ok(()) } else { Err(OpenAdmin(listener.to_string())) }
+    }
+}
+
+/// Binds the first address of a name that can be bound.
+async fn bind_tcp(address: &str) -> io::Result<Listener> {
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for address in lookup_host(address).await? {
+        result = listen(address).map(Listener::Tcp);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restart may find connections of the one before still in TIME-WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Replaces a socket file without a listener, and no other file.
+async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    Ok(Listener::Unix(listener, Some(PathGuard(path.to_owned()))))
+}
+
+/// Removes a socket file with its listener.
+#[derive(Debug)]
+pub(crate) struct PathGuard(PathBuf);
+
+impl Drop for PathGuard {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,96 @@
+//! Streams: the connections of listeners, TCP or Unix.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A proxy whose machine has vanished sends nothing more. Its connections are detected within minutes.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+
+/// A connection as the system gave it: nothing has been read from it, nothing has been set on it.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Accepted {
+    /// Makes it ready to be served.
+    ///
+    /// The task that serves the connection calls this. Slow work here, like a TLS handshake, delays no other
+    /// connection.
+    pub(crate) async fn open(self) -> io::Result<Stream> {
+        match self {
+            Accepted::Tcp(stream) => {
+                // Each answer is one write already: waiting for a second one would only add latency. A refusal means
+                // that the other side has gone, and the first read reports it.
+                let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
+                Ok(Stream::Tcp(stream))
+            }
+            Accepted::Unix(stream) => Ok(Stream::Unix(stream)),
+        }
+    }
+}
+
+/// A connection of either kind.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// The peer's address without a port, or `unix`.
+    pub(super) fn peer(&self) -> String {
+        match self {
+            Stream::Tcp(stream) => match stream.peer_addr() {
+                Ok(peer) => peer.ip().to_canonical().to_string(),
+                Err(_) => String::new(),
+            },
+            Stream::Unix(_) => "unix".to_owned(),
+        }
+    }
+
+    /// Writes as much as fits at once.
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
