@@ -1,7 +1,7 @@
-//! The configuration files for the proxies as slowlane ships them, with an operator's addresses filled in.
+//! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
-//! The files under `haproxy/` and `nginx/` are the only text there is: what is printed for the defaults are these
-//! files, to the byte, below a line that says for which HAProxy.
+//! The files under `haproxy/` and `nginx/` are the only source. With default values they are printed byte for
+//! byte, below a line that names the HAProxy version.
 
 pub mod haproxy;
 pub mod installed;
@@ -13,32 +13,31 @@ use thiserror::Error;
 
 use crate::base::address::Address;
 
-/// A file, ready to be written.
+/// A file, ready to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Relative to the folder that all of them stand in.
+    /// Relative to the folder of all files.
     pub name: &'static str,
     pub text: String,
 }
 
-/// Something that would not be one word in the configuration of a proxy.
+/// The error of a text that is not one word in a proxy's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{0:?}: expected letters, digits and none but {PUNCTUATION} to write it into a proxy's configuration"
-)]
+#[error("{0:?}: a proxy's configuration takes one word here: letters, digits and {PUNCTUATION}")]
 pub struct WordError(String);
 
-/// What addresses and paths are made of beside letters and digits. None of these means anything to HAProxy or nginx
-/// inside a word.
+/// Characters of addresses and paths besides letters and digits. Inside a word, none of them is special to
+/// HAProxy or nginx.
 const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
 
-/// A text that is one word in a proxy's configuration.
+/// Checks that a text is one word in a proxy's configuration.
 fn word(text: &str) -> Result<&str, WordError> {
     let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
     if !text.is_empty() && text.chars().all(is_plain) { Ok(text) } else { Err(WordError(text.to_owned())) }
 }
 
-/// Where a proxy on the same machine finds who listens on this: a listener on all addresses is on the loopback too.
+/// The address at which a proxy on this machine reaches a listener. A listener on all addresses is on the
+/// loopback too.
 ///
 /// ```
 /// use slowlane::proxy::shipped::reachable;
@@ -56,7 +55,7 @@ pub fn reachable(address: &str) -> String {
     }
 }
 
-/// The address of an agent in a proxy's words; `unix` is what these write before the path of a Unix socket.
+/// The address of an agent in a proxy's notation. `unix` is its prefix for the path of a Unix socket.
 fn agent(address: &Address, unix: &str) -> Result<String, WordError> {
     let written = match address {
         Address::Tcp(address) => reachable(address),
@@ -66,7 +65,7 @@ fn agent(address: &Address, unix: &str) -> Result<String, WordError> {
     Ok(written)
 }
 
-/// Puts `with` wherever `what` stands, of several all at once: what was put in is not looked at again.
+/// Replaces every `what` by its `with` in one pass. Replaced text is not searched again.
 fn fill(text: &str, places: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -86,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filled_in_is_not_taken_for_a_place() {
+    fn filled_in_text_is_not_replaced_again() {
         assert_eq!(fill("a b a", &[("a", "b"), ("b", "c")]), "b c b");
         assert_eq!(fill("", &[("a", "b")]), "");
     }
 
     #[test]
-    fn what_would_end_a_word_is_refused() {
+    fn a_text_that_would_end_a_word_is_refused() {
         for text in ["", "/a b", "/a\nserver", "/a;", "/a\"", "/a'", "/a#", "/a\\", "/a{", "/a$b", "/a\0"] {
             assert_eq!(word(text), Err(WordError(text.to_owned())), "{text:?}");
         }
