@@ -1,4 +1,4 @@
-//! A line of the decision log: JSON, and plain ASCII whatever a client calls itself.
+//! A line of the decision log: JSON in plain ASCII, whatever a client sends.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::base::request::Value;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 
-/// A value of a client is told up to here.
+/// Characters of a client's value that are logged. Longer values would let clients fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
 pub(super) fn line<'a>(
@@ -44,7 +44,7 @@ fn write_line<'a>(
     line.push_str(",\"fields\":{");
     let mut names: Vec<&[u8]> = Vec::new();
     for (name, value) in fields {
-        // Of several of one name the first counts.
+        // The first field of a name counts.
         if names.contains(&name) {
             continue;
         }
@@ -62,10 +62,10 @@ fn write_line<'a>(
     Ok(())
 }
 
-/// A text of a client as a JSON string that is ASCII and of one line, whatever it is read with: quotes, control
-/// characters and whatever is not ASCII are escaped, what is no UTF-8 is replaced, and what is too long is cut.
+/// A client's text as a JSON string on one line of ASCII. Quotes, control characters and non-ASCII characters
+/// are escaped. Invalid UTF-8 is replaced, and long text is cut.
 fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
-    // A character has four bytes at most.
+    // A character has at most four bytes.
     let is_cut = bytes.len() > VALUE_CHARS_MAX * 4;
     let text = String::from_utf8_lossy(if is_cut { &bytes[..VALUE_CHARS_MAX * 4] } else { bytes });
     line.push('"');
@@ -88,7 +88,7 @@ fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
     Ok(())
 }
 
-/// A moment as RFC 3339 has it, in UTC, to the millisecond.
+/// A moment in RFC 3339 notation: UTC, to the millisecond.
 struct Utc(Timestamp);
 
 impl fmt::Display for Utc {
@@ -101,8 +101,8 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a number of days since 1970-01-01, as Howard Hinnant's `civil_from_days` has it: years begin
-/// in March, so that the day that some have and others do not is their last.
+/// Year, month and day from the days since 1970-01-01, by Howard Hinnant's `civil_from_days`. Its years begin
+/// in March, so a leap day is the last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let days = days + 719_468;
@@ -135,7 +135,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_tells_all_about_a_decision() {
+    fn a_line_has_all_facts_of_a_decision() {
         let address = Value::address("2001:db8::1".parse().unwrap());
         let fields: [(&[u8], Value<'_>); 4] = [
             (b"source", address),
@@ -161,7 +161,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn moments_are_told_as_the_calendar_has_them() {
+    fn moments_follow_the_calendar() {
         let told = |seconds: u64| Utc(Timestamp::from_millis(seconds * 1000)).to_string();
         assert_eq!(told(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(told(951_782_399), "2000-02-28T23:59:59.000Z");
@@ -172,7 +172,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Whatever a client calls itself: a JSON reader gets it back, and a terminal gets nothing to obey.
+        /// For any text of a client, a JSON reader gets the text back and a terminal gets no control
+        /// characters.
         #[test]
         fn any_text_is_one_plain_line_of_json(bytes in prop::collection::vec(any::<u8>(), 0..1200), text in "\\PC{0,300}") {
             for bytes in [&bytes[..], text.as_bytes()] {

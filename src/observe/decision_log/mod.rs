@@ -1,11 +1,12 @@
-//! The decision log: some of the decisions, a line of JSON each, for whoever wants to know who was delayed and why.
+//! The decision log: one line of JSON for each logged decision, to show why a client was delayed or denied.
 //!
 //! ```text
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! Nobody waits for it: a line is made only of a decision that is wanted, drawn, and within the lines of this second;
-//! then it goes into a bounded queue, from which a thread of its own writes. What finds the queue full is counted.
+//! The log slows no request down. A line is made only for a wanted kind of decision. The sample must draw it,
+//! and the second must have room for it. The line goes into a bounded queue, and a thread of its own writes it.
+//! When the queue is full, lines are dropped and counted.
 
 mod line;
 mod writer;
@@ -26,17 +27,17 @@ use crate::observe::metrics::DecisionLogMetrics;
 use line::line;
 use writer::Writer;
 
-/// What is logged, and where.
+/// The choice of decisions to log, and the place to write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub place: Place,
     pub sample: Sample,
-    /// The most lines of any second.
+    /// The most lines in any second.
     pub per_second: u32,
     pub kinds: Vec<Kind>,
 }
 
-/// Where the lines go.
+/// The place of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Stdout,
@@ -62,15 +63,15 @@ impl Kind {
     }
 }
 
-/// The part of the decisions that is drawn.
+/// The share of decisions to log, drawn at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// As one of 64 random bits: what is not above it is drawn.
+    /// Of 64 random bits, the greatest value that is drawn.
     most: u64,
 }
 
 impl Sample {
-    /// Some part, up to all: more than 0, and at most 1.
+    /// A share above 0, and at most 1.
     ///
     /// ```
     /// use slowlane::observe::decision_log::Sample;
@@ -79,7 +80,7 @@ impl Sample {
     /// assert!(Sample::new(0.0).is_none());
     /// ```
     pub fn new(part: f64) -> Option<Sample> {
-        // The largest number is rounded up, and then cut to what there is.
+        // The product for 1.0 is 2^64. The cast cuts it to `u64::MAX`, so every draw is within it.
         (part > 0.0 && part <= 1.0).then(|| Sample { most: (part * 2f64.powi(64)) as u64 })
     }
 
@@ -88,13 +89,13 @@ impl Sample {
     }
 }
 
-/// Lines that wait to be written: some 300 bytes each.
+/// Lines that wait to be written, of some 300 bytes each: about a megabyte.
 const QUEUE_MAX: usize = 4096;
 
-/// How long the end waits for what is queued.
+/// Longest wait for queued lines when the process ends.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The log, as those see it who decide.
+/// Handle used by request threads.
 #[derive(Debug)]
 pub struct DecisionLog {
     queue: SyncSender<Message>,
@@ -107,12 +108,12 @@ pub struct DecisionLog {
 #[derive(Debug)]
 enum Message {
     Line(String),
-    /// Tell when all before it is written.
+    /// Asks for a signal when all earlier messages are written.
     Flush(SyncSender<()>),
 }
 
 impl DecisionLog {
-    /// Opens the place, and starts the thread that writes there.
+    /// Opens the place, and starts the thread that writes to it.
     pub fn start(settings: &Settings, metrics: DecisionLogMetrics) -> io::Result<DecisionLog> {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let writer = Writer::open(&settings.place, metrics.clone())?;
@@ -122,8 +123,8 @@ impl DecisionLog {
         Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
     }
 
-    /// Whether a decision is to be written: by its verdict, by what an SLO of a dry run would have said, by chance, and by how
-    /// many have been in this second.
+    /// Whether to log a decision. Its verdict, or that of a dry run, must be of a wanted kind. The sample
+    /// must draw it, and this second must have room for a line.
     pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
         let is_kind = |verdict| self.wants[Kind::of(verdict) as usize];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
@@ -140,7 +141,8 @@ impl DecisionLog {
         is_within
     }
 
-    /// Queues a line of a decision, or counts it as dropped. `rate` is that of its key, `fields` are what it was made from.
+    /// Queues a line for a decision, or counts it as dropped. `rate` is the rate of its key; `fields` are the
+    /// fields of its request.
     pub fn write<'a>(
         &self,
         decision: &Decision,
@@ -155,7 +157,7 @@ impl DecisionLog {
         }
     }
 
-    /// Waits until what is queued has been written, for a second at most.
+    /// Waits until the queued lines are written, for one second at most.
     pub fn flush(&self) {
         let (done, is_done) = sync_channel(1);
         let deadline = Instant::now() + GOODBYE;
@@ -168,16 +170,16 @@ impl DecisionLog {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        // In vain: the place takes no more, and the end has waited long enough.
+        // A timeout is ignored: the place accepts nothing, and the process must end.
         let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-/// So many in each second of the clock.
+/// A limit for each second of the clock.
 #[derive(Debug)]
 struct PerSecond {
     most: u32,
-    /// The second, and how many have been in it: its low half.
+    /// The second in the upper half, and its count in the lower half.
     state: AtomicU64,
 }
 
@@ -215,7 +217,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
     #[test]
-    fn only_what_is_wanted_is_written() {
+    fn only_wanted_kinds_are_written() {
         let (log, _file) = log(1.0, 1000, &[Kind::Deny]);
         let wants = |decision| log.wants(&decision, NOW, || 0);
         assert!(!wants(decision(Verdict::Pass, false)));
@@ -233,15 +235,15 @@ mod tests {
         assert_eq!(wanted(NOW + Duration::from_millis(999)), 0);
         assert_eq!(wanted(NOW + Duration::from_millis(1000)), 3);
         assert_eq!(log.metrics.dropped_rate.get(), 24);
-        // Chance comes first: what was not drawn is no drop.
+        // Chance comes first: a line that was not drawn is not a drop.
         let half = Sample::new(0.5).unwrap();
         assert!(half.draws(0) && half.draws(u64::MAX / 2) && !half.draws(u64::MAX / 2 + 2));
         assert_eq!([0.0, -1.0, 1.1, f64::NAN].map(Sample::new), [None; 4]);
     }
 
-    /// The writer hangs: the queue fills up, the rest is counted, and nobody waits.
+    /// The writer hangs: the queue fills up, further lines are counted, and no caller waits.
     #[test]
-    fn who_decides_does_not_wait_for_who_writes() {
+    fn a_hanging_writer_blocks_no_decision() {
         let (mut log, _file) = log(1.0, 1000, &[Kind::Delay]);
         let (queue, messages) = sync_channel(4);
         log.queue = queue;
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_written_when_it_is_asked_for() {
+    fn a_flush_writes_the_queued_lines() {
         let (log, file) = log(1.0, 1000, &[Kind::Delay]);
         for _ in 0..100 {
             log.write(&decision(DELAY, false), 0, std::iter::empty());

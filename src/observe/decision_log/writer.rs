@@ -1,4 +1,4 @@
-//! The thread that writes the decision log, to standard output or to a file that may be rotated.
+//! The thread that writes the decision log to standard output or to a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,21 +12,21 @@ use crate::observe::decision_log::{Message, Place, QUEUE_MAX};
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
 
-/// How often it is asked whether the file is still the one of its name: it is moved away to be rotated.
+/// Interval of the check for rotation, which moves the file away from its path.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the thread works with.
+/// State of the thread.
 pub(super) struct Writer {
     out: Box<dyn Write + Send>,
     file: Option<Opened>,
     metrics: DecisionLogMetrics,
     failed_line: OncePerSecond,
     started: Instant,
-    /// The last write may have ended within a line.
+    /// The last write may have stopped inside a line.
     is_torn: bool,
 }
 
-/// Which file it is that is written to.
+/// The open file, with its identity to notice a rotation.
 struct Opened {
     path: PathBuf,
     identity: (u64, u64),
@@ -46,33 +46,33 @@ impl Writer {
         Ok(Writer { out, file, metrics, failed_line, started, is_torn: false })
     }
 
-    /// Until the last who could queue something is gone.
+    /// Runs until the last sender is gone.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let (mut lines, mut count) = (String::new(), 0);
         while let Ok(message) = messages.recv() {
-            let mut told = Vec::new();
-            // What has come meanwhile is written with it.
+            let mut waiting = Vec::new();
+            // Lines that arrived in the meantime join this write.
             for message in std::iter::once(message).chain(messages.try_iter().take(QUEUE_MAX)) {
                 match message {
                     Message::Line(line) => {
                         lines.push_str(&line);
                         count += 1;
                     }
-                    Message::Flush(done) => told.push(done),
+                    Message::Flush(done) => waiting.push(done),
                 }
             }
             self.write(&lines, count);
             lines.clear();
             count = 0;
-            for done in told {
-                // Whoever waited may have given up.
+            for done in waiting {
+                // The waiting thread may have given up.
                 let _ = done.try_send(());
             }
         }
     }
 
     fn write(&mut self, lines: &str, count: u64) {
-        // A full disk may have taken half a line: the next is not to be a part of it.
+        // A full disk may have taken half a line. A line break keeps the next line apart from it.
         let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
         let written = self.follow().and_then(|()| self.out.write_all(end));
         let written = written.and_then(|()| self.out.write_all(lines.as_bytes()));
@@ -92,7 +92,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file again if another one has taken its name, or none has.
+    /// Reopens the file if its path is gone or names another file.
     fn follow(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if file.looked_at.elapsed() < LOOK {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
     }
 
-    /// Takes so many bytes, and then no more until there is room again.
+    /// Takes `room` bytes and fails once. After that it takes everything.
     struct Disk {
         room: usize,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_has_cut_off_spoils_no_other_line() {
+    fn a_line_cut_off_by_a_full_disk_spoils_no_other_line() {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
         let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log).unwrap();
         writer.out = Box::new(Disk { room: 6, taken: taken.clone() });
