@@ -23,7 +23,7 @@ pub struct File {
 
 /// The error of a text that is not one word in a proxy's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?}: a proxy's configuration takes one word here: letters, digits and {PUNCTUATION}")]
+#[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
 pub struct WordError(String);
 
 /// Characters of addresses and paths besides letters and digits. Inside a word, none of them is special to
