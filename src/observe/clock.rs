@@ -1,4 +1,4 @@
-//! The clock of the process: made once, by the daemon, and handed down.
+//! The clock of the process, made once by the daemon and handed down.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::base::time::Timestamp;
 
-/// A clock anchored to the wall once, at its start, and monotonic from then on.
+/// A clock that reads the wall once, at its start, and is monotonic from then on.
 ///
-/// A step of the wall clock is never seen. The anchor lies decades after zero, so "a full burst ago" is
-/// always representable, and moments stay comparable across a restart.
+/// It never sees a step of the wall clock. Its zero lies decades back, so "a full burst ago" always exists.
+/// Its moments stay comparable across a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -26,12 +26,12 @@ impl Clock {
         self.started_at + self.started.elapsed()
     }
 
-    /// The time since its start.
+    /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The same moment as the runtime's timers count it.
+    /// A moment on the scale of the runtime's timers.
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)
     }

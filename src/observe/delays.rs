@@ -1,4 +1,4 @@
-//! How long requests are delayed: a histogram that is counted without a lock.
+//! Delays of requests: a histogram that counts without a lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,16 +9,16 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// A power of two is cut into so many buckets: a quantile is off by 6 % at most.
+/// Each power of two is cut into 2^4 buckets, so a quantile is off by 6 % at most.
 const PARTS_BITS: u32 = 4;
 const PARTS: usize = 1 << PARTS_BITS;
 
-/// What is longer than 2^20 ms, some 17 minutes, is in the last bucket.
+/// Delays above 2^20 ms, some 17 minutes, share the last bucket.
 const OCTAVES: usize = 20;
 
 const BUCKETS: usize = (OCTAVES - PARTS_BITS as usize + 1) * PARTS;
 
-/// Counts of delays. To count one is two atomics.
+/// Counts of delays. Counting one takes two atomics.
 ///
 /// ```text
 ///  bucket   0    1   …   15     16  …   31      32  …      47      48  …
@@ -48,7 +48,7 @@ impl Delays {
     }
 }
 
-/// A bucket has what is longer than the last whole millisecond before it.
+/// The bucket of a delay, rounded up to whole milliseconds.
 fn bucket(delay: Duration) -> usize {
     let above_ms = delay.as_nanos().div_ceil(1_000_000).saturating_sub(1);
     let above_ms = above_ms.min((1 << OCTAVES) - 1) as usize;
@@ -59,7 +59,7 @@ fn bucket(delay: Duration) -> usize {
     }
 }
 
-/// The delays of a bucket are longer than the first and no longer than the second, in milliseconds.
+/// The bounds of a bucket in milliseconds. Its delays are above the first, and at most the second.
 fn bounds_ms(bucket: usize) -> (u64, u64) {
     let (octave, part) = ((bucket / PARTS) as u32, (bucket % PARTS) as u64);
     match octave {
@@ -72,7 +72,7 @@ fn bounds_ms(bucket: usize) -> (u64, u64) {
     }
 }
 
-/// How many delays there were in each bucket.
+/// Number of delays in each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayCounts([u64; BUCKETS]);
 
@@ -83,7 +83,7 @@ impl Default for DelayCounts {
 }
 
 impl DelayCounts {
-    /// Those that were counted after `earlier`.
+    /// Delays counted after `earlier`.
     pub fn since(&self, earlier: &DelayCounts) -> DelayCounts {
         DelayCounts(std::array::from_fn(|bucket| self.0[bucket].saturating_sub(earlier.0[bucket])))
     }
@@ -92,7 +92,7 @@ impl DelayCounts {
         self.0.iter().sum()
     }
 
-    /// The delay in milliseconds that so much of all is no longer than; None where there was none.
+    /// The delay in milliseconds at a quantile; none if there were no delays.
     ///
     /// ```
     /// use std::time::Duration;
@@ -109,7 +109,7 @@ impl DelayCounts {
         for (bucket, &count) in self.0.iter().enumerate() {
             if before + count >= rank && count > 0 {
                 let (low, high) = bounds_ms(bucket);
-                // As if they were spread evenly over it.
+                // Assumes that delays are spread evenly over their bucket.
                 return Some(low + ((high - low) * (rank - before)).div_ceil(count));
             }
             before += count;
@@ -118,7 +118,7 @@ impl DelayCounts {
     }
 }
 
-/// A bucket of Prometheus for each power of two.
+/// Exports one Prometheus bucket for each power of two.
 impl Collector for Delays {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counts = self.counts();
@@ -132,7 +132,7 @@ impl Collector for Delays {
             }
         }
         buckets.push((f64::MAX, sum));
-        let help = "How long requests are delayed";
+        let help = "Delays of requests";
         let mut metric =
             encoder.encode_descriptor("delay", help, Some(&Unit::Seconds), MetricType::Histogram)?;
         let seconds = self.sum_us.load(Relaxed) as f64 / 1e6;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_exported() {
+    fn counted_delays_are_exported() {
         let delays = std::sync::Arc::new(Delays::default());
         for ms in [1, 16, 17, 5_000, 10_000_000] {
             delays.count(Duration::from_millis(ms));

@@ -1,4 +1,4 @@
-//! The log: lines on standard error, which journald, Docker and terminals all keep.
+//! The log: lines on standard error, which journald, Docker and terminals all collect.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -12,7 +12,7 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::base::time::Timestamp;
 
-/// How much is logged. `info` is a line for each change of state, and none for a request.
+/// The level of the log. `info` logs each change of state, and no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -45,25 +45,25 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
     /// For who reads it, in colour on a terminal.
     #[default]
     Human,
-    /// An object of JSON each, for what reads it.
+    /// For programs: one JSON object per line.
     Json,
 }
 
-/// How much is logged, and how.
+/// Level and format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub level: Level,
     pub format: Format,
 }
 
-/// The log of this process, once it has been started.
+/// The log of this process, once it is started.
 static STARTED: OnceLock<Started> = OnceLock::new();
 
 struct Started {
@@ -87,7 +87,7 @@ pub(crate) fn start(settings: Settings) {
     }
 }
 
-/// From the level of the config to `debug`, and back; says so.
+/// Switches between the configured level and `debug`, and logs the change.
 pub(crate) fn toggle_debug() {
     if let Some(started) = STARTED.get() {
         started.toggle_debug();
@@ -99,7 +99,7 @@ impl Started {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let level = if *now == Level::Debug { self.configured } else { Level::Debug };
         let set = |level| self.filter.reload(LevelFilter::from(level));
-        // The line that says so is there to be seen, even where nothing but errors is from then on.
+        // The line about the change must appear, even if only errors are logged afterwards.
         let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {
             tracing::info!("the log level is {}, it was {}", level.name(), now.name());
             set(level)
@@ -110,14 +110,14 @@ impl Started {
     }
 }
 
-/// Lets one line a second through, so that a thousand failures a second are one line that counts them.
+/// Lets one line per second through, so that a thousand failures become one line with their number.
 #[derive(Debug, Default)]
 pub(crate) struct OncePerSecond {
     state: Mutex<(Timestamp, u64)>,
 }
 
 impl OncePerSecond {
-    /// Some: say it now, for itself and for so many before it that were not said, if any.
+    /// `Some` means: log now, with the number of lines held back before, if any.
     pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (said_at, unsaid) = *state;

@@ -1,6 +1,7 @@
-//! Every metric: its name, its help text and the handle that counts it.
+//! Every metric: its name, its help text, and the handle that counts it.
 //!
-//! No label takes its value from a client: SLO numbers come from the policy, all others from this file.
+//! No client can choose the value of a label. SLO numbers come from the policy, and all others from this
+//! file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::delays::Delays;
 
-/// The handles. Everything on a request's path is an atomic that is already at hand.
+/// The handles of the metrics. On a request's path each is an atomic within reach, without a look-up.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -43,7 +44,7 @@ pub struct Metrics {
     pub decision_log: DecisionLogMetrics,
 }
 
-/// One listener's connections.
+/// The connections of one listener.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
     pub open: Gauge,
@@ -52,19 +53,19 @@ pub struct ConnectionMetrics {
     pub accept_errors: Counter,
 }
 
-/// Lines of the decision log, written and not written.
+/// Lines of the decision log, written or dropped.
 #[derive(Clone, Debug)]
 pub struct DecisionLogMetrics {
     pub lines: Counter,
-    /// Too many in one second.
+    /// Over the limit of their second.
     pub dropped_rate: Counter,
-    /// Too many that wait to be written.
+    /// The queue of the writer was full.
     pub dropped_queue: Counter,
-    /// The place takes none.
+    /// The write failed.
     pub dropped_write: Counter,
 }
 
-/// SPOP frames by type: what HAProxy sends, and the ACKs that it gets.
+/// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
 #[derive(Clone, Debug)]
 pub struct FrameMetrics {
     pub hello: Counter,
@@ -73,7 +74,7 @@ pub struct FrameMetrics {
     pub disconnect: Counter,
 }
 
-/// The SPOP status code that ended a connection, one of SPOE.txt 3.5, and who gave it: `slowlane` or `haproxy`.
+/// The SPOP status code that ended a connection (SPOE.txt 3.5), and its sender: `slowlane` or `haproxy`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SpopError {
     pub status: u32,
@@ -90,13 +91,13 @@ impl Metrics {
         registry.register_collector(Box::new(verdicts.delays.clone()));
         let table_evictions = Arc::new(Total {
             name: "table_evictions",
-            help: "Live entries given up because the table was full",
+            help: "Live entries evicted because the table was full",
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(table_evictions.clone()));
         let law_fallbacks = Arc::new(Total {
             name: "law_fallbacks",
-            help: "Requests judged by a simpler law, for fair or sliding-log had no room to remember more",
+            help: "Requests judged by a simpler law because fair or sliding-log had no room",
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(law_fallbacks.clone()));
@@ -122,7 +123,7 @@ impl Metrics {
         let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
 
         let frames = Family::<Labels, Counter>::default();
-        registry.register("spop_frames", "SPOP frames taken, and ACKs given, by type", frames.clone());
+        registry.register("spop_frames", "SPOP frames received and ACKs sent, by type", frames.clone());
         let frame = |name| frames.get_or_create_owned(&[("type", name)]);
         let frames = FrameMetrics {
             hello: frame("hello"),
@@ -131,18 +132,18 @@ impl Metrics {
             disconnect: frame("disconnect"),
         };
         let spop_errors = Family::<SpopError, Counter>::default();
-        let help = "SPOP connections ended for a reason, by status code and who gave it";
+        let help = "SPOP connections ended with a status code, by code and by the side that sent it";
         registry.register("spop_errors", help, spop_errors.clone());
 
         let reloads = Family::<Labels, Counter>::default();
         registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
         let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
 
-        let help = "1 while the files of the policy have a mistake and the policy from before serves on";
+        let help = "1 while the policy files have an error and the previous policy stays in force";
         let policy_refused = gauge(&mut registry, "policy_refused", help);
         let lines = counter(&mut registry, "decision_log_lines", "Lines written to the decision log");
         let dropped = Family::<Labels, Counter>::default();
-        let help = "Decisions that were to be logged and were not, by reason";
+        let help = "Decisions dropped from the decision log, by reason";
         registry.register("decision_log_dropped", help, dropped.clone());
         let dropped = |reason| dropped.get_or_create_owned(&[("reason", reason)]);
         let decision_log = DecisionLogMetrics {
@@ -153,9 +154,9 @@ impl Metrics {
         };
 
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
-        let help = "What fair and sliding-log remember beside the table";
+        let help = "Bytes that fair and sliding-log use beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
-        let holds = gauge(&mut registry, "holds", "Answers held at this moment");
+        let holds = gauge(&mut registry, "holds", "Answers being held now");
         Metrics {
             verdicts,
             table_entries,
@@ -163,16 +164,20 @@ impl Metrics {
             annex_bytes,
             law_fallbacks,
             holds,
-            holds_refused: counter(&mut registry, "holds_refused", "Answers not held: too many were already"),
+            holds_refused: counter(
+                &mut registry,
+                "holds_refused",
+                "Answers not held because too many already were",
+            ),
             holds_abandoned: counter(
                 &mut registry,
                 "holds_abandoned",
-                "Answers whose client left while held",
+                "Held answers whose client left early",
             ),
             request_ids_forgotten: counter(
                 &mut registry,
                 "request_ids_forgotten",
-                "Request ids not remembered: too many within a second",
+                "Request ids forgotten because too many came within a second",
             ),
             spop,
             http,
@@ -187,7 +192,7 @@ impl Metrics {
         }
     }
 
-    /// All of them in the OpenMetrics text format, which Prometheus scrapes.
+    /// All metrics in the OpenMetrics text format, which Prometheus scrapes.
     pub fn text(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string can always be written to");
@@ -213,8 +218,8 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     counter
 }
 
-/// Verdicts by SLO and verdict, and the shadow verdicts of dry runs: arrays by number, so that counting is one
-/// atomic and needs no policy.
+/// Verdicts by SLO and verdict, and the shadow verdicts of dry runs. The arrays are indexed by SLO number, so
+/// counting takes one atomic and no policy.
 #[derive(Debug)]
 pub struct Verdicts {
     given: Counts,
@@ -243,17 +248,17 @@ impl Verdicts {
         }
     }
 
-    /// How many there were of each verdict, pass, delay and deny, by the SLOs that have given any, in their order.
+    /// Counts of pass, delay and deny, for each SLO with any verdict, sorted by id.
     pub fn given(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
         some(&self.given)
     }
 
-    /// The same of dry runs.
+    /// Counts of shadow verdicts, in the same form.
     pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
         some(&self.shadow)
     }
 
-    /// All that were given.
+    /// The number of all verdicts given.
     pub fn total(&self) -> u64 {
         self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
     }
@@ -273,7 +278,7 @@ impl Collector for Verdicts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let families = [
             ("verdicts", "Verdicts, by SLO and verdict", &self.given),
-            ("shadow_verdicts", "What SLOs with dry_run=yes would have said", &self.shadow),
+            ("shadow_verdicts", "Verdicts that SLOs with dry_run=yes would have given", &self.shadow),
         ];
         for (name, help, counts) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -291,7 +296,7 @@ impl Collector for Verdicts {
     }
 }
 
-/// A total that is counted elsewhere and read when it is scraped.
+/// A total that is counted elsewhere, and copied here for each scrape.
 #[derive(Debug)]
 pub struct Total {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! What is told of decisions and of the daemon: metrics, the log, the decision log, the status.
+//! Observation of decisions and of the daemon: metrics, the log, the decision log, the status.
 
 pub mod clock;
 pub(crate) mod decision_log;

@@ -1,4 +1,4 @@
-//! What is told of a decision: counted, noted, logged and charged, in one call.
+//! The observation of a decision: counted, noted, logged and charged, in one call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::observe::status::Status;
 use crate::policy::Batch;
 use crate::table::Table;
 
-/// Observes every decision, whichever proxy asked for it.
+/// Observes every decision, for all proxies.
 pub struct Observer {
     verdicts: Arc<Verdicts>,
     status: Arc<Status>,
@@ -22,7 +22,7 @@ pub struct Observer {
     listener: Option<Listener>,
 }
 
-/// Takes every charge as it is made, on the thread that decides: it must not wait.
+/// Takes every charge as it is made. It runs on the deciding thread, so it must not block.
 pub type Listener = Box<dyn Fn(&Charge) + Send + Sync>;
 
 impl Observer {
@@ -30,12 +30,12 @@ impl Observer {
         Observer { verdicts: metrics.verdicts.clone(), status, decision_log: None, listener: None }
     }
 
-    /// With a log of the decisions.
+    /// Adds a decision log.
     pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Observer {
         Observer { decision_log, ..self }
     }
 
-    /// With a listener to the charges.
+    /// Adds a listener to the charges.
     pub fn with_listener(self, listener: Listener) -> Observer {
         Observer { listener: Some(listener), ..self }
     }
@@ -44,8 +44,9 @@ impl Observer {
         self.decision_log.as_ref()
     }
 
-    /// Observes the decisions on a batch: counts them, notes the throttled keys, logs what the decision log wants and
-    /// hands out the charges. `fields` are those of a request as its proxy sent them; `table` has the rows.
+    /// Observes the decisions on a batch. It counts them, notes the throttled keys, logs the wanted ones, and
+    /// hands out the charges. `fields` gives the fields of a request as its proxy sent them; `table` has the
+    /// rows.
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
@@ -76,7 +77,7 @@ impl Observer {
         }
     }
 
-    /// Hands out charges that come without a decision: what was taken back, or has ended.
+    /// Hands out charges without a new decision: taken back, or ended.
     pub fn charged(&self, charges: &[Charge]) {
         if let Some(listener) = &self.listener {
             charges.iter().for_each(listener);

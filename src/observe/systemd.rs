@@ -1,19 +1,19 @@
-//! What systemd is told of the service. Without it there is nobody to tell, which is no error.
+//! Messages to systemd about the service. Without systemd they go nowhere, and that is not an error.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// A line of `systemctl status` holds no more, and a datagram has an end.
+/// Characters of a status: as much as a line of `systemctl status` shows, and within a datagram.
 const STATUS_CHARS_MAX: usize = 200;
 
-/// All listeners are bound; or a reload has ended, well or not.
+/// Reports that all listeners are bound, or that a reload has ended, with or without success.
 pub(crate) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// A reload that was asked for has begun. [`ready`] ends it. The time is for `Type=notify-reload`, which takes the two for the
-/// answer to its signal.
+/// Reports that a requested reload has begun. [`ready`] ends it. `Type=notify-reload` needs the time, to
+/// match both with its signal.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -21,7 +21,7 @@ pub(crate) fn reloading() {
     }
 }
 
-/// What `systemctl status` shows of it.
+/// Sets the status line of `systemctl status`.
 pub(crate) fn status(text: &str) {
     tell(&[NotifyState::Status(&one_line(text))]);
 }
@@ -30,7 +30,7 @@ pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// How often systemd wants to be told that the service is [`alive`], if it does: it waits twice as long.
+/// The interval for [`alive`], if systemd has a watchdog for the service: half of its timeout.
 pub(crate) fn watchdog() -> Option<Duration> {
     let mut usec = 0;
     sd_notify::watchdog_enabled(false, &mut usec).then(|| Duration::from_micros(usec) / 2)
@@ -42,11 +42,11 @@ pub(crate) fn alive() {
 
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(false, states) {
-        tracing::warn!("cannot tell systemd: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 
-/// A message is lines, so a line that a file brings with it must not become one of ours.
+/// The first line of a text. A further line, from a file, could pass for a message of ours.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

@@ -1,4 +1,4 @@
-//! A batch: the requests to be decided together, as one policy sees them.
+//! A batch: the requests to be decided together, seen by one policy.
 
 use arrayvec::ArrayVec;
 
@@ -6,13 +6,13 @@ use crate::base::request::{Request, Value};
 use crate::policy::fields::{Draft, PLACES_MAX, Values};
 use crate::policy::generation::Policy;
 
-/// The most requests of a batch.
+/// The most requests of a batch. A larger batch would hold back its first answer for longer.
 pub const BATCH_MAX: usize = 32;
 
-/// The most values of a batch: those of eight requests at least.
+/// The most values of a batch: enough for eight requests with every field.
 const VALUES_MAX: usize = 8 * PLACES_MAX;
 
-/// Requests to be decided together: the value of each for every field that the policy uses.
+/// Requests to be decided together, with a value for every field that the policy uses.
 ///
 /// ```text
 /// values: │ request 0: one place for each field │ request 1 │ … │ the draft │
@@ -56,7 +56,7 @@ impl<'p, 'a> Batch<'p, 'a> {
         self.len == 0
     }
 
-    /// Whether there is no room for another request.
+    /// Whether the batch has no room for another request.
     pub fn is_full(&self) -> bool {
         self.len == BATCH_MAX || (self.len + 1) * self.width() > VALUES_MAX
     }
@@ -92,7 +92,7 @@ impl<'p, 'a> Batch<'p, 'a> {
         self.keep_draft();
     }
 
-    /// The fields of a request that the policy knows, with their values; `number` counts from 0.
+    /// The fields of a request that the policy knows, with their values. `number` counts from 0.
     pub fn fields(&self, number: usize) -> impl Iterator<Item = (&[u8], Value<'_>)> {
         self.policy.fields.named(self.values(number))
     }
@@ -109,7 +109,7 @@ impl<'p, 'a> Batch<'p, 'a> {
         (0..self.len).map(move |number| Values(&self.values[number * width..][..width]))
     }
 
-    /// The values of one request: a place for each field, and there is at least the cost.
+    /// Values per request: one for each field. There is at least one, the cost.
     fn width(&self) -> usize {
         self.policy.fields.count()
     }

@@ -1,4 +1,4 @@
-//! The walk through the lookups: which SLOs the requests of a batch fall under, and their keys.
+//! The walk through the lookups: from the requests of a batch to their SLOs and keys.
 
 use arrayvec::ArrayVec;
 
@@ -14,34 +14,34 @@ use crate::policy::index::pattern::Pattern;
 use crate::policy::read::answer::Answer;
 use crate::policy::read::slo::Slo;
 
-/// One SLO that a request falls under.
+/// One SLO of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'p> {
     pub slo: &'p Slo,
     /// The key that counts the request.
     pub key: Key,
-    /// A hash of the field that divides the SLO's bucket; 0 where none does.
+    /// A hash of the field that divides the SLO's bucket; 0 without such a field.
     pub sharer: u64,
 }
 
-/// All SLOs that a request falls under, its own first.
+/// All SLOs of a request, its own first.
 #[derive(Clone, Debug)]
 pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
-    /// How many requests it counts for.
+    /// Number of requests that it counts for.
     pub cost: u32,
 }
 
 impl<'p> Batch<'p, '_> {
     /// Gives `each` the SLOs of every request, in the order of the batch.
     ///
-    /// Each lookup is asked for all requests in turn, so that the memory brings their lines at the same time.
+    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel.
     pub fn classify(&self, each: impl FnMut(Cases<'p>)) {
         self.classify_traced(|_, _| {}, each);
     }
 
-    /// Does the same, and tells `trace` of each map that was asked and the line it found. The trace of a batch of
-    /// one follows the order of its lookups.
+    /// Does the same, and gives `trace` every map asked and the line found. The trace of a batch of one
+    /// follows the order of its lookups.
     pub(super) fn classify_traced(
         &self,
         mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
@@ -75,8 +75,8 @@ fn ask<'p>(
 }
 
 impl Policy {
-    /// All SLOs of one request: its own, then the one that this names with `also`, and so on. No type comes twice,
-    /// because two SLOs of one type would share an entry.
+    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on. No type comes
+    /// twice, because two SLOs of one type would share an entry.
     ///
     /// ```
     /// # use std::{io, path::Path};

@@ -1,4 +1,4 @@
-//! Why a request falls under its SLOs: the lines that answered, and what the keys are made of.
+//! The reasons for a request's SLOs: the lines that answered, and the parts of its keys.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::index::pattern::Pattern;
 
-/// All SLOs of a request, its own first.
+/// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]
 pub struct Explanation<'p> {
     pub of: Vec<Explained<'p>>,
@@ -22,25 +22,25 @@ pub struct Explanation<'p> {
 #[derive(Clone, Debug)]
 pub struct Explained<'p> {
     pub case: Case<'p>,
-    /// As it stands in `slo.map`, and where.
+    /// The text of the SLO in `slo.map`, and its line.
     pub written: &'p [u8],
     pub line: usize,
-    /// None where no map answered.
+    /// None if no map answered.
     pub origin: Option<Origin<'p>>,
-    /// The SLO that names it with `also`.
+    /// The SLO whose `also` led here.
     pub named_by: Option<SloId>,
-    /// The maps that were asked before, in vain.
+    /// The maps that were asked before and had no answer.
     pub asked: Vec<Asked<'p>>,
-    /// What the key is made of.
+    /// The parts of the key.
     pub parts: Vec<Part<'p>>,
-    /// By what its bucket is shared.
+    /// The field that divides the SLO's bucket.
     pub share: Option<Part<'p>>,
 }
 
 /// The line of a map that answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin<'p> {
-    /// The fields that were looked up, like `source+website`.
+    /// The fields of the lookup, like `source+website`.
     pub lookup: &'p str,
     pub path: &'p Path,
     pub line: usize,
@@ -50,21 +50,21 @@ pub struct Origin<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'p> {
     pub lookup: &'p str,
-    /// Of the line that says -1: ask the next.
+    /// The line that says -1: ask the next lookup.
     pub line: Option<usize>,
 }
 
-/// A field, and what of its value is part of a key.
+/// A field, and the part of its value that enters a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part<'p> {
     pub field: &'p str,
-    /// As it came from the client; an address as its customer's network. None: it is missing.
+    /// The value as the client sent it; for an address, the network of its customer. None if it is missing.
     pub value: Option<Vec<u8>>,
 }
 
 impl Policy {
-    /// The [`cases`](Policy::cases) of a request, and why: a trace of the same walk. It counts the lines of maps, so it
-    /// is not for every request.
+    /// The [`cases`](Policy::cases) of a request with the reasons, from a trace of the same walk. It counts
+    /// lines in maps, so it is too slow for every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let mut batch = Batch::of(self);
         batch.push(request);
@@ -72,7 +72,7 @@ impl Policy {
         batch.classify_traced(|map, found| trace.push((map, found)), |only| cases = Some(only));
         let cases = cases.expect("a batch of one has one answer");
 
-        // First the lookups in their order, up to the one that answers; then one for each `also`.
+        // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.
         let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());
         let own = trace.iter().take(self.lookups.len()).position(answers);
         let (in_vain, rest) = trace.split_at(own.unwrap_or(self.lookups.len()));

@@ -1,4 +1,4 @@
-//! The fields of a request as the policy uses them, to name a key to an operator.
+//! The fields of a request that a policy uses, to name a key to an operator.
 
 use crate::base::request::Value;
 use crate::base::slo_id::SloId;
@@ -6,19 +6,19 @@ use crate::policy::batch::Batch;
 use crate::policy::fields::{Fields, Place, Values};
 use crate::policy::generation::Policy;
 
-/// A field that the policy looks at, as a request has it.
+/// A field that the policy uses, with its value in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact<'p, 'a> {
     pub name: &'p str,
     pub value: Value<'a>,
-    /// It is a part of the key.
+    /// Whether it is part of the key.
     pub in_key: bool,
-    /// Only so many leading bits of the address are a part of the key.
+    /// Leading bits of the address that are part of the key, if not all are.
     pub prefix: Option<u8>,
 }
 
 impl Batch<'_, '_> {
-    /// Gives `each` the fields of a request that the policy uses; first those that make up the key of the SLO.
+    /// Gives `each` the fields of a request that the policy uses. The fields of the SLO's key come first.
     ///
     /// ```
     /// # use slowlane::{policy::{Batch, Policy}, base::request::{Request, Value}, base::slo_id::SloId};

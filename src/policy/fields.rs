@@ -1,4 +1,4 @@
-//! The fields that a layout names, and their values in one request.
+//! The fields of a layout, and their values in one request.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use crate::base::network::{Network, v4_mask, v6_mask};
 use crate::base::request::{FIELDS_MAX, Value, is_same_name};
 use crate::policy::layout::Layout;
 
-/// A field's place among the [`Fields`].
+/// The place of a field among the [`Fields`].
 pub(super) type Place = usize;
 
 #[derive(Debug)]
@@ -20,7 +20,8 @@ struct Field {
     is_address: bool,
 }
 
-/// The length of a name and eight of its bytes, which is all of most: two numbers are compared faster than texts.
+/// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
+/// compared faster than texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     length: usize,
@@ -31,7 +32,7 @@ impl Head {
     fn of(name: &[u8]) -> Head {
         let bytes = match (name.first_chunk(), name.first_chunk(), name.last_chunk()) {
             (Some(&first), ..) => u64::from_le_bytes(first),
-            // Of five to seven bytes one is in both.
+            // With five to seven bytes, the two chunks overlap.
             (None, Some(&first), Some(&last)) => {
                 u64::from(u32::from_le_bytes(first)) << 32 | u64::from(u32::from_le_bytes(last))
             }
@@ -42,8 +43,8 @@ impl Head {
 }
 
 impl Field {
-    /// Text that is an address becomes one where one is due: nginx has text for what HAProxy sends as four
-    /// or sixteen bytes.
+    /// Turns text into an address if the field holds addresses. nginx sends text, where HAProxy sends four or
+    /// sixteen bytes.
     fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
             Value::Text(text) if self.is_address => address(text).map_or(value, Value::address),
@@ -56,13 +57,13 @@ fn address(text: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The field that says how many requests a request counts for.
+/// The field with the number of requests that a request counts for.
 const COST: &str = "cost";
 
-/// As many fields as a request carries, and the cost.
+/// The fields that a request can carry, and the cost.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 1;
 
-/// The fields that a policy looks at, each once.
+/// The fields that a policy uses, each once.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
@@ -72,7 +73,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Those of a layout, and those that its SLOs share by. None: they are more than a request carries.
+    /// The fields of a layout and of `share` options. None if they are more than a request can carry.
     pub(super) fn new<'a>(layout: &'a Layout, shares: impl Iterator<Item = &'a str>) -> Option<Fields> {
         let mut names = layout.field_names();
         names.extend(shares);
@@ -109,7 +110,7 @@ impl Fields {
         &self.fields[place].name
     }
 
-    /// How many leading bits of an address one customer is given, where these are not all of them.
+    /// Leading bits of an address that identify one customer, if not all do.
     pub(super) fn prefix(&self, place: Place, value: Value<'_>) -> Option<u8> {
         let (prefix, whole) = match value {
             Value::Address(IpAddr::V4(_)) => (self.ipv4_mask.to_bits().count_ones(), 32),
@@ -123,7 +124,7 @@ impl Fields {
         values.0[self.cost]
     }
 
-    /// The values that there are, with the names of their fields.
+    /// The values that are present, with the names of their fields.
     pub(super) fn named<'s, 'a: 's>(
         &'s self,
         values: Values<'s, 'a>,
@@ -133,8 +134,8 @@ impl Fields {
         self.fields.iter().zip(values.0).filter_map(named)
     }
 
-    /// Adds a value to a key: of an address field the network that one customer is given, of any other
-    /// what a map would have for it. A value that is missing is as good as an empty one.
+    /// Adds a value to a key. An address field adds the network of one customer; other fields add the text
+    /// that a map would hold. A missing value counts as an empty one.
     pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
         match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address => {
@@ -145,7 +146,8 @@ impl Fields {
         };
     }
 
-    /// What [`hash`](Fields::hash) adds, as a text: of an address the network, with its length where it is less than all.
+    /// The value that [`hash`](Fields::hash) adds, as text. A network shows its length unless it is a single
+    /// address.
     pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
         let value = values.0[place].as_ref()?;
         Some(match *value {
@@ -165,17 +167,17 @@ impl Fields {
     }
 }
 
-/// A request that is filled field by field, as its bytes are read.
+/// A request that is filled field by field while its bytes are read.
 #[derive(Debug)]
 pub struct Draft<'p, 'v, 'a> {
     fields: &'p [Field],
     values: &'v mut [Option<Value<'a>>],
-    /// How many more fields the request may carry.
+    /// Number of fields that the request may still carry.
     left: usize,
 }
 
 impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
-    /// `values` has an empty place for each of the fields.
+    /// `values` has an empty place for each field.
     pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Draft<'p, 'v, 'a> {
         Draft { fields: &fields.fields, values, left: FIELDS_MAX }
     }
@@ -205,7 +207,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     }
 }
 
-/// What a request has for each of the [`Fields`].
+/// The values of a request, one place for each of the [`Fields`].
 #[derive(Clone, Copy)]
 pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 
@@ -217,7 +219,7 @@ impl<'v, 'a> Values<'v, 'a> {
         }
     }
 
-    /// The values joined by `+`, or nothing where one is missing. Most often this is one text, as it came.
+    /// The values joined by `+`, or none if one is missing. A single text is not copied.
     pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
     where
         'v: 't,
@@ -237,10 +239,10 @@ impl<'v, 'a> Values<'v, 'a> {
     }
 }
 
-/// What is joined on the stack; only longer text is worth an allocation.
+/// Bytes joined on the stack. Longer text is rare and may allocate.
 const STACK_BYTES: usize = 256;
 
-/// Values as a map writes them: addresses in their canonical form, numbers in decimal.
+/// Values in the notation of a map: addresses in canonical form, numbers in decimal.
 #[derive(Default)]
 pub(super) struct Text {
     stack: ArrayVec<u8, STACK_BYTES>,
@@ -248,7 +250,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// One value; text is not copied.
+    /// The notation of one value. Text is not copied.
     fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
         if let Value::Text(text) = *value {
             return text;

@@ -1,4 +1,4 @@
-//! One generation of a policy's files: the SLOs and the maps that name them.
+//! One generation of a policy's files: the SLOs, and the maps that name them.
 
 use std::io;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::policy::read::slo::{Slo, Slos};
 use crate::policy::read::strays::Strays;
 use crate::policy::warning::{Doubt, Warnings};
 
-/// As many types as an id has thousands digits.
+/// The number of types: one for each thousands digit of an id.
 const TYPES: usize = SloId::END / 1000;
 
-/// SLOs and the maps that name them. A policy is immutable; an edit replaces it whole.
+/// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -41,13 +41,13 @@ const TYPES: usize = SloId::END / 1000;
 /// ```
 #[derive(Debug)]
 pub struct Policy {
-    /// The path and the text of `slo.map`.
+    /// Path and text of `slo.map`.
     pub(super) slo_map: MapFile,
-    /// In the order of their ids: the first is SLO 0.
+    /// Sorted by id; the first is SLO 0.
     pub(super) slos: Vec<Slo>,
-    /// What the options of each SLO name, in the same order.
+    /// The references in the options of each SLO, in the same order.
     pub(super) ties: Vec<Ties>,
-    /// The lookups whose maps hold something, in the order of the layout.
+    /// The lookups with a map that has keys, in the order of the layout.
     pub(super) lookups: Vec<LookupMap>,
     /// The sizes of all maps.
     pub(super) sizes: Vec<MapSize>,
@@ -57,10 +57,10 @@ pub struct Policy {
     pub(super) types: [Box<[Place]>; TYPES],
 }
 
-/// What the options of an SLO name.
+/// References in the options of an SLO.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ties {
-    /// The number of the lookup that names one more SLO; None also where its map is empty.
+    /// The number of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
     /// The field that divides the SLO's bucket.
     pub(super) share: Option<Place>,
@@ -69,7 +69,7 @@ pub(super) struct Ties {
 }
 
 impl Policy {
-    /// SLO 0 and empty maps.
+    /// The built-in policy: SLO 0 and no maps.
     pub fn builtin() -> Policy {
         let read = |path: &Path| match path.ends_with("slo.map") {
             true => Ok(DEFAULT_LINE.into()),
@@ -78,24 +78,25 @@ impl Policy {
         Policy::parse(Path::new("built-in"), &Layout::default(), read).expect("the built-in line is valid")
     }
 
-    /// Reads `slo.map` and the maps of the layout's lookups from a directory. A missing map counts as empty;
-    /// a missing `slo.map` is an error.
+    /// Reads `slo.map` and the maps of the layout's lookups from a directory. A missing map counts as empty.
+    /// A missing `slo.map` is an error.
     ///
     /// # Errors
-    /// Every problem of every file; those of a missing `slo.map` begin with `dir/slo.map: no such file`.
+    /// Every problem of every file. A missing `slo.map` gives a list that begins with `dir/slo.map: no such
+    /// file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
         let mut policy = Policy::parse(dir, layout, read_file)?;
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
         Ok(policy)
     }
 
-    /// Does the same as [`read`](Policy::read) with another reader of files.
+    /// Does the same as [`read`](Policy::read), with another reader of files.
     pub fn parse(
         dir: &Path,
         layout: &Layout,
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Policy, Problems> {
-        // All files are read before any is parsed, so that they are as near to one moment as can be.
+        // Reads all files before parsing any, so that they are close to one moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files = files.collect::<Vec<_>>().into_iter();
         let slo_map = files.next().expect("slo.map comes first");
@@ -130,7 +131,7 @@ impl Policy {
         Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types })
     }
 
-    /// Adds warnings of SLOs whose delays may exceed the longest hold.
+    /// Adds warnings for SLOs whose delays may exceed the longest hold.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
         for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
             let doubt = match slo.law.max_delay() {
@@ -142,7 +143,7 @@ impl Policy {
         }
     }
 
-    /// Suspicious but valid lines.
+    /// Warnings about suspicious but valid lines.
     pub fn warnings(&self) -> &Warnings {
         &self.warnings
     }
@@ -156,18 +157,19 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// What a client may be told of the SLO that decided about its request. None: no SLO counted the request.
+    /// The part of the deciding SLO's quota that a client may see. None if no SLO counted the request.
     pub fn quota(&self, decision: &Decision) -> Option<Quota> {
+        // The greatest number stands for an SLO that counts nothing.
         let is_counted = decision.remaining != u32::MAX;
         self.slo(decision.slo).filter(|_| is_counted)?.quota()
     }
 
-    /// All SLOs, in the order of their ids.
+    /// All SLOs, sorted by id.
     pub fn slos(&self) -> impl Iterator<Item = &Slo> {
         self.slos.iter()
     }
 
-    /// The names of all fields that a map, a key or a share uses.
+    /// The names of all fields that a map, a key or a `share` option uses.
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
         let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
         let counted = self.slos.iter().flat_map(|slo| self.key_places(slo.id).iter().copied());

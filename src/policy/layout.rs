@@ -1,4 +1,4 @@
-//! Which fields make up the key of a type, and which lookups name the SLO of a request, in which order.
+//! The layout: the fields of each type's key, and the lookups that name the SLO of a request, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,23 +7,23 @@ use thiserror::Error;
 
 use crate::base::request::FIELDS_MAX;
 
-/// The file of the SLOs.
+/// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// How the keys of a map are held against a value, by HAProxy's names.
+/// Match methods of a map, by HAProxy's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The key is the value.
+    /// The value equals the key.
     Str,
-    /// The key is a network that the address lies in; the longest prefix wins.
+    /// The address lies in the network that is the key. The longest prefix wins.
     Ip,
-    /// The value begins with the key; the longest key wins.
+    /// The value begins with the key. The longest key wins.
     Beg,
-    /// The value ends with the key; the first line wins.
+    /// The value ends with the key. The first line wins.
     End,
-    /// The key is one or more whole words of the value, between `/`, `?`, `.` and `:`; the first line wins.
+    /// The key is one or more whole words of the value, between `/`, `?`, `.` and `:`. The first line wins.
     Dom,
-    /// The key is a regular expression that matches anywhere in the value; the first line wins.
+    /// The key is a regular expression that matches anywhere in the value. The first line wins.
     Reg,
 }
 
@@ -31,6 +31,7 @@ impl Method {
     pub const ALL: [Method; 6] =
         [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Reg];
 
+    /// The method of a name, if there is one.
     /// ```
     /// use slowlane::policy::Method;
     /// assert_eq!(Method::named("beg"), Some(Method::Beg));
@@ -52,9 +53,9 @@ impl Method {
     }
 }
 
-/// A map, and the fields whose values, joined by `+`, are looked up in it.
+/// A map, and the fields that are looked up in it. Their values are joined by `+`.
 ///
-/// With [`Method::Ip`] the first field is matched as an address, and the others exactly.
+/// With [`Method::Ip`], the first field is matched as an address, and the others exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
     pub fields: Vec<String>,
@@ -64,7 +65,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// `source+website`: what a line of the map begins with.
+    /// The names of its fields joined by `+`, like `source+website`.
     pub fn name(&self) -> String {
         self.fields.join("+")
     }
@@ -79,7 +80,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-/// A layout that cannot be.
+/// An invalid layout.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     #[error("type {0}: expected 1 to 9; type 0 is one bucket for all and has no fields")]
@@ -88,17 +89,17 @@ pub enum LayoutError {
     NoFields,
     #[error("a field without a name")]
     Unnamed,
-    #[error("more than {FIELDS_MAX} fields in all, the most that a request carries")]
+    #[error("more than {FIELDS_MAX} fields in all, the most that a request can carry: name fewer")]
     TooManyFields,
-    #[error("{}: {}", .0.display(), "two lookups cannot share a file, nor have slo.map")]
+    #[error("{}: {}", .0.display(), "another lookup or slo.map already has this file: name a file of its own")]
     File(PathBuf),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
 }
 
-/// The types, the lookups, and how much of an address is a customer.
+/// The types, the lookups, and the address prefixes that identify a customer.
 ///
-/// The default is the six built-in types and their five lookups, the most specific first.
+/// The default has the six built-in types and their five lookups, the most specific first.
 ///
 /// ```
 /// use slowlane::policy::{Layout, Lookup, Method};
@@ -131,14 +132,15 @@ impl Default for Layout {
             ],
             types: (0..).zip(types.into_iter().map(owned)).collect(),
             ipv4_prefix: 32,
-            // What one customer is given: with less of it, one machine is as many sources as it likes.
+            // One customer is usually given a /64. With longer prefixes, one machine could pose as many
+            // sources.
             ipv6_prefix: 64,
         }
     }
 }
 
 impl Layout {
-    /// These lookups instead, in this order; the first whose map answers decides.
+    /// Replaces the lookups. The first whose map answers decides.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
         for lookup in &lookups {
@@ -151,7 +153,7 @@ impl Layout {
         self.checked()
     }
 
-    /// A type of its own, 1 to 9, or a built-in one with other fields.
+    /// Adds a type from 1 to 9, or gives a built-in one other fields.
     pub fn with_type(mut self, kind: u8, fields: Vec<String>) -> Result<Layout, LayoutError> {
         if !(1..=9).contains(&kind) {
             return Err(LayoutError::Type(kind));
@@ -161,7 +163,7 @@ impl Layout {
         self.checked()
     }
 
-    /// How many leading bits of an address become part of a key.
+    /// Sets the leading bits of an address that become part of a key.
     pub fn with_prefixes(mut self, ipv4: u8, ipv6: u8) -> Result<Layout, LayoutError> {
         for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
             if prefix > max {
@@ -172,7 +174,7 @@ impl Layout {
         Ok(self)
     }
 
-    /// Whether these can be the fields of a lookup or of a type.
+    /// Checks that these can be the fields of a lookup or a type.
     pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
         match fields {
             [] => Err(LayoutError::NoFields),
@@ -185,7 +187,7 @@ impl Layout {
         &self.lookups
     }
 
-    /// The fields of a type; none of a type that is not declared.
+    /// The fields of a type; none for an undeclared type.
     pub fn type_fields(&self, kind: u8) -> &[String] {
         self.types.get(&kind).map_or(&[], Vec::as_slice)
     }
@@ -198,7 +200,7 @@ impl Layout {
         self.ipv6_prefix
     }
 
-    /// The files that a policy in `dir` is read from, `slo.map` first, then each lookup's map in order.
+    /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order.
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
         let maps = self.lookups.iter().map(|lookup| dir.join(&lookup.file));
         std::iter::once(dir.join(SLO_MAP)).chain(maps).collect()
@@ -208,7 +210,7 @@ impl Layout {
         self.lookups.iter().any(|lookup| lookup.name() == name)
     }
 
-    /// `source, website`
+    /// The names of the lookups, like `source, website`.
     pub(super) fn lookup_list(&self) -> String {
         self.lookups.iter().map(Lookup::name).collect::<Vec<_>>().join(", ")
     }
@@ -217,18 +219,18 @@ impl Layout {
         self.types.contains_key(&kind)
     }
 
-    /// `0, 1, 2`
+    /// The declared types, like `0, 1, 2`.
     pub(super) fn type_list(&self) -> String {
         self.types.keys().map(u8::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field that a lookup or a type names, each once.
+    /// Every field of a lookup or a type, each once.
     pub(super) fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
         looked_up.chain(self.types.values().flatten()).map(String::as_str).collect()
     }
 
-    /// Whether a field is an address, even where a proxy sends it as text.
+    /// Whether a field is an address, even if a proxy sends it as text.
     pub(super) fn is_address(&self, name: &str) -> bool {
         let is_network = |lookup: &Lookup| lookup.method == Method::Ip && lookup.fields[0] == name;
         name == "source" || self.lookups.iter().any(is_network)
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_layouts_are_refused() {
         let layout = Layout::default;
         assert_eq!(layout().with_type(0, owned(&["source"])), Err(LayoutError::Type(0)));
         assert_eq!(layout().with_type(10, owned(&["source"])), Err(LayoutError::Type(10)));

@@ -1,4 +1,4 @@
-//! The policy: which SLOs a request falls under, and the keys that count it.
+//! The policy: the SLOs of a request, and the keys that count it.
 //!
 //! ```text
 //! dir/slo.map             2001 burst=100 rate=50/s
@@ -7,12 +7,12 @@
 //! read       files to lines
 //! index      lines to answers
 //! classify   Request ─▶ lookups in order: source+website, source+owner, source, website, owner
-//!                       the first map that answers names the SLO; SLO 0 where none does
+//!                       the first map that answers names the SLO; SLO 0 if none does
 //!                    ─▶ the thousands digit of the SLO: its type, which names the fields of the key
 //!                    ─▶ (&Slo, Key)
 //! ```
-//! A policy never changes. It is read whole or not at all: any problem in any file refuses the whole policy, and
-//! the error lists all of them.
+//! A policy never changes. It is read whole or not at all: any problem in any file refuses the whole policy.
+//! The error lists all problems.
 
 mod batch;
 mod bounds;

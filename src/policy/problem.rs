@@ -1,4 +1,4 @@
-//! What is wrong with the files of a policy: the place, what stood there, what may stand there.
+//! Problems in the files of a policy: the place, the text there, and the expected text.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -11,17 +11,17 @@ use crate::base::units::{Rate, UnitError};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX};
 
-/// The most problems that are kept; more are only counted. Who sees a hundred has one cause to look for.
+/// The most problems that are kept; more are only counted. A hundred problems usually have one cause.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// How much of what stood in a line is repeated.
+/// Characters of a bad line that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// One problem and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub path: PathBuf,
-    /// Counted from 1; none where the file as a whole is wrong.
+    /// Counted from 1; none if the whole file is concerned.
     pub line: Option<usize>,
     pub fault: Fault,
 }
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What can be wrong.
+/// The kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     #[error("cannot be read: {0}")]
@@ -101,17 +101,17 @@ pub enum Fault {
     #[error("share \"\": expected the name of a field, like source")]
     NoShare,
     #[error(
-        "more than {FIELDS_MAX} fields in all, the most that a request carries: share by one that a type has"
+        "more than {FIELDS_MAX} fields in all, the most that a request can carry: share by a field of a type"
     )]
     TooManyFields,
     #[error(
-        "more than {0} lines, which one request may all be held against: `str` and `beg` have no such limit"
+        "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
     )]
     TooManyLines(usize),
 }
 
 impl Fault {
-    /// That `slo.map` cannot be read.
+    /// The fault of an unreadable `slo.map`.
     pub(super) fn of_slo_map(error: &io::Error) -> Fault {
         match error.kind() {
             io::ErrorKind::NotFound => Fault::NoSloMap,
@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-/// What stood in a file, for a [`Fault`] to repeat.
+/// Text of a file, cut short for a [`Fault`] to repeat.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     if let Some((end, _)) = text.char_indices().nth(QUOTED_CHARS_MAX) {
@@ -130,7 +130,7 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// All that is wrong with a policy, one problem per line; never empty where it is an error.
+/// All problems of a policy, one per line. As an error it is never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
 pub struct Problems {
     listed: Vec<Problem>,
@@ -138,12 +138,12 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// The first [`PROBLEMS_MAX`] of them.
+    /// The first [`PROBLEMS_MAX`] problems.
     pub fn listed(&self) -> &[Problem] {
         &self.listed
     }
 
-    /// How many there are, listed or not.
+    /// The number of problems, listed or not.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stood_there_is_cut_and_kept_on_one_line() {
+    fn quoted_text_is_cut_and_kept_on_one_line() {
         let long = "é".repeat(QUOTED_CHARS_MAX + 1);
         assert_eq!(quoted(long.as_bytes()).chars().count(), QUOTED_CHARS_MAX + 1);
         let fault = Fault::Word(quoted(b"a\x1b[2J\nb"));

@@ -1,18 +1,18 @@
-//! A policy in a few words, for a log: how much stands in which file.
+//! A policy in a few words, for a log: the number of lines in each file.
 
 use crate::policy::generation::Policy;
 use crate::policy::read::size::MapSize;
 
 impl Policy {
-    /// `2 SLOs; source.map 5 lines, website.map 0 lines`: of the maps those that are there.
+    /// `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
     pub fn summary(&self) -> String {
         let maps = self.sizes.iter().filter_map(|MapSize { file, lines }| {
             Some(format!("{} {}", file.display(), plural((*lines)?, "line")))
         });
-        told(plural(self.slos.len(), "SLO"), maps)
+        with_maps(plural(self.slos.len(), "SLO"), maps)
     }
 
-    /// The same of a policy that follows another: `source.map 0 lines (before: 5)`.
+    /// The summary of a policy that replaces another: `source.map 0 lines (before: 5)`.
     pub fn summary_after(&self, before: &Policy) -> String {
         let mut slos = plural(self.slos.len(), "SLO");
         if self.slos.len() != before.slos.len() {
@@ -30,11 +30,11 @@ impl Policy {
             };
             Some(format!("{} {text}", file.display()))
         });
-        told(slos, maps)
+        with_maps(slos, maps)
     }
 }
 
-fn told(slos: String, maps: impl Iterator<Item = String>) -> String {
+fn with_maps(slos: String, maps: impl Iterator<Item = String>) -> String {
     let maps: Vec<String> = maps.collect();
     if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
 }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn every_map_that_is_there_is_told_with_its_lines() {
+    fn every_existing_map_is_listed_with_its_lines() {
         let slos = ("slo.map", "0 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n");
         let full = policy(&[slos, ("source.map", "# ours\n::1 3001\n::2 3001\n"), ("website.map", "a 0\n")]);
         assert_eq!(full.summary(), "2 SLOs; source.map 2 lines, website.map 1 line");

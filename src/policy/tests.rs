@@ -1,4 +1,4 @@
-//! A policy as a whole: which SLO, which key, which problems.
+//! Tests of a policy as a whole: its SLOs, its keys, its problems.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn minus_one_leaves_the_answer_to_the_next_lookup() {
     let from = |source| [("source", address(source)), ("website", text("shop.example"))];
     assert_eq!(slo_of(&policy, &from("10.2.0.1")), 3001);
     assert_eq!(slo_of(&policy, &from("10.1.0.1")), 2001);
-    // A key without a value is 0, which is an answer.
+    // A key without a value means 0, and 0 is an answer.
     assert_eq!(slo_of(&policy, &[("website", text("free.example")), ("owner", text("ann"))]), 0);
 }
 
@@ -206,7 +206,7 @@ fn an_answer_is_explained_by_its_line() {
 }
 
 #[test]
-fn no_problem_is_told_of_a_window_whose_rate_is_unknown_or_zero() {
+fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
         problems(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
         ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h or d, like 50/s"],
@@ -285,7 +285,7 @@ fn warnings(files: &[(&str, &str)], layout: &Layout) -> Vec<String> {
 }
 
 #[test]
-fn a_key_that_is_listed_twice_is_told_with_the_line_that_wins() {
+fn a_repeated_key_is_a_warning_that_names_the_winning_line() {
     let maps = [
         ("slo.map", SLO_MAP),
         ("source+website.map", "10.0.0.0/8+a 5001\n10.0.0.0/8+b 5001\n10.9.9.9/8+a 5001\n"),
@@ -299,7 +299,7 @@ fn a_key_that_is_listed_twice_is_told_with_the_line_that_wins() {
         "maps/website.map:4: \"a\" is already on line 1, which wins: keep one of the two",
     ];
     assert_eq!(warnings(&maps, &Layout::default()), told);
-    // Whatever a map is matched with.
+    // The match method makes no difference.
     for method in Method::ALL {
         let lookup = Lookup { fields: vec!["a".into()], file: "a.map".into(), method };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
@@ -311,7 +311,7 @@ fn a_key_that_is_listed_twice_is_told_with_the_line_that_wins() {
 }
 
 #[test]
-fn websites_that_are_never_asked_for_are_told_and_only_where_websites_are_looked_up() {
+fn websites_that_never_match_are_warnings_in_website_lookups_only() {
     let maps = [
         ("slo.map", SLO_MAP),
         ("source+website.map", "::/0+Shop.example 5001\n"),
@@ -319,7 +319,7 @@ fn websites_that_are_never_asked_for_are_told_and_only_where_websites_are_looked
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let told = warnings(&maps, &Layout::default());
-    let lower = "websites are asked for in lower case, without a port, as \"shop.example\"";
+    let lower = "websites are looked up in lower case, without a port, as \"shop.example\"";
     assert_eq!(
         told,
         [
@@ -369,7 +369,7 @@ fn map_files_that_no_lookup_reads_are_told() {
     fs::create_dir(dir.path().join("old.map")).unwrap();
     let told = Policy::read(dir.path(), &Layout::default()).unwrap().warnings().to_string();
     let expected = format!(
-        "{}/sources.map: no lookup reads this file: the maps that are read are slo.map, source+website.map, \
+        "{}/sources.map: no lookup reads this file: the maps in use are slo.map, source+website.map, \
          source+owner.map, source.map, website.map, owner.map",
         dir.path().display()
     );
@@ -385,7 +385,7 @@ fn without_slo_map_only_that_is_the_problem() {
 }
 
 #[test]
-fn a_directory_is_read_and_what_cannot_be_read_is_told() {
+fn an_unreadable_file_of_a_directory_is_a_problem() {
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::default();
     assert_eq!(Policy::read(dir.path(), &layout).unwrap_err().listed()[0].fault, Fault::NoSloMap);

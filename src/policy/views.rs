@@ -1,4 +1,4 @@
-//! The files of a policy, as an operator reads them.
+//! The files of a policy, for an operator to read.
 
 use std::path::Path;
 
@@ -9,21 +9,21 @@ use crate::policy::read::map::{self, Line};
 /// `slo.map`, or the map of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct MapView<'p> {
-    /// Its place among the maps; `slo.map` has 0.
+    /// The place among the maps; `slo.map` has 0.
     pub number: usize,
     pub path: &'p Path,
-    /// None: it is `slo.map`.
+    /// None for `slo.map`.
     pub lookup: Option<&'p str>,
-    /// How it matches: `str`, `ip`, `beg`, `end`, `dom` or `reg`.
+    /// The match method: `str`, `ip`, `beg`, `end`, `dom` or `reg`.
     pub method: &'static str,
-    /// The lines that hold a key.
+    /// Number of lines that hold a key.
     pub entries: usize,
     text: &'p [u8],
     map: Option<&'p LookupMap>,
 }
 
 impl Policy {
-    /// `slo.map`, and every map that holds something.
+    /// `slo.map`, and every map that holds a key.
     pub fn maps(&self) -> impl Iterator<Item = MapView<'_>> {
         let slo_map = MapView {
             number: 0,
@@ -48,7 +48,8 @@ impl Policy {
 }
 
 impl<'p> MapView<'p> {
-    /// The lines that hold a key, from the one on that begins at a byte of the file; each with where the next begins.
+    /// The lines that hold a key, starting at byte `begin` of the file. Each comes with the start of the next
+    /// line.
     pub fn lines_from(&self, begin: usize) -> impl Iterator<Item = (Line<'p>, usize)> + use<'p> {
         let text = self.text;
         let lines = map::lines(text.get(begin..).unwrap_or_default()).flatten();
@@ -59,7 +60,7 @@ impl<'p> MapView<'p> {
         })
     }
 
-    /// The line that answers for a value: as the lookup would find it, where several fields are joined by `+`.
+    /// The line that the lookup would find for a value. The values of several fields are joined by `+`.
     pub fn find(&self, value: &[u8]) -> Option<Line<'p>> {
         match self.map {
             None => self.lines_from(0).map(|(line, _)| line).find(|line| line.key == value),

@@ -1,4 +1,4 @@
-//! What a policy is served with, though it is hardly what was meant.
+//! Warnings: suspicious but valid lines of a policy.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub const WARNINGS_MAX: usize = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub path: PathBuf,
-    /// Counted from 1; none where it is about the file as a whole.
+    /// Counted from 1; none if the whole file is concerned.
     pub line: Option<usize>,
     pub doubt: Doubt,
 }
@@ -32,14 +32,14 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What may be meant otherwise.
+/// The kinds of warnings.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Doubt {
-    #[error("no lookup reads this file: the maps that are read are {0}")]
+    #[error("no lookup reads this file: the maps in use are {0}")]
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: websites are asked for in lower case, without a port, as {meant:?}")]
+    #[error("{key:?} has {what}: websites are looked up in lower case, without a port, as {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
@@ -61,17 +61,18 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// The first [`WARNINGS_MAX`] of them.
+    /// The first [`WARNINGS_MAX`] warnings.
     pub fn listed(&self) -> &[Warning] {
         &self.listed
     }
 
-    /// How many there are, listed or not.
+    /// The number of warnings, listed or not.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// What is only counted is not asked for: a line's number takes a look at all before it.
+    /// Adds a warning. `doubt` runs only if the warning is kept, because finding a line number reads all
+    /// lines before it.
     pub(super) fn add(&mut self, path: &Path, doubt: impl FnOnce() -> (Option<usize>, Doubt)) {
         self.count += 1;
         if self.listed.len() < WARNINGS_MAX {
@@ -80,7 +81,7 @@ impl Warnings {
         }
     }
 
-    /// So many more, of which nothing is said.
+    /// Adds to the count only.
     pub(super) fn add_unsaid(&mut self, count: usize) {
         self.count += count;
     }
@@ -99,16 +100,17 @@ impl fmt::Display for Warnings {
     }
 }
 
-/// Where in the keys of a lookup the website stands that the shipped configurations write in lower case, without a port.
+/// The website's place in the keys of a lookup. The shipped configurations send it in lower case, without a
+/// port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WebsitePart {
     Whole,
-    /// Behind the `+`.
+    /// After the `+`.
     Rest,
 }
 
 impl WebsitePart {
-    /// None: no website is looked up, or not as a whole.
+    /// None if no website is looked up, or not as a whole.
     pub(super) fn of(lookup: &Lookup) -> Option<WebsitePart> {
         match (lookup.fields.as_slice(), lookup.method) {
             ([website], Method::Str) if website == "website" => Some(WebsitePart::Whole),
@@ -119,13 +121,13 @@ impl WebsitePart {
         }
     }
 
-    /// What makes a key one that is never asked for.
+    /// The reason why a key never matches, if there is one.
     pub(super) fn doubt(self, key: &[u8]) -> Option<Doubt> {
         let website = match self {
             WebsitePart::Whole => key,
             WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
         };
-        // Almost all of a million lines end here.
+        // Nearly every line of a large map ends here.
         if website.iter().all(|byte| !matches!(byte, b':' | b'/' | b'A'..=b'Z')) {
             return None;
         }
@@ -146,7 +148,7 @@ impl WebsitePart {
     }
 }
 
-/// What stands before a port or a path; an IPv6 address has colons within its brackets.
+/// The text before a port or a path. An IPv6 address has colons within its brackets.
 fn host(text: &str) -> &str {
     let bracket = text.rfind(']').unwrap_or(0);
     let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_website_that_is_never_asked_for_is_told_with_what_is() {
+    fn a_website_that_never_matches_is_a_warning_with_the_right_spelling() {
         let meant = |key: &str| match WebsitePart::Whole.doubt(key.as_bytes())? {
             Doubt::Website { what, meant, .. } => Some((what, meant)),
             _ => None,
@@ -206,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_meant_is_in_no_doubt(key in "[A-Za-z.:/]{0,20}") {
+        fn the_suggested_website_is_valid(key in "[A-Za-z.:/]{0,20}") {
             if let Some(Doubt::Website { meant, .. }) = WebsitePart::Whole.doubt(key.as_bytes()) {
                 prop_assert_eq!(WebsitePart::Whole.doubt(meant.as_bytes()), None);
             }

@@ -1,4 +1,4 @@
-//! SPOE in HAProxy's words: messages to a question, a decision to variables.
+//! HAProxy's SPOE messages as questions, and decisions as its variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
 //! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
@@ -14,22 +14,23 @@ use crate::base::ticket::{COUNTED_MAX, Ticket};
 use crate::base::verdict::{Decision, Verdict};
 use crate::wire::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
 
-/// What a NOTIFY asks.
+/// The question of a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// `request`: what is to be done with it? Its arguments are the fields.
+    /// `request`: asks for a verdict. The arguments are the fields.
     Verdict,
-    /// The same, and what is its client allowed? Asked with the argument `ratelimit`, for it makes the answer longer.
+    /// `request` with the argument `ratelimit`: asks also for the client's quota, which makes the answer
+    /// longer.
     VerdictAndPolicy,
-    /// `hold`: answer after this delay.
+    /// `hold`: asks for an answer after this delay.
     Hold(Duration),
-    /// `response`: a request has ended, whose verdict came with this ticket.
+    /// `response`: tells that the request of this ticket has ended.
     End(Ticket),
-    /// Nothing that slowlane knows; it is answered all the same, or HAProxy would wait.
+    /// Anything else. It gets an answer too, or HAProxy would wait.
     Nothing,
 }
 
-/// Which NOTIFY is answered: its two ids, unique on its connection while it is in flight.
+/// The two ids of a NOTIFY, unique on its connection while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id {
     stream_id: u64,
@@ -42,10 +43,10 @@ impl Id {
     }
 }
 
-/// Walks over the whole NOTIFY: one that is broken at its end asks nothing.
+/// Reads the whole NOTIFY, so a NOTIFY with a broken end asks nothing.
 ///
-/// Of several questions the first counts; messages and arguments of other names mean nothing here. The fields of a
-/// request are handed to `field` as they are read, so also those of one that turns out to be broken.
+/// The first of several questions counts. Messages and arguments with other names are ignored. `field` gets
+/// the fields of a request as they are read, even if the NOTIFY turns out to be broken.
 pub fn question<'a>(
     notify: &Notify<'a>,
     mut field: impl FnMut(&'a [u8], Value<'a>),
@@ -90,7 +91,8 @@ pub fn question<'a>(
     Ok(question)
 }
 
-/// A sample that HAProxy did not find is NULL: a field without a value, as an empty one is.
+/// The value of an argument. HAProxy sends NULL for a sample that it did not find; NULL and empty text are no
+/// value.
 fn value(data: Data<'_>) -> Option<Value<'_>> {
     match data {
         Data::Null => None,
@@ -104,7 +106,7 @@ fn value(data: Data<'_>) -> Option<Value<'_>> {
     }
 }
 
-/// What is no number, or a negative one, is no delay.
+/// The delay of a `hold`. Negative numbers and other types mean no delay.
 fn milliseconds(data: Data<'_>) -> Duration {
     let delay_ms = data.to_i64().and_then(|delay_ms| u64::try_from(delay_ms).ok());
     Duration::from_millis(delay_ms.unwrap_or(0))
@@ -125,7 +127,7 @@ pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
     finish_verdict(ack, decision);
 }
 
-/// Appends the answer to a `request` that asks what its client is allowed, too.
+/// Appends the answer to a `request` that also asks for the client's quota.
 pub fn answer_verdict_and_policy(id: Id, decision: &Decision, quota: Option<Quota>, out: &mut Vec<u8>) {
     let ack = begin_verdict(id, decision, out);
     let ack = match quota {
@@ -161,7 +163,8 @@ fn finish_verdict(ack: AckWriter<'_>, decision: &Decision) {
     }
 }
 
-/// Two numbers of ten digits, and a number of four and a key of sixteen for each SLO, with their marks.
+/// Most bytes of a ticket: two numbers of ten digits with a mark. Each SLO adds a number of four, a key of
+/// sixteen, and two marks.
 const TICKET_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
 
 fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
@@ -170,9 +173,9 @@ fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
     text
 }
 
-/// Appends the answer to a `hold` that is over: `pass`, or what is done where holding is impossible.
+/// Appends the answer to a finished `hold`: `pass`, or the configured verdict if holding was impossible.
 ///
-/// The group of the hold has a prefix of its own, so these are not the variables of the verdict.
+/// The group of the hold has its own prefix, so it does not overwrite the variables of the verdict.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
     let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
@@ -184,8 +187,8 @@ pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an answer that changes nothing: an ACK must do something, and a variable that nobody sets can be
-/// unset.
+/// Appends an answer that changes nothing. An ACK must have an action, so it unsets a variable that is never
+/// set.
 pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
     Ack::begin(out, id.stream_id, id.frame_id).unset_var(Scope::Txn, b"unknown").finish();
 }
@@ -202,7 +205,7 @@ mod tests {
 
     type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
 
-    /// A NOTIFY with these messages, on its way through the wire.
+    /// A NOTIFY with these messages, encoded for the wire.
     fn notify(messages: &[Spoken<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let writer = Notify::begin(&mut bytes, 7, 1);
@@ -249,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_delay_is_not_held() {
+    fn an_invalid_delay_is_not_held() {
         for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
             let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
             assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_it_hears_what_is_allowed() {
+    fn the_quota_is_sent_on_request() {
         let arguments =
             |asked| notify(&[(b"request", &[(b"ratelimit", asked), (b"owner", Data::Str(b"acme"))])]);
         assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::VerdictAndPolicy));
@@ -311,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_tells_all_it_knows() {
+    fn a_denial_sets_all_its_variables() {
         let slo = SloId::new(3001).unwrap();
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();

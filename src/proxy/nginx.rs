@@ -1,4 +1,4 @@
-//! The HTTP check in nginx's words: headers to a request, a decision to a status and headers.
+//! The HTTP check for nginx: headers to a request, a decision to a status and headers.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::base::ticket::Ticket;
 use crate::base::units;
 use crate::base::verdict::{Decision, Verdict};
 
-/// What follows this in a header's name is the name of a field.
+/// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
 
-/// nginx's `$request_id`. Internal redirects ask twice under the same one.
+/// nginx's `$request_id`. An internal redirect asks again under the same id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const VERDICT: HeaderName = HeaderName::from_static("x-slowlane-verdict");
@@ -25,25 +25,26 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const TICKET: HeaderName = HeaderName::from_static("x-slowlane-ticket");
 
-/// The header names that answers use are no fields: a proxy that copies an answer's headers into its next
-/// question would otherwise invent some.
+/// Names of answer headers, which are not fields. A proxy may copy the headers of an answer into its next
+/// check, and they must not become fields.
 const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 
-/// How a proxy wants to be answered, as the query of `/check` says.
+/// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// A refusal is 403, all that nginx takes, or with `deny=429` the real thing.
+    /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: StatusCode,
-    /// The answer is held for the delay, or with `hold=off` only tells it.
+    /// Whether to hold the answer for the delay. With `hold=off` it only states the delay.
     pub hold: bool,
-    /// With `max_delay=6s` what would wait longer is refused: a proxy that gives up before would let it pass.
+    /// Longer delays are refused, with `max_delay=6s`. A proxy that gives up first would let the request
+    /// pass.
     pub max_delay: Duration,
-    /// With `ratelimit=on` the answer has what the client may be told, as headers that are ready for it.
+    /// Whether to add the client's quota as headers for it, with `ratelimit=on`.
     pub ratelimit: bool,
 }
 
 impl Manner {
-    /// Anything that is not understood in the query is ignored.
+    /// Reads the query, and ignores unknown parts.
     pub fn of(query: Option<&str>) -> Manner {
         let mut manner =
             Manner { deny: StatusCode::FORBIDDEN, hold: true, max_delay: Duration::MAX, ratelimit: false };
@@ -62,7 +63,7 @@ impl Manner {
         manner
     }
 
-    /// The refusal that a proxy is told in place of a verdict for which it would not wait.
+    /// The refusal in place of a delay that the proxy would not wait for.
     pub fn refusal(&self, verdict: Verdict) -> Option<Verdict> {
         let over = verdict.wait().checked_sub(self.max_delay).filter(|over| !over.is_zero())?;
         let retry_after_s = u32::try_from(over.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -74,13 +75,14 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 
-/// The request that the headers describe: `X-Slowlane-Api-Key: k` is the field `api_key`.
+/// The request in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`.
 ///
-/// An empty header is a field that the proxy knew nothing of. Of two headers of one name the first counts. All
-/// values are text; the policy knows which of them are addresses.
+/// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
+/// text; the policy knows the address fields.
 ///
-/// Where a refusal is 429, not nginx asks but Traefik or Caddy, and what they say in `X-Forwarded-For`, `-Host`
-/// and `-Method` fills the fields `source`, `website` and `method` that no header of ours names; `host` is what
+/// With `deny=429` the proxy is Traefik, Caddy or the like. Then `X-Forwarded-For`, `-Host` and `-Method`
+/// fill the fields `source`, `website` and `method`, unless a header of ours sets them. `host` is the result
+/// of [`forwarded_host`].
 /// [`forwarded_host`] makes of the second.
 pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
     let mut request = named(headers);
@@ -97,15 +99,14 @@ pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>
     request
 }
 
-/// The last address of the last header: the proxy that asks has added it; the others come from whoever came
-/// before.
+/// The last address of the last header, added by the asking proxy. Clients can forge the ones before it.
 fn forwarded_source(headers: &HeaderMap) -> Option<&[u8]> {
     let last = headers.get_all(FORWARDED_FOR).iter().next_back()?.as_bytes();
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// The website as nginx would write it: in lower case, without port and without a dot at its end. Otherwise
-/// a client could choose a spelling that no map has.
+/// The website in nginx's form: lower case, no port, no final dot. Otherwise a client could choose a spelling
+/// that no map has.
 pub fn forwarded_host(headers: &HeaderMap, manner: Manner) -> Option<String> {
     let asked = manner.deny == StatusCode::TOO_MANY_REQUESTS;
     let host = headers.get(FORWARDED_HOST).filter(|_| asked)?.to_str().ok()?;
@@ -125,18 +126,18 @@ fn named(headers: &HeaderMap) -> Request<'_> {
     request
 }
 
-/// The id under which nginx asks about one request, however often it asks.
+/// nginx's id of a request, the same each time that it asks about it.
 pub fn request_id(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
 }
 
-/// What `/done` is told with: the ticket of the request that has ended.
+/// The ticket in a `/done` request: the request that has ended.
 pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
     headers.get(TICKET)?.to_str().ok()?.parse().ok()
 }
 
-/// The answer to a decision. Its body is empty: one with a body would cost nginx the connection. `quota` is what the client
-/// may be told, if it is to be.
+/// The answer to a decision. Its body is empty, because a body would cost nginx the connection. `quota` is
+/// shown to the client, if given.
 pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Quota>) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = match decision.verdict {
@@ -169,7 +170,7 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Q
     response
 }
 
-/// What is left, and when there is more: the item of the header field `RateLimit`.
+/// The item of the `RateLimit` header: the remaining requests, and the seconds until there are more.
 fn limit(decision: &Decision) -> String {
     let item = format!("\"{}\";r={}", decision.slo.number(), decision.remaining);
     match decision.verdict {
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_be_told_what_it_is_allowed_and_what_is_left() {
+    fn a_client_may_get_its_quota_and_the_remaining_requests() {
         assert!(Manner::of(Some("hold=off&ratelimit=on")).ratelimit);
         assert!(!Manner::of(Some("ratelimit=off")).ratelimit);
         let told = |verdict| {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_wait_that_long_is_told_when_he_would() {
+    fn a_delay_beyond_max_delay_is_a_refusal_with_retry_after() {
         let refusal = |query, ms| Manner::of(query).refusal(Verdict::after(Duration::from_millis(ms)));
         let deny = |retry_after_s| Some(Verdict::Deny { retry_after_s });
         assert_eq!(

@@ -46,6 +46,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(keys_max: u32, secret: u64) -> Index {
+        // A third more slots than keys leaves a quarter of them empty. Two more cover rounding.
         let slots = keys_max as usize + keys_max as usize / FULL_QUARTERS + 2;
         Index { slots: vec![0; slots].into_boxed_slice(), secret, len: 0 }
     }

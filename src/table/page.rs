@@ -36,6 +36,7 @@ const ROW_BITS: u32 = u32::BITS;
 
 impl Found {
     pub(super) fn of_shard(self, shard: usize) -> Found {
+        // Shards count from 1 here, so a place never looks like a bare row number.
         Found { place: (shard as u64 + 1) << ROW_BITS | self.place, ..self }
     }
 }

@@ -112,6 +112,7 @@ impl Flood {
 pub(super) struct Shard {
     index: Index,
     rows: Vec<Row>,
+    /// The first unused row of the chain.
     unused: Option<u32>,
     entries_max: u32,
     expire: Duration,
@@ -155,7 +156,7 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
     }
 
-    /// Passes live rows to `tell`, starting at row `from`, after looking at `rows` rows at most. Returns the
+    /// Passes live rows to `tell`. It looks at `rows` rows at most, starting at row `from`. It returns the
     /// number of the next row, or none at the end.
     pub(super) fn page(
         &self,
@@ -217,6 +218,7 @@ impl Shard {
                 number
             }
         };
+        // This row may now be the first of all to expire.
         if expires.units_left(now) < self.quiet_until.units_left(now) {
             self.quiet_until = expires;
         }
@@ -411,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_outlives_a_flood_that_fills_the_table_in_no_time() {
+    fn a_key_asked_for_again_outlives_a_flood() {
         for requests_of_each_new in 1..=3 {
             let mut shard = Shard::new(1_000, EXPIRE, 7);
             for asked in 1..=500 {
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_kept_longer_outlives_what_was_written_later() {
+    fn a_longer_lifetime_outlives_later_writes() {
         let mut shard = Shard::new(2, EXPIRE, 7);
         shard.entry(Key::from_bits(1), at(0), Duration::from_secs(100));
         shard.count(2, 5);
@@ -488,7 +490,7 @@ mod tests {
 
         /// A removed key is gone, no other key is, and its row is used again.
         #[test]
-        fn what_is_removed_is_gone(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
+        fn a_removed_key_is_gone(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
             let mut shard = Shard::new(12, EXPIRE, 7);
             let mut live = std::collections::BTreeMap::new();
             for (key, is_write) in steps {

@@ -121,6 +121,7 @@ impl<T> Side<T> {
             }
         };
         let swept = if self.is_sweep_due(now) { self.expired_bytes(key, now) } else { 0 };
+        // The value's own bytes count once, in `needed`.
         let of_others = self.bytes.load(Relaxed).saturating_sub(kept_bytes + swept);
         (of_others + needed <= self.bytes_max).then_some(value)
     }
@@ -139,7 +140,7 @@ impl<T> Side<T> {
         self.bytes.load(Relaxed) as u64
     }
 
-    /// The value of a key, a fresh one if it has none of this use, or none without room for it.
+    /// The value of a key, or a fresh one if it has none of this use. None without room for it.
     fn kept<'s>(
         &self,
         shard: &'s mut HashTable<Kept<T>>,
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_without_room_is_told_so_and_loses_the_value() {
+    fn a_write_without_room_gets_no_value_and_resets_it() {
         let side = Side::new(Kept::<Vec<u8>>::PLACE_BYTES + 2);
         assert_eq!([append(&side, 1, NOW), append(&side, 1, NOW)], [Some(1), Some(2)]);
         assert_eq!(append(&side, 2, NOW), None, "another key finds no place");
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_makes_room() {
+    fn expired_values_make_room() {
         let side = Side::new(Kept::<Vec<u8>>::PLACE_BYTES + 2);
         append(&side, 1, NOW);
         let later = NOW + Duration::from_secs(10);

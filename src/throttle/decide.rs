@@ -117,6 +117,7 @@ impl Throttle {
                     entries[place] = before[place];
                     entries[place].ask(arrival.cost, arrival.now);
                 } else if case.slo.law.has_annex() {
+                    // `foresee` left the annex as it was. Judging again writes the row and the annex.
                     entries[place] = before[place];
                     self.judge(case, &mut entries[place], arrival, Law::judge);
                 }

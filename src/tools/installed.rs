@@ -1,4 +1,4 @@
-//! The HAProxy that is installed here, and its version.
+//! The HAProxy installed on this machine, and its version.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,27 +15,27 @@ use std::time::{Duration, Instant};
 
 use crate::proxy::shipped::haproxy::Version;
 
-/// Debian has it where the PATH of an ordinary user does not look.
+/// Candidates for the binary. Debian's folder is not in the PATH of ordinary users.
 const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
 
-/// `haproxy -v` takes some milliseconds. A program that takes this long is not HAProxy.
+/// Longest wait for `haproxy -v`, which takes some milliseconds. A slower program is something else.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Its output is two lines.
+/// Bytes of output to read. HAProxy prints two lines.
 const SAID_BYTES_MAX: u64 = 4_096;
 
-/// The first that is there and would do, with its version.
+/// The first usable HAProxy, with its version.
 pub(crate) fn haproxy() -> Option<(PathBuf, Version)> {
     PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?)))
 }
 
-/// The version of a binary. None: it is not there, or no HAProxy that would do.
+/// The version of a binary. None if it is missing, not HAProxy, or too old.
 pub(crate) fn version(binary: &Path) -> Option<Version> {
     said_within(binary, PATIENCE)
 }
 
 fn said_within(binary: &Path, patience: Duration) -> Option<Version> {
-    // A file: a pipe would stay open for as long as anything that it has started.
+    // A file, because a pipe would stay open as long as any child of the program.
     let mut said = tempfile::tempfile().ok()?;
     let mut command = Command::new(binary);
     command.arg("-v").stdin(Stdio::null()).stdout(said.try_clone().ok()?).stderr(Stdio::null());
@@ -43,7 +43,7 @@ fn said_within(binary: &Path, patience: Duration) -> Option<Version> {
     let began = Instant::now();
     while child.try_wait().ok()?.is_none() {
         if began.elapsed() > patience {
-            // It may have ended by itself, and then there is nothing to end.
+            // The process may have ended by itself, so errors are ignored.
             let _ = child.kill();
             let _ = child.wait();
             return None;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_its_version_as_haproxy_does_is_one() {
+    fn a_program_with_haproxys_version_line_is_haproxy() {
         let says = |text: &str| script(&format!("echo '{text}'"), PATIENCE);
         assert_eq!(
             says("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/").unwrap(),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_not_waited_for_without_end() {
+    fn a_silent_program_is_not_waited_for_forever() {
         assert_eq!(script("exec sleep 600", Duration::from_millis(50)), None);
         let leaves_one_behind = "sleep 3 &\necho HAProxy version 3.2.1";
         assert_eq!(script(leaves_one_behind, PATIENCE).unwrap(), "3.2");

@@ -413,7 +413,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         (checked.code, checked.out.as_str()),
         (0, "ok: 2 SLOs; source.map 0 lines, website.map 5 lines\n")
     );
-    let lower = "websites are asked for in lower case, without a port, as \"shop.example\"";
+    let lower = "websites are looked up in lower case, without a port, as \"shop.example\"";
     let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";
     let expected = [
         format!("warning: {dir}/website.map:1: \"Shop.Example\" has capitals: {lower}"),
@@ -422,7 +422,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         format!(
             "warning: {dir}/website.map:5: \"blog.example\" is already on line 4, which wins: keep one of the two"
         ),
-        format!("warning: {dir}/sources.map: no lookup reads this file: the maps that are read are {read}"),
+        format!("warning: {dir}/sources.map: no lookup reads this file: the maps in use are {read}"),
     ];
     assert_eq!(checked.problems, expected);
     let folder = policy(&[SLO_MAP, ("website.map", &"a 2001\n".repeat(1_000))]);

@@ -138,7 +138,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
-            ":1: slo.map: two lookups cannot share a file, nor have slo.map",
+            ":1: slo.map: another lookup or slo.map already has this file: name a file of its own",
         ),
         // No TOML at all.
         ("\n[spop\n", ":2: unclosed table, expected `]`"),

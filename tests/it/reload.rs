@@ -210,7 +210,7 @@ fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     slowlane.process.logged("website.map:2: \"Shop.example\" has capitals: ");
     // Nothing that is read has changed, but something is not where it was meant to be.
     fs::write(slowlane.policy().join("sources.map"), "192.0.2.1 2001\n").unwrap();
-    slowlane.process.logged("sources.map: no lookup reads this file: the maps that are read are slo.map, ");
+    slowlane.process.logged("sources.map: no lookup reads this file: the maps in use are slo.map, ");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "refused")), ("2001", 0.0));
     let status = client::get(slowlane.admin, "/api/status", &[]).body;
     assert!(status.contains("has capitals: ") && status.contains("no lookup reads this file"), "{status}");

@@ -1,4 +1,4 @@
-//! A line of the decision log: JSON, and plain ASCII whatever a client calls itself.
+//! A line of the decision log: JSON in plain ASCII, whatever a client sends.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::base::date::Utc;
 use crate::base::request::Value;
 use crate::base::verdict::{Decision, Verdict};
 
-/// A value of a client is told up to here.
+/// Characters of a client's value that are logged. Longer values would let clients fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
 pub(super) fn line<'a>(
@@ -44,7 +44,7 @@ fn write_line<'a>(
     line.push_str(",\"fields\":{");
     let mut names: Vec<&[u8]> = Vec::new();
     for (name, value) in fields {
-        // Of several of one name the first counts.
+        // The first field of a name counts.
         if names.contains(&name) {
             continue;
         }
@@ -62,10 +62,10 @@ fn write_line<'a>(
     Ok(())
 }
 
-/// A text of a client as a JSON string that is ASCII and of one line, whatever it is read with: quotes, control
-/// characters and whatever is not ASCII are escaped, what is no UTF-8 is replaced, and what is too long is cut.
+/// A client's text as a JSON string on one line of ASCII. Quotes, control characters and non-ASCII characters
+/// are escaped. Invalid UTF-8 is replaced, and long text is cut.
 fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
-    // A character has four bytes at most.
+    // A character has at most four bytes.
     let is_cut = bytes.len() > VALUE_CHARS_MAX * 4;
     let text = String::from_utf8_lossy(if is_cut { &bytes[..VALUE_CHARS_MAX * 4] } else { bytes });
     line.push('"');
@@ -109,7 +109,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_line_tells_all_about_a_decision() {
+    fn a_line_has_all_facts_of_a_decision() {
         let address = Value::address("2001:db8::1".parse().unwrap());
         let fields: [(&[u8], Value<'_>); 4] = [
             (b"source", address),
@@ -135,7 +135,8 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Whatever a client calls itself: a JSON reader gets it back, and a terminal gets nothing to obey.
+        /// For any text of a client, a JSON reader gets the text back and a terminal gets no control
+        /// characters.
         #[test]
         fn any_text_is_one_plain_line_of_json(bytes in prop::collection::vec(any::<u8>(), 0..1200), text in "\\PC{0,300}") {
             for bytes in [&bytes[..], text.as_bytes()] {

@@ -1,4 +1,4 @@
-//! The decision log: some of the decisions, one line of JSON each.
+//! The decision log: one line of JSON for each logged decision, to show why a client was delayed or denied.
 //!
 //! ```text
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
@@ -58,8 +58,8 @@ impl DecisionLog {
         Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics, clock })
     }
 
-    /// Whether a decision is to be written: by its verdict, by what an SLO of a dry run would have said, by chance, and by how
-    /// many have been in this second.
+    /// Whether to log a decision. Its verdict, or that of a dry run, must be of a wanted kind. The sample
+    /// must draw it, and this second must have room for a line.
     pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
@@ -76,7 +76,8 @@ impl DecisionLog {
         is_within
     }
 
-    /// Queues a line of a decision, or counts it as dropped. `rate` is that of its key, `fields` are what it was made from.
+    /// Queues a line for a decision, or counts it as dropped. `rate` is the rate of its key; `fields` are the
+    /// fields of its request.
     pub fn write<'a>(
         &self,
         decision: &Decision,
@@ -91,7 +92,7 @@ impl DecisionLog {
         }
     }
 
-    /// Waits until what is queued has been written, for a second at most.
+    /// Waits until the queued lines are written, for one second at most.
     pub fn flush(&self) {
         let (done, is_done) = sync_channel(1);
         let deadline = self.clock.now() + GOODBYE;
@@ -109,11 +110,11 @@ impl DecisionLog {
     }
 }
 
-/// So many in each second of the clock.
+/// A limit for each second of the clock.
 #[derive(Debug)]
 struct PerSecond {
     most: u32,
-    /// The second, and how many have been in it: its low half.
+    /// The second in the upper half, and its count in the lower half.
     state: AtomicU64,
 }
 
@@ -151,7 +152,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
     #[test]
-    fn only_what_is_wanted_is_written() {
+    fn only_wanted_kinds_are_written() {
         let (log, _file) = log(1.0, 1000, &[Kind::Deny]);
         let wants = |decision| log.wants(&decision, NOW, || 0);
         assert!(!wants(decision(Verdict::Pass, false)));
@@ -169,15 +170,15 @@ mod tests {
         assert_eq!(wanted(NOW + Duration::from_millis(999)), 0);
         assert_eq!(wanted(NOW + Duration::from_millis(1000)), 3);
         assert_eq!(log.metrics.dropped_rate.get(), 24);
-        // Chance comes first: what was not drawn is no drop.
+        // Chance comes first: a line that was not drawn is not a drop.
         let half = Sample::new(0.5).unwrap();
         assert!(half.draws(0) && half.draws(u64::MAX / 2) && !half.draws(u64::MAX / 2 + 2));
         assert_eq!([0.0, -1.0, 1.1, f64::NAN].map(Sample::new), [None; 4]);
     }
 
-    /// The writer hangs: the queue fills up, the rest is counted, and nobody waits.
+    /// The writer hangs: the queue fills up, further lines are counted, and no caller waits.
     #[test]
-    fn who_decides_does_not_wait_for_who_writes() {
+    fn a_hanging_writer_blocks_no_decision() {
         let (mut log, _file) = log(1.0, 1000, &[Kind::Delay]);
         let (queue, messages) = sync_channel(4);
         log.queue = queue;
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_is_written_when_it_is_asked_for() {
+    fn a_flush_writes_the_queued_lines() {
         let (log, file) = log(1.0, 1000, &[Kind::Delay]);
         for _ in 0..100 {
             log.write(&decision(DELAY, false), 0, std::iter::empty());

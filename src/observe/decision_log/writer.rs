@@ -1,4 +1,4 @@
-//! The thread that writes the decision log, to standard output or to a file that may be rotated.
+//! The thread that writes the decision log to standard output or to a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::observe::decision_log::settings::Place;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
 
-/// How often it is asked whether the file is still the one of its name: it is moved away to be rotated.
+/// Interval of the check for rotation, which moves the file away from its path.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The most lines that wait to be written, some 300 bytes each.
@@ -38,7 +38,7 @@ pub(super) struct Writer {
     is_torn: bool,
 }
 
-/// Which file it is that is written to.
+/// The open file, with its identity to notice a rotation.
 struct Opened {
     path: PathBuf,
     identity: (u64, u64),
@@ -57,33 +57,33 @@ impl Writer {
         Ok(Writer { out, file, metrics, failed_line: OncePerSecond::default(), clock, is_torn: false })
     }
 
-    /// Until the last who could queue something is gone.
+    /// Runs until the last sender is gone.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let (mut lines, mut count) = (String::new(), 0);
         while let Ok(message) = messages.recv() {
-            let mut told = Vec::new();
-            // What has come meanwhile is written with it.
+            let mut waiting = Vec::new();
+            // Lines that arrived in the meantime join this write.
             for message in std::iter::once(message).chain(messages.try_iter().take(QUEUE_MAX)) {
                 match message {
                     Message::Line(line) => {
                         lines.push_str(&line);
                         count += 1;
                     }
-                    Message::Flush(done) => told.push(done),
+                    Message::Flush(done) => waiting.push(done),
                 }
             }
             self.write(&lines, count);
             lines.clear();
             count = 0;
-            for done in told {
-                // Whoever waited may have given up.
+            for done in waiting {
+                // The waiting thread may have given up.
                 let _ = done.try_send(());
             }
         }
     }
 
     fn write(&mut self, lines: &str, count: u64) {
-        // A full disk may have taken half a line: the next is not to be a part of it.
+        // A full disk may have taken half a line. A line break keeps the next line apart from it.
         let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
         let written = self.follow().and_then(|()| self.out.write_all(end));
         let written = written.and_then(|()| self.out.write_all(lines.as_bytes()));
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// Opens the file again if another one has taken its name, or none has.
+    /// Reopens the file if its path is gone or names another file.
     fn follow(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let now = self.clock.now();
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
     }
 
-    /// Takes so many bytes, and then no more until there is room again.
+    /// Takes `room` bytes and fails once. After that it takes everything.
     struct Disk {
         room: usize,
         taken: Arc<Mutex<Vec<u8>>>,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_has_cut_off_spoils_no_other_line() {
+    fn a_line_cut_off_by_a_full_disk_spoils_no_other_line() {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
         let mut writer = Writer::open(&Place::Stdout, Metrics::new().decision_log, Clock::start()).unwrap();
         writer.out = Box::new(Disk { room: 6, taken: taken.clone() });

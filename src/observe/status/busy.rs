@@ -1,4 +1,4 @@
-//! What the keys that have been noticed are asked for and let through, over the last seconds.
+//! Request rates of the noted keys over the last seconds: asked for, and let through.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::{Entry, FreqCtr, PERIOD_MS, Table};
 
-/// A minute of seconds, and one: as many differences.
+/// A minute of differences between seconds takes one sample more.
 const SAMPLES_MAX: usize = 61;
 
-/// Keys, each with its totals second by second. There are as many as have a place among the throttled ones.
+/// Keys with their totals, second by second. The throttled keys bound their number.
 #[derive(Debug, Default)]
 pub(super) struct Busy(HashMap<Key, Meters>);
 
 impl Busy {
-    /// To be told once a second which keys there are.
+    /// Reads the rows of all noted keys. It must be called once a second.
     pub(super) fn tick(&mut self, now: Timestamp, keys: Vec<Key>, table: &Table) {
         let mut before = std::mem::take(&mut self.0);
         for key in keys {
@@ -26,8 +26,8 @@ impl Busy {
         }
     }
 
-    /// Requests per second, asked for and let through, over so much of the last minute as is known; None: of less than a
-    /// second.
+    /// Requests per second, asked for and let through, over `over` or the part of it that is known. None if
+    /// less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
         let samples = &self.0.get(&key)?.samples;
         let &(at, totals) = samples.back()?;
@@ -37,15 +37,15 @@ impl Busy {
     }
 }
 
-/// By as much a second may be late.
+/// A tick may be late by this much.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// Of one key.
+/// The meters of one key.
 #[derive(Debug)]
 struct Meters {
     asked: Meter,
     let_through: Meter,
-    /// Both totals, the newest last.
+    /// Both totals, newest last.
     samples: VecDeque<(Timestamp, [u64; 2])>,
 }
 
@@ -69,7 +69,7 @@ impl Meters {
     }
 }
 
-/// A total from a rate whose windows follow each other: who looks once in each window misses nothing.
+/// Turns a rate into a total. The windows of a rate follow each other, so one read per window misses nothing.
 #[derive(Debug)]
 struct Meter {
     last: FreqCtr,
@@ -99,8 +99,8 @@ mod tests {
 
     const KEY: Key = Key::from_bits(7);
 
-    /// What is told after some seconds of requests that come in even steps.
-    fn told(every_ms: u64, first_ms: u64, look_ms: u64, seconds: u64, over_s: u64) -> f64 {
+    /// The rate shown after some seconds of evenly spaced requests.
+    fn shown(every_ms: u64, first_ms: u64, look_ms: u64, seconds: u64, over_s: u64) -> f64 {
         let table = Table::new(Sizing { entries_max: 10, expire: Duration::from_secs(90) });
         let mut busy = Busy::default();
         let start = 1_000_000;
@@ -120,19 +120,19 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever they come, and whenever one looks.
+        /// For any start of the requests, and any moment of reading.
         #[test]
-        fn a_rate_that_is_held_is_told_as_it_is(first_ms in 0u64..2_000, look_ms in 0u64..1_000) {
-            prop_assert_eq!(told(2_000, first_ms, look_ms, 80, 60), 0.5);
-            prop_assert_eq!(told(2_000, first_ms, look_ms, 80, 10), 0.5);
-            prop_assert_eq!(told(20, first_ms, look_ms, 30, 10), 50.0);
-            prop_assert_eq!(told(1_000, first_ms, look_ms, 30, 10), 1.0);
-            prop_assert_eq!(told(6_000, first_ms, look_ms, 80, 60), 1.0 / 6.0);
+        fn a_steady_rate_is_shown_exactly(first_ms in 0u64..2_000, look_ms in 0u64..1_000) {
+            prop_assert_eq!(shown(2_000, first_ms, look_ms, 80, 60), 0.5);
+            prop_assert_eq!(shown(2_000, first_ms, look_ms, 80, 10), 0.5);
+            prop_assert_eq!(shown(20, first_ms, look_ms, 30, 10), 50.0);
+            prop_assert_eq!(shown(1_000, first_ms, look_ms, 30, 10), 1.0);
+            prop_assert_eq!(shown(6_000, first_ms, look_ms, 80, 60), 1.0 / 6.0);
         }
     }
 
     #[test]
-    fn who_is_not_noticed_any_more_is_forgotten_and_who_is_new_waits_for_a_second() {
+    fn a_key_no_longer_noted_is_forgotten_and_a_new_key_waits_a_second() {
         let table = Table::new(Sizing { entries_max: 10, expire: Duration::from_secs(90) });
         let mut busy = Busy::default();
         let now = |second: u64| Timestamp::from_millis(1_000_000 + 1_000 * second);

@@ -1,17 +1,17 @@
-//! Which engines of which HAProxy are connected.
+//! The connected SPOE engines of each HAProxy.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of more engines than this those that come last are counted together.
+/// The most engines listed one by one. Later ones are counted together.
 const ENGINES_MAX: usize = 64;
 
-/// HAProxy's are of 36 characters; of a longer one no more is told.
+/// Characters of an id that are kept. HAProxy's ids have 36.
 const ID_CHARS_MAX: usize = 64;
 
-/// An engine that gives no id, as old versions may.
+/// Stands for an engine without an id, as in old versions.
 const NAMELESS: &str = "-";
 
-/// What stands for the engines that have no place of their own.
+/// Stands for all engines beyond the most.
 const OTHERS: &str = "others";
 
 /// Open connections by engine.
@@ -22,13 +22,13 @@ pub struct Engines(Mutex<Vec<Engine>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
     pub id: Box<str>,
-    /// The address that it connects from, without a port.
+    /// The address that it connects from, without the port.
     pub from: Box<str>,
     pub connections: u32,
 }
 
 impl Engines {
-    /// Counts a connection for as long as what it gives is kept.
+    /// Counts a connection until the returned value is dropped.
     pub fn connected(self: &Arc<Engines>, id: Option<&str>, from: &str) -> Connected {
         let mut engines = self.lock();
         let (id, from) = (begin(id.unwrap_or(NAMELESS)), from);
@@ -46,7 +46,7 @@ impl Engines {
         Connected { engines: self.clone(), id: id.into(), from: from.into() }
     }
 
-    /// In the order in which they came.
+    /// The engines in the order of their first connection.
     pub fn list(&self) -> Vec<Engine> {
         self.lock().clone()
     }
@@ -76,6 +76,7 @@ impl Drop for Connected {
         {
             engine.connections -= 1;
         }
+        // An engine without connections gives its place to another.
         engines.retain(|engine| engine.connections > 0);
     }
 }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_himself_anew_each_time_fills_nothing() {
+    fn ever_new_engine_ids_stay_bounded() {
         let engines = Arc::new(Engines::default());
         let all: Vec<_> = (0..1_000).map(|id| engines.connected(Some(&id.to_string()), "")).collect();
         let list = engines.list();

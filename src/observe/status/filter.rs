@@ -1,14 +1,14 @@
-//! Filters of rows in the words of HAProxy's `show table`: `data.gpc0_rate gt 10`.
+//! Row filters in the syntax of HAProxy's `show table`: `data.gpc0_rate gt 10`.
 
 use thiserror::Error;
 
 use crate::base::time::Timestamp;
 use crate::table::{Entry, FreqCtr};
 
-/// As many conditions as HAProxy takes.
+/// The most conditions, the same as HAProxy's.
 pub const FILTER_MAX: usize = 4;
 
-/// A column that has a name.
+/// A column with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     Gpt0,
@@ -24,7 +24,7 @@ const COLUMNS: [(&str, Column); 4] = [
     ("gpc1_rate", Column::Gpc1Rate),
 ];
 
-/// Columns that HAProxy has and this table has not.
+/// Columns of HAProxy that this table does not store.
 const FOREIGN: [&str; 23] = [
     "server_id",
     "gpt",
@@ -51,7 +51,7 @@ const FOREIGN: [&str; 23] = [
     "glitch_rate",
 ];
 
-/// Why a word is no column, as HAProxy says it.
+/// The errors of a column name, in HAProxy's wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ColumnError {
     #[error("Unknown data type")]
@@ -78,7 +78,7 @@ impl Column {
         }
     }
 
-    /// A rate is set as HAProxy sets one: it holds for a second, and fades in the next.
+    /// Sets a column. A rate is set as in HAProxy: it holds for one second and fades in the next.
     pub fn write(self, entry: &mut Entry, value: u32, now: Timestamp) {
         let rate = FreqCtr { curr_tick: now.ticks_ms() & !1, curr_ctr: value, prev_ctr: 0 };
         match self {
@@ -90,7 +90,7 @@ impl Column {
     }
 }
 
-/// How a column is compared.
+/// Comparison operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     Eq,
@@ -133,7 +133,7 @@ pub struct Condition {
     pub value: i64,
 }
 
-/// The conditions that a row must meet, all of them.
+/// Conditions that a row must meet, all of them.
 ///
 /// ```
 /// use slowlane::{observe::status::{Column, Condition, Filter, Operator}, table::Entry, base::time::Timestamp};

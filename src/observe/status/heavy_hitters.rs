@@ -1,45 +1,47 @@
-//! The keys that are throttled most, found with bounded memory: the SpaceSaving sketch.
+//! The most throttled keys, found with bounded memory: the SpaceSaving sketch.
 //!
-//! Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005). A
-//! key that has no place takes that of the lightest one, and inherits its weight as the error of its own. So a
-//! key's true weight is between `weight - error` and `weight`, and each key that has more than 1/places of the whole
-//! is there. All weights fade together, which leaves their order as it is.
+//! Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT
+//! 2005).
+//!
+//! A new key takes the place of the lightest one, and inherits its weight as an error. So the true weight of
+//! a key is between `weight - error` and `weight`. Each key with more than 1/places of the total has a place.
+//! All weights fade together, so their order stays.
 
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::status::label::Label;
 
-/// The places of one sketch: few enough to look at each.
+/// Places of one sketch, few enough to scan all of them.
 const PLACES: usize = 64;
 
-/// What is known of a key that was throttled.
+/// Facts about a throttled key.
 #[derive(Clone, Debug, Default)]
 pub struct Hitter {
     /// The SLO that throttled it last.
     pub slo: Option<SloId>,
-    /// Requests, since it has its place.
+    /// Delayed requests since it got its place; below, the denied ones.
     pub delayed: u64,
     pub denied: u64,
     /// Its last delay.
     pub delay_ms: u64,
-    /// When it got its place; zero if it has just got it.
+    /// The moment when it got its place; zero if that is just now.
     pub since: Timestamp,
     pub seen: Timestamp,
-    /// The request that it got its place with.
+    /// The fields of the request that got it its place.
     pub label: Label,
 }
 
-/// A key with its place.
+/// A key with its weight and facts.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     pub key: Key,
-    /// No less than this of all that has not faded yet.
+    /// Lower bound of its weight, faded.
     pub weight: f32,
     pub hitter: Hitter,
 }
 
-/// The sketch. Keys and weights stand apart from the rest, to be searched in a few steps.
+/// The sketch. Keys and weights are apart from the rest, so a search touches few cache lines.
 #[derive(Debug)]
 pub(super) struct HeavyHitters {
     keys: [Key; PLACES],
@@ -62,7 +64,7 @@ impl Default for HeavyHitters {
 }
 
 impl HeavyHitters {
-    /// Adds to the weight of a key, and gives what is known of it, which is nothing if it has just got its place.
+    /// Adds to the weight of a key, and returns its facts. They are empty if the key is new.
     pub(super) fn add(&mut self, key: Key, weight: f32) -> &mut Hitter {
         let known = self.keys[..self.taken].iter().position(|&known| known == key);
         let place = known.unwrap_or_else(|| self.place_for(key));
@@ -87,7 +89,7 @@ impl HeavyHitters {
         self.weights.iter().position(|&weight| weight == least).unwrap_or(0)
     }
 
-    /// Lets all that there is count for less, by a factor; what is next to nothing is forgotten.
+    /// Multiplies all weights by a factor, and forgets keys close to zero.
     pub(super) fn fade(&mut self, factor: f32) {
         for place in (0..self.taken).rev() {
             self.weights[place] *= factor;
@@ -98,7 +100,7 @@ impl HeavyHitters {
         }
     }
 
-    /// The last one moves to the free place.
+    /// Frees a place and moves the last key there.
     fn forget(&mut self, place: usize) {
         let last = self.taken - 1;
         self.keys[place] = self.keys[last];
@@ -108,12 +110,12 @@ impl HeavyHitters {
         self.taken = last;
     }
 
-    /// Who has a place, in no order.
+    /// All keys with a place, in no order.
     pub(super) fn keys(&self) -> &[Key] {
         &self.keys[..self.taken]
     }
 
-    /// All keys that have a place, in no order.
+    /// All keys with their weights and facts, in no order.
     pub(super) fn ranked(&self) -> impl Iterator<Item = Ranked> {
         (0..self.taken).map(|place| Ranked {
             key: self.keys[place],
@@ -123,7 +125,7 @@ impl HeavyHitters {
     }
 }
 
-/// One request fades to this in ten half-lives.
+/// A single request fades to this weight in ten half-lives.
 const FORGOTTEN: f32 = 1.0 / 1024.0;
 
 #[cfg(test)]
@@ -136,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_weight_is_never_overrated_and_who_is_heavy_is_there(
+        fn a_weight_is_never_overrated_and_heavy_keys_have_a_place(
             asked in prop::collection::vec(prop_oneof![0u64..5, 0u64..300], 0..2_000)
         ) {
             let (mut sketch, mut exact) = (HeavyHitters::default(), HashMap::new());
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_any_more_fades_and_is_forgotten() {
+    fn keys_without_requests_fade_and_are_forgotten() {
         let mut sketch = HeavyHitters::default();
         (0..PLACES as u64).for_each(|key| sketch.add(Key::from_bits(key), 1.0).delayed += key);
         sketch.add(Key::from_bits(7), 100.0);

@@ -7,44 +7,44 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::delays::DelayCounts;
 
-/// Five minutes of seconds.
+/// Seconds kept: five minutes.
 const SECONDS_MAX: usize = 300;
 
-/// What is told as "now" is the mean of so many seconds.
+/// Seconds in the mean that is shown as "now".
 const NOW_S: usize = 10;
 
-/// Everything that was ever counted, at one moment.
+/// All counts at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) at: Timestamp,
-    /// Pass, delay, deny; in the order of the ids.
+    /// Pass, delay and deny by SLO, sorted by id.
     pub(super) verdicts: Vec<(SloId, [u64; 3])>,
-    /// The same of dry runs.
+    /// The same for dry runs.
     pub(super) shadow: Vec<(SloId, [u64; 3])>,
     pub(super) delays: DelayCounts,
 }
 
-/// What happened in one second.
+/// The rates and delays of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Second {
     /// Requests per second: pass, delay, deny.
     pub(super) verdicts: [f64; 3],
-    /// What dry runs would have said of them.
+    /// Verdicts that dry runs would have given.
     pub(super) shadow: [f64; 3],
     pub(super) p50_ms: Option<u64>,
     pub(super) p99_ms: Option<u64>,
 }
 
-/// Seconds, and the last totals that they were made from.
+/// The seconds, and the last totals to compute the next ones from.
 #[derive(Debug, Default)]
 pub(super) struct History {
     seconds: VecDeque<Second>,
-    /// The last `NOW_S` + 1, the newest last.
+    /// The last `NOW_S` + 1 totals, newest last.
     totals: VecDeque<Totals>,
 }
 
 impl History {
-    /// Takes the totals of this moment, about a second after those before.
+    /// Takes the totals of this moment, about a second after the last ones.
     pub(super) fn tick(&mut self, totals: Totals) {
         if let Some(before) = self.totals.back() {
             let between = Between { before, after: &totals };
@@ -63,12 +63,12 @@ impl History {
         keep(&mut self.totals, NOW_S + 1, totals);
     }
 
-    /// The oldest first.
+    /// The seconds, oldest first.
     pub(super) fn seconds(&self) -> impl ExactSizeIterator<Item = &Second> {
         self.seconds.iter()
     }
 
-    /// The last seconds together; None before the second tick.
+    /// The last seconds together; none before the second tick.
     pub(super) fn now(&self) -> Option<Between<'_>> {
         let between = Between { before: self.totals.front()?, after: self.totals.back()? };
         (self.totals.len() > 1).then_some(between)
@@ -82,7 +82,7 @@ fn keep<T>(queue: &mut VecDeque<T>, most: usize, newest: T) {
     queue.push_back(newest);
 }
 
-/// What happened between two moments.
+/// The difference between two moments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Between<'h> {
     before: &'h Totals,
@@ -94,12 +94,12 @@ impl Between<'_> {
         self.after.at.since(self.before.at)
     }
 
-    /// Pass, delay and deny per second, of all SLOs.
+    /// Pass, delay and deny per second, for all SLOs.
     pub(super) fn verdicts(&self) -> [f64; 3] {
         self.sums(&self.before.verdicts, &self.after.verdicts)
     }
 
-    /// What dry runs would have said, of all SLOs.
+    /// The same for dry runs, for all SLOs.
     pub(super) fn shadow(&self) -> [f64; 3] {
         self.sums(&self.before.shadow, &self.after.shadow)
     }
@@ -111,12 +111,12 @@ impl Between<'_> {
         std::array::from_fn(|verdict| self.per_second(sum(before, verdict), sum(after, verdict)))
     }
 
-    /// Of one SLO.
+    /// Pass, delay and deny per second, for one SLO.
     pub(super) fn of(&self, slo: SloId) -> [f64; 3] {
         self.rates(&self.before.verdicts, &self.after.verdicts, slo)
     }
 
-    /// What a dry run of it would have said.
+    /// The same for a dry run of one SLO.
     pub(super) fn shadow_of(&self, slo: SloId) -> [f64; 3] {
         self.rates(&self.before.shadow, &self.after.shadow, slo)
     }
@@ -155,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_what_came_after_the_one_before() {
+    fn a_second_holds_the_difference_from_the_one_before() {
         let (mut history, delays) = (History::default(), Delays::default());
         history.tick(totals(10, 100, &delays));
         assert!(history.now().is_none() && history.seconds().len() == 0);
         delays.count(Duration::from_millis(20));
         history.tick(totals(11, 150, &delays));
-        // A tick that is late counts for the time that it took.
+        // A late tick counts for the time that it took.
         history.tick(totals(13, 170, &delays));
         let seconds: Vec<_> = history.seconds().copied().collect();
         let first =

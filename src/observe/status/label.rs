@@ -1,4 +1,4 @@
-//! The fields of a request, kept in few bytes for whoever wants to know whose a key is.
+//! The fields of a request in a few bytes, to show the owner of a key.
 
 use std::fmt::{Display, Write};
 
@@ -9,17 +9,17 @@ use crate::base::request::Value;
 use crate::base::shown::shown;
 use crate::policy::Fact;
 
-/// What is kept of a request: its source, a website or two, and then some.
+/// Bytes kept of a request: its source, a website or two, and some more.
 const LABEL_BYTES_MAX: usize = 320;
 
-/// Of a longer name or value no more than this is kept.
+/// Bytes kept of a name and of a value. Longer ones are cut.
 const NAME_BYTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 128;
 
 const IN_KEY: u8 = 1;
 const CUT: u8 = 2;
 
-/// Facts one after the other, as long as there is room:
+/// Facts in sequence, while there is room:
 ///
 /// ```text
 ///  │ flags │ prefix + 1, or 0 │ bytes of name │ bytes of value │ name … │ value … │
@@ -30,15 +30,15 @@ pub struct Label {
     is_cut: bool,
 }
 
-/// A fact as it was kept: its value is text, as a map would have it.
+/// A fact from a label. Its value is text, in the notation of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept<'l> {
     pub name: &'l [u8],
     pub value: &'l [u8],
     pub in_key: bool,
-    /// Only so many leading bits of the address are a part of the key.
+    /// Leading bits of the address that are part of the key, if not all are.
     pub prefix: Option<u8>,
-    /// There was more of the name or of the value.
+    /// The name or the value was cut.
     pub is_cut: bool,
 }
 
@@ -69,7 +69,7 @@ impl Label {
         self.is_cut = false;
     }
 
-    /// In the order in which they came.
+    /// The facts, in the order of their arrival.
     pub fn facts(&self) -> impl Iterator<Item = Kept<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -82,13 +82,13 @@ impl Label {
         })
     }
 
-    /// There were facts for which there was no room.
+    /// Whether some facts found no room.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 }
 
-/// The longest address, which is longer than any number.
+/// Bytes of the longest address. Numbers are shorter.
 const ADDRESS_BYTES_MAX: usize = 45;
 
 fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -> &[u8] {
@@ -97,8 +97,8 @@ fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -
 }
 
 impl Kept<'_> {
-    /// The value as it may be shown anywhere: a network where only that is a part of the key, and nothing that a
-    /// terminal or a browser would obey.
+    /// The value in a form that is safe to show. It becomes a network if only that is part of the key.
+    /// Invisible and control characters become escapes.
     pub fn shown(&self) -> String {
         let address = std::str::from_utf8(self.value).ok().and_then(|text| text.parse().ok());
         if let (Some(prefix), Some(address)) = (self.prefix, address) {
@@ -121,14 +121,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_fits_comes_out_as_it_went_in(
+        fn facts_that_fit_are_kept_unchanged(
             facts in prop::collection::vec(("[a-z_]{0,40}", prop::collection::vec(any::<u8>(), 0..200), any::<bool>()), 0..9)
         ) {
             let mut label = Label::default();
             facts.iter().for_each(|(name, value, in_key)| label.push(fact(name, Value::Text(value), *in_key)));
             let mut rest = facts.iter();
             for kept in label.facts() {
-                // One that found no room may be followed by one that does.
+                // A fact that found no room may precede one that does.
                 let came_from = rest.find(|(name, value, in_key)| {
                     let is_cut = name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
                     let begins = name.as_bytes().starts_with(kept.name) && value.starts_with(kept.value);

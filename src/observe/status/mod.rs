@@ -1,4 +1,4 @@
-//! What the daemon knows, as an operator reads it.
+//! The state of the daemon, for operators.
 //!
 //! ```text
 //!  a throttled request ─▶ Throttled ─┐
@@ -8,8 +8,7 @@
 //!  a reload ─▶ Reloads ──────────────┤
 //!  throttle, metrics ────────────────┘
 //! ```
-//! A request that passes, and would also pass if no SLO were a dry run, is not seen here at all, and nobody who reads
-//! makes one wait.
+//! A request that passes, also under every dry run, costs nothing here. Readers never make a request wait.
 
 mod busy;
 mod engines;
@@ -45,7 +44,7 @@ use crate::table::Table;
 use busy::Busy;
 use history::{History, Totals};
 
-/// What is remembered of the last minutes beside the metrics, for those who look.
+/// Memory of the last minutes beside the metrics, for operators.
 #[derive(Debug, Default)]
 pub struct Status {
     pub throttled: Throttled,
@@ -53,12 +52,12 @@ pub struct Status {
     pub reloads: Reloads,
     history: Mutex<History>,
     busy: Mutex<Busy>,
-    /// The snapshot of this second, if anybody has asked for it.
+    /// The snapshot of this second, once it has been asked for.
     json: Mutex<Option<Bytes>>,
 }
 
 impl Status {
-    /// To be told once a second what was counted so far.
+    /// Takes the counts so far. It must be called once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
         let mut history = lock(&self.history);
         history.tick(Totals {
@@ -75,12 +74,12 @@ impl Status {
         *lock(&self.json) = None;
     }
 
-    /// All of it at this moment.
+    /// The snapshot of this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
         Snapshot::of(self, &lock(&self.history), &lock(&self.busy), sources)
     }
 
-    /// The same as JSON, made once a second however many ask.
+    /// The snapshot as JSON, made once a second for all readers.
     pub fn json(&self, sources: &Sources<'_>) -> Bytes {
         let mut json = lock(&self.json);
         let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();

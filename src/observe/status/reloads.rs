@@ -1,26 +1,26 @@
-//! The last reloads of the policy, and what was wrong with those that were refused.
+//! The last reloads of the policy, with the problems of refused ones.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::time::Timestamp;
 
-/// As many are remembered.
+/// Reloads that are kept.
 const RELOADS_MAX: usize = 10;
 
-/// Of the problems of one as many.
+/// Problems that are kept of a reload.
 const PROBLEMS_MAX: usize = 8;
 
-/// Of a problem as many characters.
+/// Characters that are kept of a problem.
 const PROBLEM_CHARS_MAX: usize = 300;
 
-/// A reading of the policy.
+/// One reading of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reload {
     pub at: Timestamp,
-    /// `12 SLOs; website.map 3 lines`; None: it was refused.
+    /// `12 SLOs; website.map 3 lines`; none if it was refused.
     pub summary: Option<String>,
-    /// The first of them; warnings, where it was not refused.
+    /// The first problems; or the first warnings, if it was not refused.
     pub problems: Vec<String>,
     pub problems_total: usize,
 }
@@ -29,17 +29,17 @@ pub struct Reload {
 pub struct Reloads(Mutex<VecDeque<Reload>>);
 
 impl Reloads {
-    /// `warnings` has one in each line.
+    /// Adds a reload that succeeded, with one warning per line.
     pub fn done(&self, at: Timestamp, summary: String, warnings: &str) {
         self.add(at, Some(summary), warnings);
     }
 
-    /// `problems` has one in each line.
+    /// Adds a reload that was refused, with one problem per line.
     pub fn refused(&self, at: Timestamp, problems: &str) {
         self.add(at, None, problems);
     }
 
-    /// The newest first.
+    /// The reloads, newest first.
     pub fn list(&self) -> Vec<Reload> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }

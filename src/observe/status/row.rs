@@ -1,4 +1,4 @@
-//! Rows of the table in the words of HAProxy's `show table`.
+//! Rows of the table in the format of HAProxy's `show table`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::base::time::Timestamp;
 use crate::table::{Found, PERIOD_MS, Table};
 use crate::throttle::Throttle;
 
-/// The name of the table; there is one.
+/// The name of the only table.
 pub const TABLE: &str = "slowlane";
 
 /// The line above the rows.
@@ -23,7 +23,7 @@ pub fn header(table: &Table) -> String {
     format!("# table: {TABLE}, type: binary, size:{size}, used:{used}\n")
 }
 
-/// An entry as HAProxy 3.0 and 3.2 print one; 2.6 knows no `shard`.
+/// An entry in the format of HAProxy 3.0 and 3.2. Version 2.6 has no `shard`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ pub fn header(table: &Table) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub found: Found,
-    /// When the rates are read.
+    /// The moment of reading the rates.
     pub now: Timestamp,
 }
 
@@ -48,7 +48,7 @@ impl Row {
     }
 }
 
-/// Columns in the order of HAProxy's data types.
+/// Columns come in the order of HAProxy's data types.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Found { key, entry, left, place } = &self.found;

@@ -1,4 +1,4 @@
-//! A snapshot: everything that is shown, as plain data.
+//! A snapshot of the status as plain data.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::policy::{Policy, Slo};
 use crate::table::PERIOD_MS;
 use crate::throttle::Throttle;
 
-/// As many throttled keys are told, and as many that a dry run would throttle.
+/// Throttled keys that are listed, and the same number of keys of dry runs.
 const KEYS_MAX: usize = 100;
 
-/// As many SLOs are told; those with requests first where there are more.
+/// SLOs that are listed. If there are more, the busiest are listed.
 const SLOS_MAX: usize = 200;
 
-/// Where a snapshot is taken from, beside the status itself.
+/// Sources of a snapshot beside the status itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'s> {
     pub throttle: &'s Throttle,
@@ -37,8 +37,8 @@ pub struct Sources<'s> {
     pub now: Timestamp,
 }
 
-/// What `/api/status` answers. Every text in it may be shown as it is: nothing in it moves a terminal, and a browser
-/// has to take it for text.
+/// The answer of `/api/status`. Every text in it is safe to show: terminals get no control characters.
+/// A browser has to insert it as text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: String,
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub uptime_s: u64,
     /// Requests per second over the last ten seconds: pass, delay, deny.
     pub rates: [f64; 3],
-    /// Of the same ten seconds.
+    /// Over the same ten seconds.
     pub delay: Delay,
     pub minutes: Minutes,
     pub table: TableUse,
@@ -55,22 +55,23 @@ pub struct Snapshot {
     pub connections: Connections,
     pub slos: Vec<SloLine>,
     pub slos_total: usize,
-    /// Those that are throttled, then those that a dry run would throttle; of each the most throttled first.
+    /// Throttled keys first, then keys that a dry run would throttle. Each group starts with the most
+    /// throttled one.
     pub keys: Vec<KeyLine>,
-    /// One in so many throttled requests is looked at.
+    /// One in `one_in` throttled requests is noted.
     pub one_in: u32,
-    /// The newest first.
+    /// Newest first.
     pub reloads: Vec<ReloadLine>,
 }
 
-/// Milliseconds; none where nothing was delayed.
+/// Milliseconds; none if no request was delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delay {
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
 }
 
-/// The last minutes, a value for each second, the oldest first.
+/// The last minutes, one value per second, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Minutes {
     pub pass: Vec<f64>,
@@ -97,7 +98,7 @@ pub struct Holds {
     pub abandoned: u64,
 }
 
-/// Open connections by listener; those of SPOP also by engine.
+/// Open connections by listener. SPOP connections also by engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     pub spop: u64,
@@ -113,31 +114,31 @@ pub struct EngineLine {
     pub connections: u32,
 }
 
-/// An SLO, what it promises and what it does now.
+/// An SLO with its objective and its present rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SloLine {
     pub id: u16,
-    /// One bucket for each of these; for everybody if empty.
+    /// The fields of its buckets. If empty, all requests share one bucket.
     pub per: Vec<String>,
     pub law: String,
-    /// What is promised, in the words of the law.
+    /// The objective in the words of its law.
     pub objective: String,
     pub burst: u32,
-    /// As it was written.
+    /// The rate in the notation of `slo.map`.
     pub rate: String,
     pub rate_per_s: f64,
     pub dry_run: bool,
-    /// Requests per second over the last ten seconds that it decided: pass, delay, deny.
+    /// Decisions per second over the last ten seconds: pass, delay, deny.
     pub rates: [f64; 3],
-    /// What it would have said to them, where it is a dry run.
+    /// The verdicts that it would have given, if it is a dry run.
     pub shadow: [f64; 3],
-    /// What the busiest key that is known is let through per second, as a mean of the last seconds: all, where there is one
-    /// bucket.
+    /// Requests per second that its busiest known key is let through, as a mean of the last seconds. With one
+    /// bucket this covers all requests.
     pub busiest_per_s: Option<f64>,
-    /// The most that are in flight of one key, where the law counts these, and how many it allows.
+    /// The most requests in flight of one key, if its law counts them; below, the limit.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
-    /// How many of its keys are among the throttled ones.
+    /// Number of its keys among the throttled ones.
     pub keys: usize,
 }
 
@@ -146,21 +147,21 @@ pub struct SloLine {
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
-    /// It would be, but passes: that SLO is a dry run.
+    /// A dry run would throttle it, but it passes.
     pub dry_run: bool,
-    /// What it is made of.
+    /// The fields of the key.
     pub fields: Vec<FieldLine>,
-    /// The query that explains it; none where its fields were too long to be kept.
+    /// The query that explains it; none if its fields were too long to keep.
     pub why: Option<String>,
     pub throttled_per_s: f64,
-    /// Since it was noticed.
+    /// Requests since it was noted: delayed, and below, denied.
     pub delayed: u64,
     pub denied: u64,
-    /// The last.
+    /// The last delay.
     pub delay_ms: u64,
     pub seen_ms_ago: u64,
-    /// Of its entry, none where it has expired: two rates as means of the last ten seconds, under an SLO of less than
-    /// 1/s of the last minute.
+    /// Rates from its entry; none if that has expired. They are means of the last ten seconds, or of the last
+    /// minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
     pub let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
@@ -176,7 +177,7 @@ pub struct FieldLine {
 pub struct ReloadLine {
     pub at_ms: u64,
     pub ok: bool,
-    /// What was read, or nothing.
+    /// The summary of the policy, empty if it was refused.
     pub summary: String,
     pub problems: Vec<String>,
     pub problems_total: usize,
@@ -268,20 +269,21 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
         known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
         known.clients = most([known.clients, key.clients]);
     }
-    // Of very many only those that are told are made into lines.
+    // With very many SLOs, only the listed ones become lines.
     let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
-    let mut told: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
-    if told.len() > SLOS_MAX {
-        told.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-        told.truncate(SLOS_MAX);
-        told.sort_by_key(|(_, slo)| slo.id);
+    let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
+    if listed.len() > SLOS_MAX {
+        listed.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        listed.truncate(SLOS_MAX);
+        listed.sort_by_key(|(_, slo)| slo.id);
     }
-    told.iter()
+    listed
+        .iter()
         .map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default()))
         .collect()
 }
 
-/// What is known of the keys of an SLO.
+/// Facts about the keys of an SLO.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     keys: usize,
@@ -297,7 +299,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // What is known of its key is of a longer time, where that takes one.
+    // The rate of one bucket. If its key is known, that rate wins: it may cover a longer time.
     let all = per.is_empty().then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Quota::Concurrent { requests } => Some(requests),
@@ -321,10 +323,10 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     }
 }
 
-/// The rates of a key are means of so much time.
+/// Time span of a key's rates.
 const NOW: Duration = Duration::from_secs(10);
 
-/// Of so much under an SLO that allows less than one request per second: else there would be none in it, or one too many.
+/// Time span for an SLO below one request per second. A shorter span would show none, or one too many.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
 fn key(
@@ -341,7 +343,7 @@ fn key(
     let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
     let rates = entry.map(|entry| {
         busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
-            // It has just been noticed.
+            // The key was noted just now.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });
@@ -363,7 +365,7 @@ fn key(
     }
 }
 
-// A rate is of a second: then it is one per second.
+// The rates of an entry cover one second, so they are requests per second.
 const _: () = assert!(PERIOD_MS == 1_000);
 
 fn field(fact: Kept<'_>) -> FieldLine {
@@ -389,12 +391,12 @@ fn rounded(rates: [f64; 3]) -> [f64; 3] {
     rates.map(round)
 }
 
-/// Exact enough for a rate of some requests per day.
+/// Rounds to a millionth, enough for a rate of some requests per day.
 fn fine(rate: f64) -> f64 {
     (rate * 1e6).round() / 1e6
 }
 
-/// To a hundredth: nobody reads more, and it need not be sent.
+/// Rounds to a hundredth, all that is shown.
 fn round(rate: f64) -> f64 {
     (rate * 100.0).round() / 100.0
 }

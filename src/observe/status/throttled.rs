@@ -1,4 +1,4 @@
-//! Who is throttled, noted beside the way of a request: a few nanoseconds for one that waits, nothing for one that passes.
+//! The throttled keys, noted in a few nanoseconds for a throttled request, and none for one that passes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,24 @@ use crate::base::verdict::{Decision, Verdict};
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
 
-/// So that threads seldom meet; who finds a shard locked goes on without a note.
+/// Shards that keep threads apart. A thread that finds its shard locked skips the note.
 const SHARDS: usize = 8;
 
-/// As many requests are noted in a second, of more a sample: then all of it is a thousandth of a core.
+/// The most notes per second. With more requests a sample is noted, so notes cost a thousandth of a core.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
-/// What was noted counts half as much after so many seconds.
+/// Seconds after which a note counts half.
 const HALF_LIFE_S: f64 = 10.0;
 
-/// Throttled keys, with what names them.
+/// Throttled keys with their fields.
 #[derive(Debug)]
 pub struct Throttled {
     keys: Sketch,
-    /// Keys that would be throttled if it were no dry run. They take no place from those that are.
+    /// Keys that a dry run would throttle. They take no places from throttled keys.
     dry_runs: Sketch,
-    /// One in so many requests is noted.
+    /// One in this many requests is noted.
     one_in: AtomicU32,
-    /// When all of it faded last, in nanoseconds.
+    /// The moment of the last fading, in nanoseconds.
     faded_at: AtomicU64,
 }
 
@@ -43,8 +43,8 @@ impl Default for Throttled {
 }
 
 impl Throttled {
-    /// Notes a request that is delayed or denied, or would be, or lets it be. `roll` is any number; `write` is asked for
-    /// the label of a key that has none, by the SLO that throttles it.
+    /// Notes a request that is delayed or denied, or would be under a dry run. `roll` is a random number for
+    /// the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
         let one_in = self.one_in.load(Relaxed);
         if !roll.is_multiple_of(one_in) {
@@ -58,11 +58,12 @@ impl Throttled {
         }
     }
 
-    /// Once a second: lets fade what was noted, and sets which part of so many throttled requests is noted from now on.
+    /// Fades all notes, and sets the sample by the number of throttled requests. It must be called once a
+    /// second.
     pub fn tick(&self, now: Timestamp, throttled_per_s: f64) {
         let one_in = (throttled_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
         self.one_in.store(one_in as u32, Relaxed);
-        // Before the first time nothing has begun to fade.
+        // Nothing fades at the first tick.
         let faded_at = if self.faded_at() == Timestamp::default() { now } else { self.faded_at() };
         let seconds = now.since(faded_at).as_secs_f64();
         self.keys.fade(faded(seconds) as f32);
@@ -74,22 +75,22 @@ impl Throttled {
         Timestamp::from_nanos(self.faded_at.load(Relaxed))
     }
 
-    /// One in so many of the throttled requests is noted.
+    /// One in this many throttled requests is noted.
     pub fn one_in(&self) -> u32 {
         self.one_in.load(Relaxed)
     }
 
-    /// So many of the keys that are throttled most, the first of them first.
+    /// The most throttled keys, in descending order.
     pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
         self.keys.top(keys_max)
     }
 
-    /// The same of those that would be, if it were no dry run.
+    /// The same for keys that a dry run would throttle.
     pub fn dry_runs(&self, keys_max: usize) -> Vec<Ranked> {
         self.dry_runs.top(keys_max)
     }
 
-    /// All that are known, those of dry runs as well.
+    /// All known keys, including those of dry runs.
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
         for shard in self.keys.0.iter().chain(&self.dry_runs.0) {
@@ -98,30 +99,31 @@ impl Throttled {
         keys
     }
 
-    /// How many requests per second have made up the weight of a key, if they were as many since it is there.
+    /// Requests per second that explain the weight of a key, assuming a steady rate since it got its place.
     pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
         let (since, faded_at) = (ranked.hitter.since, self.faded_at());
         let newest_s = now.since(since.max(faded_at)).as_secs_f64();
         let (second, older) = (faded(1.0), faded(faded_at.since(since).as_secs_f64()));
-        // What one request per second would weigh: of the seconds that have faded once, twice, …, and of the newest part.
+        // The weight of one request per second: the full seconds, faded once, twice and so on, and the newest
+        // part of a second.
         let one = second * (1.0 - older) / (1.0 - second) + newest_s;
         f64::from(ranked.weight) / one.max(second)
     }
 }
 
-/// What is left after so many seconds.
+/// The fraction of a weight that is left after some seconds.
 fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// A request, as one SLO judged it.
+/// A request with the verdict of one SLO.
 #[derive(Clone, Copy)]
 struct Note {
     slo: SloId,
     key: Key,
     verdict: Verdict,
     at: Timestamp,
-    /// It stands for so many.
+    /// It stands for this many requests.
     one_in: u32,
 }
 
@@ -129,6 +131,7 @@ struct Note {
 #[derive(Debug, Default)]
 struct Sketch([Shard; SHARDS]);
 
+/// One lock of a sketch. The alignment keeps two shards out of one cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<HeavyHitters>);
@@ -139,7 +142,7 @@ impl Sketch {
         if verdict == Verdict::Pass {
             return;
         }
-        // Not the bits that a table's shards are chosen by: who meets in one place need not meet in the other.
+        // Other bits than those that choose a shard of the table, so keys that collide there are apart here.
         let shard = &self.0[(key.bits() >> 32) as usize % SHARDS];
         let Ok(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
@@ -163,7 +166,7 @@ impl Sketch {
     }
 
     fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        // Nobody is kept from noting for longer than it takes to copy one shard.
+        // Shards are locked one by one, so a note waits for the copy of one shard at most.
         let mut all: Vec<Ranked> = Vec::new();
         self.0.iter().for_each(|shard| all.extend(lock(shard).ranked()));
         all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_be_throttled_by_a_dry_run_is_known_apart_from_those_who_are() {
+    fn keys_of_dry_runs_are_kept_apart_from_throttled_keys() {
         let throttled = Throttled::default();
         let dry_run = |key, verdict| Judged { is_dry_run: true, ..judged(key, verdict) };
         let (denied, delayed) =
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_throttled_most_comes_first_and_who_passes_is_not_there() {
+    fn the_most_throttled_key_comes_first_and_passes_are_not_noted() {
         let throttled = Throttled::default();
         let note = |key, verdict| throttled.note(&decision(key, verdict), 0, |_, _| {});
         note(1, Verdict::Pass);
@@ -242,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_before_the_first_tick_is_kept() {
+    fn notes_before_the_first_tick_are_kept() {
         let throttled = Throttled::default();
         throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_, _| {});
         throttled.tick(Timestamp::from_millis(2_000), 0.0);
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_told_as_it_is_after_any_second_and_within_it() {
+    fn a_steady_rate_is_shown_exactly_at_any_moment() {
         let throttled = Throttled::default();
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         let assert_rate = |now| {

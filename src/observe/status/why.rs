@@ -1,4 +1,5 @@
-//! Why a request would get its verdict: the lines that answered, the keys, the entries, the laws with their numbers.
+//! The reasons for a verdict: the lines that answered, the keys, the entries, and the laws with their
+//! numbers.
 
 use std::fmt;
 use std::path::Path;
@@ -15,17 +16,18 @@ use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
 
-/// What [`Throttle::decide`] would say of a request, and why. To ask counts nothing and changes nothing.
+/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Asking counts nothing
+/// and changes nothing.
 ///
-/// All text that a client may have chosen can be shown as it is.
+/// All text from clients is made safe to show.
 #[derive(Clone, Debug, Serialize)]
 pub struct Why {
     pub fields: Vec<Named>,
-    /// The names of those that no map, no key and no share of the policy has a use for: perhaps they are misspelt.
+    /// Names of fields that no map, no key and no share of the policy uses. They may be misspelt.
     pub unused: Vec<String>,
-    /// How many requests it would count for.
+    /// Number of requests that it would count for.
     pub cost: u32,
-    /// What the proxy would be told.
+    /// The verdict that the proxy would get.
     #[serde(flatten)]
     pub told: Told,
     /// The SLO that decides.
@@ -40,7 +42,7 @@ pub struct Named {
     pub value: Option<String>,
 }
 
-/// A verdict in the words of the variables.
+/// A verdict under the names of the variables.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Told {
     pub verdict: Kind,
@@ -48,31 +50,31 @@ pub struct Told {
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// How many more would pass at once.
+    /// Requests that would still pass at once.
     pub remaining: u32,
 }
 
-/// What one SLO has to say.
+/// The verdict of one SLO, with its reasons.
 #[derive(Clone, Debug, Serialize)]
 pub struct Objection {
     pub slo: u16,
-    /// Path and number of its line of `slo.map`.
+    /// Path and number of its line in `slo.map`.
     pub at: String,
-    /// What stands there.
+    /// The text of that line.
     pub options: String,
     pub law: &'static str,
     pub dry_run: bool,
-    /// The line that named it, if one did; the lookup and the SLO that asked for it with `also`.
+    /// The line that named it, if there is one; with it, the lookup, and the SLO that led here by `also`.
     pub named_at: Option<String>,
     pub lookup: Option<String>,
     pub also_of: Option<u16>,
-    /// The lookups that were asked before, in vain.
+    /// The lookups that were asked before and had no answer.
     pub asked: Vec<String>,
     /// Sixteen hex digits.
     pub key: String,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
-    /// None: the first request of its key, or the first in a while.
+    /// None for the first request of a key, and after its entry has expired.
     pub entry: Option<Columns>,
     pub formula: String,
     #[serde(flatten)]
@@ -91,7 +93,7 @@ pub struct Columns {
 }
 
 impl Why {
-    /// With dice that change nothing: a jitter is left out.
+    /// Explains a request. The draw is fixed, so no jitter shows.
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
@@ -109,7 +111,7 @@ impl Why {
     }
 }
 
-/// The cost is no field that anything is looked up or counted by, and it is told apart.
+/// Leaves out the cost, which is shown by itself and is not part of lookups or keys.
 fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
     let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
     let names = request.fields().map(|field| field.name);
@@ -117,7 +119,7 @@ fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
 }
 
 impl Why {
-    /// For programs, with a line break at its end.
+    /// JSON for programs, with a final line break.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain values are JSON") + "\n"
     }
@@ -197,7 +199,7 @@ fn asked(asked: &Asked<'_>) -> String {
     }
 }
 
-/// For people:
+/// Text for people:
 ///
 /// ```text
 /// request   website=shop.example
@@ -286,7 +288,7 @@ impl fmt::Display for Told {
             (kind, None) => f.write_str(kind.name())?,
         }
         match self.remaining {
-            // The greatest stands for what is not counted, of which any number would pass.
+            // The greatest number stands for an SLO that counts nothing, where any number would pass.
             0 | u32::MAX => Ok(()),
             remaining => write!(f, ", {remaining} more would pass at once"),
         }

@@ -1,4 +1,4 @@
-//! `str`: keys that are the whole value.
+//! `str`: keys that equal the whole value.
 
 use std::hash::BuildHasher;
 
@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::policy::index::pattern::Pattern;
 
-/// Patterns by key; the first of a key wins.
+/// Patterns by key. The first line of a key wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Exact {
     patterns: HashTable<Pattern>,
@@ -15,7 +15,7 @@ pub(in crate::policy) struct Exact {
 }
 
 impl Exact {
-    /// Gives back the one before of the same key.
+    /// Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
         let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
         let is_same = |other: &Pattern| other.key(text) == pattern.key(text);

@@ -1,10 +1,10 @@
-//! `end` and `dom`: keys that are tried one after the other, in the order of the file.
+//! `end` and `dom`: keys that are tried one by one, in the order of the file.
 
 use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
 use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
-/// Patterns in the order of their lines; the first that fits wins.
+/// Patterns in the order of their lines. The first match wins.
 #[derive(Debug)]
 pub(in crate::policy) struct List {
     patterns: Vec<Pattern>,
@@ -16,7 +16,7 @@ impl List {
         List { patterns: Vec::new(), fits }
     }
 
-    /// Gives back the one before of the same key.
+    /// Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -40,7 +40,7 @@ pub(in crate::policy) fn is_end(key: &[u8], value: &[u8]) -> bool {
     value.ends_with(key)
 }
 
-/// Whether `key` is in `value` from one delimiter, or end, to another.
+/// Whether `key` is in `value` between two delimiters. The ends of `value` count as delimiters.
 pub(in crate::policy) fn is_words(key: &[u8], value: &[u8]) -> bool {
     if value.len() > SEARCHED_BYTES_MAX {
         return false;
@@ -51,7 +51,7 @@ pub(in crate::policy) fn is_words(key: &[u8], value: &[u8]) -> bool {
     starts.any(|start| value[start..].starts_with(key) && is_border(value.get(start + key.len())))
 }
 
-/// The pattern without the delimiters around its key.
+/// The pattern without delimiters around its key.
 pub(in crate::policy) fn words(pattern: Pattern, text: &[u8]) -> Result<Pattern, Fault> {
     let key = pattern.key(text);
     let is_part = |&byte: &u8| !is_delimiter(byte);
@@ -72,7 +72,7 @@ mod tests {
     use crate::policy::read::answer::Answer;
 
     #[test]
-    fn what_grows_with_its_client_has_a_most() {
+    fn values_and_lists_are_bounded() {
         let long = ["shop.example", &"x".repeat(SEARCHED_BYTES_MAX)].join("/");
         assert!(!dom("shop.example", &long) && dom("shop.example", &long[..SEARCHED_BYTES_MAX]));
         let mut list = List::new(is_end);
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(list.find(b"examples", text), None);
     }
 
-    /// HAProxy's `match_word`, step by step; an index past the end reads its strings' last NUL.
+    /// HAProxy's `match_word`, step by step. An index past the end reads the final NUL of its strings.
     fn match_word(key: &[u8], value: &[u8]) -> bool {
         let mut may_match = true;
         for at in 0..=value.len().saturating_sub(key.len()) {

@@ -1,4 +1,4 @@
-//! A lookup whose map has been read: the text of the file, and its keys indexed by how they are matched.
+//! A lookup with its map: the text of the file, and an index of its keys for the match method.
 
 use std::io;
 use std::net::IpAddr;
@@ -28,12 +28,12 @@ pub(in crate::policy) struct LookupMap {
     pub(in crate::policy) places: Box<[Place]>,
     text: Vec<u8>,
     keys: Keys,
-    /// The lines that hold a key.
+    /// Number of lines that hold a key.
     pub(in crate::policy) entries: usize,
 }
 
 impl LookupMap {
-    /// Nothing where there is no file, or no key in it: such a map never answers.
+    /// None if there is no file, or no key in it: such a map never answers.
     pub(in crate::policy) fn read(
         lookup: &Lookup,
         places: Box<[Place]>,
@@ -69,7 +69,7 @@ impl LookupMap {
             });
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
                 Ok(None) => {}
-                Ok(Some(first)) => warnings.add(&path, || twice(line.number, line.key, first, &text)),
+                Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
                 Err(fault) => report(fault),
             }
             if let Some(doubt) = website.and_then(|part| part.doubt(line.key)) {
@@ -78,7 +78,7 @@ impl LookupMap {
         }
         keys.finish(&text, |first, again| {
             warnings
-                .add(&path, || twice(map::line_number(&text, again.at()), again.key(&text), first, &text));
+                .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
         (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries })
     }
@@ -97,7 +97,7 @@ impl LookupMap {
         }
     }
 
-    /// The line that answers for a text, in which the values of several fields are joined by `+`.
+    /// The line that answers for a text with the values of several fields joined by `+`.
     pub(in crate::policy) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
         match &self.keys {
             Keys::Texts(texts) => texts.find(value, &self.text),
@@ -114,7 +114,7 @@ impl LookupMap {
         &self.text
     }
 
-    /// The name of the method that it matches with.
+    /// The name of its match method.
     pub(in crate::policy) fn method(&self) -> &'static str {
         let method = match &self.keys {
             Keys::Networks(_) => Method::Ip,
@@ -127,7 +127,8 @@ impl LookupMap {
         method.name()
     }
 
-    /// The number of the line that a pattern stands in. No line keeps its number; they are counted.
+    /// The line number of a pattern. It is counted on demand, because storing it would cost memory in every
+    /// line.
     pub(in crate::policy) fn line_number(&self, pattern: Pattern) -> usize {
         map::line_number(&self.text, pattern.at())
     }
@@ -151,12 +152,12 @@ impl Keys {
         }
     }
 
-    /// Gives back the line before, of the same key, that wins.
+    /// Returns the earlier line of the same key, which wins.
     fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
         match self {
             Keys::Networks(networks) => networks.insert(pattern, text),
             Keys::Texts(Texts::Str(exact)) => Ok(exact.insert(pattern, text)),
-            // Its keys are known to be the same once they are sorted.
+            // Equal `beg` keys are found when they are sorted.
             Keys::Texts(Texts::Beg(prefixes)) => {
                 prefixes.insert(pattern);
                 Ok(None)
@@ -167,11 +168,11 @@ impl Keys {
         }
     }
 
-    /// Once all are inserted. `twice` is told of lines with the same key that were not found before: which wins, and
-    /// which does not.
-    fn finish(&mut self, text: &[u8], twice: impl FnMut(Pattern, Pattern)) {
+    /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that
+    /// `insert` did not find: first the winner, then the other.
+    fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) {
         if let Keys::Texts(Texts::Beg(prefixes)) = self {
-            prefixes.sort(text, twice);
+            prefixes.sort(text, repeated);
         }
     }
 }
@@ -197,12 +198,13 @@ impl Texts {
     }
 }
 
-fn twice(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, Doubt) {
+/// The warning about a line whose key is on an earlier line.
+fn repeated(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, Doubt) {
     let first = map::line_number(text, first.at());
     (Some(line), Doubt::KeyTwice { key: quoted(key), first })
 }
 
-/// An empty value is 0, as `map_str_int` reads it.
+/// The answer of a line. An empty value is 0, as in HAProxy's `map_str_int`.
 fn answer(value: &[u8], slos: &Slos) -> Result<Answer, Fault> {
     let number = match std::str::from_utf8(value).map(str::parse) {
         Ok(Ok(number)) => number,

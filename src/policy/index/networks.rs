@@ -1,4 +1,4 @@
-//! `ip`: keys that are networks, each with the rest of its key beside it.
+//! `ip`: keys that are networks, each with the rest of its key.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher;
@@ -11,7 +11,7 @@ use crate::base::network::v6_mask;
 use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
-/// Networks of both families; the longest prefix wins, and the first of two that are the same.
+/// Networks of both families. The longest prefix wins; of two equal networks, the first line wins.
 #[derive(Debug)]
 pub(in crate::policy) struct Networks {
     has_rest: bool,
@@ -21,13 +21,13 @@ pub(in crate::policy) struct Networks {
 }
 
 impl Networks {
-    /// Of keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
+    /// For keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
     pub(in crate::policy) fn new(has_rest: bool) -> Networks {
         let (ipv4, ipv6) = (Family::default(), Family::default());
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
     }
 
-    /// Gives back the one before of the same network and rest, which stands in its line.
+    /// Returns the earlier pattern of the same network and rest, if there is one. It keeps its answer.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -48,7 +48,7 @@ impl Networks {
         })
     }
 
-    /// Either family also looks into the other's networks, after its own, as HAProxy does.
+    /// Each family is also looked up among the networks of the other, after its own, as in HAProxy.
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
         let in_ipv4 = |v4: Ipv4Addr| self.ipv4.find(ipv4_bits(v4), rest, text, &self.hasher);
@@ -60,7 +60,7 @@ impl Networks {
     }
 }
 
-/// Reads an address, `address/length`, and for IPv4 `address/mask`.
+/// Reads an address, `address/length`, or for IPv4 `address/mask`.
 fn network(key: &[u8]) -> Option<(IpAddr, u8)> {
     let key = std::str::from_utf8(key).ok()?;
     let (address, length) = match key.rsplit_once('/') {
@@ -83,7 +83,7 @@ fn mask_length(mask: Ipv4Addr) -> Option<u8> {
 }
 
 /// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A mapped
-/// one, `::ffff:a.b.c.d`, is IPv4 long before it comes here.
+/// address, `::ffff:a.b.c.d`, has become IPv4 before it gets here.
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = v6.to_bits();
     match v6.segments() {
@@ -93,7 +93,7 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Both families begin at the top bit.
+/// IPv4 bits at the top, so that both families share their masks.
 fn ipv4_bits(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
@@ -111,7 +111,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Twenty-four bytes: the address is an array because a `u128` is padded to its own size.
+/// Twenty-four bytes. The address is an array, because alignment would pad a `u128`.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     bits: [u8; 16],
@@ -127,7 +127,7 @@ struct Length {
     networks: HashTable<Network>,
 }
 
-/// The networks of one family. A map has few lengths, so a table for each beats a tree.
+/// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
 #[derive(Debug, Default)]
 struct Family {
     /// The longest first.
@@ -173,7 +173,7 @@ impl Family {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
             let is_rest = |network: &Network| {
-                // The text is elsewhere in memory, and most often not wanted.
+                // Compares lengths first: the text is elsewhere in memory, and usually not needed.
                 rest.bytes.len() == network.rest.length() && network.rest.key(text) == rest.bytes
             };
             let is_same = |network: &Network| u128::from_ne_bytes(network.bits) == bits && is_rest(network);
@@ -182,7 +182,7 @@ impl Family {
     }
 }
 
-/// Both are hashed in one step: the rest already is a number that nobody can choose.
+/// Hashes both in one step. The rest is already a seeded hash, so clients cannot choose it.
 fn hash(bits: u128, rest: Rest<'_>, hasher: &DefaultHashBuilder) -> u64 {
     hasher.hash_one(bits ^ u128::from(rest.hash))
 }
@@ -195,7 +195,7 @@ mod tests {
     use crate::policy::read::answer::Answer;
     use crate::policy::read::map;
 
-    /// The networks of a map, each of which answers with the number of its line.
+    /// The networks of a map; each answers with its line number.
     fn networks(text: &str, has_rest: bool) -> Networks {
         let mut networks = Networks::new(has_rest);
         for line in map::lines(text.as_bytes()).map(Result::unwrap) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_refused() {
+    fn invalid_networks_are_refused() {
         for key in ["", "/", "10", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.256"] {
             assert_eq!(network(key.as_bytes()), None, "{key}");
         }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(networks.insert(alone, b"10.0.0.0/8"), Err(Fault::NoRest("10.0.0.0/8".into())));
     }
 
-    /// HAProxy's order, by trying every line.
+    /// HAProxy's order, found by trying every line.
     fn brute_force(map: &[(IpAddr, u8)], address: IpAddr) -> Option<usize> {
         let longest = |address: IpAddr| {
             let covers = |&(network, prefix): &(IpAddr, u8)| match (network, address) {
@@ -302,7 +302,7 @@ mod tests {
         })
     }
 
-    /// Few enough bits that addresses and networks meet.
+    /// Few distinct bits, so that addresses and networks often overlap.
     fn addresses() -> impl Strategy<Value = IpAddr> {
         let few = || prop::collection::vec(prop::sample::select(vec![0u8, 1, 10, 255]), 4);
         let v4 = few().prop_map(|bytes| Ipv4Addr::from_octets(bytes.try_into().unwrap()));
@@ -318,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_prefix_is_what_trying_every_line_finds(
+        fn the_longest_prefix_wins_as_when_trying_every_line(
             map in prop::collection::vec((addresses(), 0u8..=128), 0..20),
             asked in prop::collection::vec(addresses(), 1..9),
         ) {

@@ -2,7 +2,7 @@
 
 use crate::policy::read::answer::Answer;
 
-/// Eight bytes for a line of a map. The key stays where it stands, in the text of the file.
+/// A line of a map in eight bytes. The key itself stays in the text of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Pattern {
     at: u32,
@@ -17,7 +17,7 @@ impl Pattern {
         Pattern { at, length, answer }
     }
 
-    /// The same line with a part of its key: `length` bytes, `skipped` bytes in.
+    /// The same line with a part of its key: `length` bytes after the first `skipped`.
     pub(in crate::policy) fn part(self, skipped: usize, length: usize) -> Pattern {
         debug_assert!(skipped + length <= self.length());
         Pattern { at: self.at + skipped as u32, length: length as u16, ..self }

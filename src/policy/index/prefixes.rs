@@ -1,4 +1,4 @@
-//! `beg`: keys that the value begins with.
+//! `beg`: keys that are a prefix of the value.
 
 use std::iter::successors;
 
@@ -7,15 +7,14 @@ use crate::policy::index::pattern::Pattern;
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
     pattern: Pattern,
-    /// The longest other key that this one begins with.
+    /// The longest other key that is a prefix of this one.
     shorter: Option<u32>,
 }
 
-/// Patterns in the order of their keys; the longest that fits wins.
+/// Patterns sorted by key. The longest match wins.
 ///
-/// A key that the value begins with sorts before the value, and whatever sorts in between begins with that
-/// key too. So all that fit lie on one chain, from the last key that sorts before the value to ever shorter
-/// ones.
+/// A matching key sorts before the value, and every key sorted between the two starts with it. So all matches
+/// lie on one chain. It leads from the last key before the value to ever shorter ones.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Prefixes {
     sorted: Vec<Prefix>,
@@ -26,13 +25,13 @@ impl Prefixes {
         self.sorted.push(Prefix { pattern, shorter: None });
     }
 
-    /// Once all are inserted. Of two that are the same, the first wins; `twice` is told of both.
-    pub(in crate::policy) fn sort(&mut self, text: &[u8], mut twice: impl FnMut(Pattern, Pattern)) {
+    /// Sorts the keys when all are inserted. Of two equal keys the first line wins, and `repeated` gets both.
+    pub(in crate::policy) fn sort(&mut self, text: &[u8], mut repeated: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|prefix| prefix.pattern.key(text));
         self.sorted.dedup_by(|again, first| {
             let is_same = again.pattern.key(text) == first.pattern.key(text);
             if is_same {
-                twice(first.pattern, again.pattern);
+                repeated(first.pattern, again.pattern);
             }
             is_same
         });
@@ -51,7 +50,7 @@ impl Prefixes {
         self.chain(last).find(|(_, shorter)| shorter.length() <= common).map(|(_, pattern)| pattern)
     }
 
-    /// The pattern at `place`, the longest it begins with, and so on, with their places.
+    /// The pattern at `place`, its longest prefix, the longest prefix of that, and so on, with their places.
     fn chain(&self, place: usize) -> impl Iterator<Item = (u32, Pattern)> {
         let places = successors(Some(place as u32), |&place| self.sorted[place as usize].shorter);
         places.map(|place| (place, self.sorted[place as usize].pattern))
@@ -95,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_key_is_what_trying_every_line_finds(
+        fn the_longest_key_wins_as_when_trying_every_line(
             keys in prop::collection::vec("[ab]{1,5}", 0..30), value in "[ab]{0,7}",
         ) {
             let fits = keys.iter().enumerate().filter(|(_, key)| value.starts_with(*key));

@@ -1,9 +1,11 @@
-//! `reg`: keys that are regular expressions, tried one after the other.
+//! `reg`: keys that are regular expressions, tried one by one.
 //!
-//! They are searched for anywhere in the value, in time linear in its length, on bytes: `.` is any byte but
-//! LF, `\w` and `(?i)` know ASCII. Of PCRE, HAProxy's usual library, these are missing and refused:
-//! look-around, back-references, atomic groups and possessive quantifiers, recursion, conditions, callouts,
-//! `\K`, `\G`, `\R`, `\h`, `\Q…\E`. And `$` does not match before a last LF.
+//! An expression is searched anywhere in the value, in time linear in its length. It works on bytes: `.` is
+//! any byte but LF, and `\w` and `(?i)` know ASCII only.
+//!
+//! PCRE, HAProxy's usual library, has more. These are refused: look-around, back-references, atomic groups,
+//! possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One thing
+//! differs: `$` does not match before a final LF.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -11,17 +13,17 @@ use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
 use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
-/// The memory for one expression as it is compiled, of which few need a hundredth.
+/// Memory limit of one compiled expression. Most need less than a hundredth of it.
 const REGEX_BYTES_MAX: usize = 1 << 20;
 
-/// Regular expressions in the order of their lines; the first that matches wins.
+/// Regular expressions in the order of their lines. The first match wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Regexes {
     regexes: Vec<(Regex, Pattern)>,
 }
 
 impl Regexes {
-    /// Gives back the one before of the same key.
+    /// Returns the earlier pattern of the same key, if there is one.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -32,8 +34,8 @@ impl Regexes {
             return Err(Fault::TooManyLines(LIST_LINES_MAX));
         }
         let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
-        let regex =
-            std::str::from_utf8(key).map_err(|_| fault("bytes beyond UTF-8 are written \\xNN".into()))?;
+        let regex = std::str::from_utf8(key)
+            .map_err(|_| fault("bytes that are not UTF-8 are written as \\xNN".into()))?;
         let regex = RegexBuilder::new(regex).unicode(false).size_limit(REGEX_BYTES_MAX).build();
         let first = self.regexes.iter().find(|(known, _)| known.as_str().as_bytes() == key);
         let first = first.map(|&(_, first)| first);
@@ -49,7 +51,7 @@ impl Regexes {
     }
 }
 
-/// The last line of the error; those before it draw the expression.
+/// The last line of the error. The lines before it draw the expression.
 fn reason(error: &regex::Error) -> String {
     let error = error.to_string();
     error.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pcre_has_and_we_have_not_is_refused_in_one_line() {
+    fn unsupported_pcre_syntax_is_refused_in_one_line() {
         for key in
             [&b"(?=a)"[..], br"(a)\1", b"a++b(?>c)", br"\K", b"(", b"[\xc3\xa9]", b"a{9999999}", b"\xff"]
         {

@@ -1,12 +1,12 @@
 //! The answer of a line of a map.
 
-/// What a line answers, in two bytes: the place of an SLO in the policy, or "ask the next lookup".
+/// The answer of a line in two bytes: the place of an SLO in the policy, or "ask the next lookup".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Answer(u16);
 
 impl Answer {
-    /// `-1`, the article's default of a map that has no answer. On a line of its own it carves a hole: a
-    /// network's subnet, a website of a prefix, that other lookups are to decide about.
+    /// `-1`, the article's default for a map without an answer. On a line of its own it makes an exception,
+    /// such as a subnet of a network. Later lookups then decide about it.
     pub(in crate::policy) const NEXT: Answer = Answer(u16::MAX);
 
     pub(in crate::policy) fn slo(place: usize) -> Answer {

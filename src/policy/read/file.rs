@@ -1,4 +1,4 @@
-//! A file of a policy, as it was read.
+//! A file of a policy: its path and its text.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,7 +12,7 @@ use std::{fs, io};
 use crate::policy::bounds::FILE_BYTES_MAX;
 use crate::policy::read::map::{self, Line};
 
-/// Where it was looked for, and what was there.
+/// The path of a file, and the result of reading it.
 #[derive(Debug)]
 pub(in crate::policy) struct MapFile {
     pub(in crate::policy) path: PathBuf,
@@ -25,18 +25,18 @@ impl MapFile {
         MapFile { path, text }
     }
 
-    /// What was there, or nothing.
+    /// The text, empty if the file was not read.
     pub(in crate::policy) fn text(&self) -> &[u8] {
         self.text.as_deref().unwrap_or_default()
     }
 
-    /// The lines that hold a key and can be read.
+    /// The valid lines that hold a key.
     pub(in crate::policy) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         map::lines(self.text()).flatten()
     }
 }
 
-/// Reads a regular file that is not too large. A pipe would make a reload wait for ever.
+/// Reads a regular file of bounded size. A pipe could block a reload forever.
 pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {

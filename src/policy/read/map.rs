@@ -1,14 +1,16 @@
-//! The syntax of a map file, which is HAProxy's: keys, their values, and where they stand.
+//! The syntax of a map file, the same as HAProxy's: keys with their values and positions.
 //!
 //! ```text
 //! # a comment, only where the # is the line's first byte
 //!    shop.example    2001      a key, blanks, a value
 //! café.example                 a key with an empty value
 //! ```
-//! Blanks are spaces and tabs. A key ends at the first of them and a value is the rest of the line, without
-//! the blanks around it. Keys and values are bytes: nothing is quoted or escaped, UTF-8 or not. A line ends
-//! at LF, or at the first CR before it. This is `pat_ref_read_from_file_smp` of HAProxy's `pattern.c`, but
-//! what HAProxy would garble is a fault here: a line that its buffer cuts in two, a NUL that ends its strings.
+//! Blanks are spaces and tabs. A key ends at the first blank. The value is the rest of the line, without
+//! surrounding blanks. Keys and values are bytes, UTF-8 or not; nothing is quoted or escaped. A line ends at
+//! LF, or at the first CR before it.
+//!
+//! The rules are those of `pat_ref_read_from_file_smp` in HAProxy's `pattern.c`, with two exceptions. A line
+//! too long for HAProxy's buffer and a NUL byte are faults here, because HAProxy would garble them.
 
 use crate::policy::bounds::LINE_BYTES_MAX;
 use crate::policy::problem::Fault;
@@ -18,13 +20,13 @@ use crate::policy::problem::Fault;
 pub struct Line<'a> {
     /// Counted from 1.
     pub number: usize,
-    /// Where the key begins: bytes from the beginning of the file.
+    /// Start of the key, in bytes from the start of the file.
     pub at: usize,
     pub key: &'a [u8],
     pub value: &'a [u8],
 }
 
-/// The lines of a map file that hold keys, and those that cannot be read, with their numbers.
+/// The lines of a map file that hold keys. Invalid lines are errors with their numbers.
 ///
 /// ```
 /// use slowlane::policy::map;
@@ -48,12 +50,12 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Fault
     })
 }
 
-/// The number of the line that the byte at `at` stands in.
+/// The number of the line that contains the byte at `at`.
 pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// How far the key is indented, the key, and the value. The key is empty where there is none.
+/// The indent of the key, the key, and the value. The key is empty if there is none.
 fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
     if written.len() > LINE_BYTES_MAX {
         return Err(Fault::LineTooLong);
@@ -72,7 +74,7 @@ fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
     Ok((indent, key, trim(value)))
 }
 
-/// The place of the first byte that `is`, or the end.
+/// The position of the first byte for which `is` holds, or the end.
 fn find(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     bytes.iter().position(|&byte| is(byte)).unwrap_or(bytes.len())
 }
@@ -94,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// `key=value` of each line, and `!` for a line that cannot be read.
+    /// `key=value` of each line, and `!` for an invalid line.
     fn read(text: &[u8]) -> Vec<String> {
         let show = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let line = |line: Line<'_>| format!("{}:{}={}", line.number, show(line.key), show(line.value));
@@ -158,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_is_read_back(
+        fn printed_lines_are_read_back(
             pairs in proptest::collection::vec(("[!-\"$-~é][!-~é]{0,9}", "([!-~é]([!-~é ]{0,9}[!-~é])?)?"), 0..9),
             before in "[ \t]{0,3}", between in "[ \t]{1,3}", after in "[ \t]{0,3}(\r?\n){1,2}(#[a-z\t ]*\n)?",
         ) {

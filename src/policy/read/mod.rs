@@ -1,4 +1,4 @@
-//! Files to lines: what stands in `slo.map` and in the maps, and where.
+//! Files to lines: the content of `slo.map` and of the maps, with positions.
 
 pub(in crate::policy) mod answer;
 pub(in crate::policy) mod file;

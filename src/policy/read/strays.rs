@@ -1,4 +1,4 @@
-//! The map files of a policy's directory that no lookup reads.
+//! Map files in a policy's directory that no lookup reads.
 
 #![allow(
     clippy::disallowed_methods,
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::policy::layout::Layout;
 use crate::policy::warning::{Doubt, WARNINGS_MAX, Warnings};
 
-/// The first of them in the order of their names, and how many there are.
+/// The first stray files sorted by name, and the number of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strays {
     first: BTreeSet<PathBuf>,
@@ -21,11 +21,11 @@ pub struct Strays {
 }
 
 impl Strays {
-    /// `*.map` in the directory itself, but for hidden files, which are an editor's.
+    /// Finds `*.map` in the directory itself. Hidden files are skipped, because editors make them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
         let read: BTreeSet<PathBuf> = layout.files(dir).into_iter().collect();
         let mut strays = Strays::default();
-        // A directory that cannot be read has no slo.map either, and that is told.
+        // An unreadable directory has no readable slo.map either, and that is reported already.
         for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
             if is_map(&path) && !read.contains(&path) {
                 strays.count += 1;

@@ -1,4 +1,4 @@
-//! What is shipped for HAProxy: the configuration, what it asks slowlane, a Lua action, example maps.
+//! The files shipped for HAProxy: configurations, the SPOE engine, a Lua action, example maps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ const PAUSE: Text = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/hap
 const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
 const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
 
-/// The example policy, which is slowlane's own and not HAProxy's.
+/// The example policy. It belongs to slowlane, not to HAProxy.
 const MAPS: [Text; 6] = [
     ("maps/slo.map", include_str!("../../../haproxy/maps/slo.map")),
     ("maps/source+website.map", include_str!("../../../haproxy/maps/source+website.map")),
@@ -24,7 +24,7 @@ const MAPS: [Text; 6] = [
     ("maps/owner.map", include_str!("../../../haproxy/maps/owner.map")),
 ];
 
-/// The name of a file, and its text.
+/// Name and text of a file.
 type Text = (&'static str, &'static str);
 
 /// A release of HAProxy, by its first two numbers.
@@ -36,21 +36,21 @@ pub struct Version {
 
 impl Version {
     pub const OLDEST: Version = Version { major: 2, minor: 6 };
-    /// It knows `mode spop`, and says so to those who do not use it.
+    /// The first with `mode spop`. It warns about configurations without it.
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
-    /// It knows `http-request pause`.
+    /// The first with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
 }
 
-/// Not a version of HAProxy that slowlane works with.
+/// The error of a version that slowlane does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("expected a version of HAProxy from {} on, like 3.2", Version::OLDEST)]
+#[error("expected an HAProxy version, {} or later, like 3.2", Version::OLDEST)]
 pub struct VersionError;
 
 impl FromStr for Version {
     type Err = VersionError;
 
-    /// Of `3.2.26` or `2.6.12-1+deb12u1` the first two numbers count.
+    /// Reads the first two numbers, as in `3.2.26` or `2.6.12-1+deb12u1`.
     fn from_str(text: &str) -> Result<Version, VersionError> {
         let mut numbers = text.split(['.', '-']).map(|number| number.parse().ok());
         match (numbers.next().flatten(), numbers.next().flatten()) {
@@ -68,25 +68,25 @@ impl fmt::Display for Version {
     }
 }
 
-/// Who waits.
+/// The place where a delay is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// slowlane: its answer comes late.
+    /// In slowlane, which answers late.
     Hold,
-    /// HAProxy, with `http-request pause`.
+    /// In HAProxy, with `http-request pause`.
     Pause,
-    /// HAProxy, with an action in Lua.
+    /// In HAProxy, with a Lua action.
     Lua,
 }
 
 impl Delivery {
-    /// The best that a version has.
+    /// The best delivery for a version.
     pub fn of(version: Version) -> Delivery {
         if version >= Version::WITH_PAUSE { Delivery::Pause } else { Delivery::Hold }
     }
 }
 
-/// What cannot be printed.
+/// The reasons why no configuration can be printed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unprintable {
     #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
@@ -95,18 +95,18 @@ pub enum Unprintable {
     Word(#[from] WordError),
 }
 
-/// What stands in the configuration and is the operator's own.
+/// The operator's own values in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places<'a> {
-    /// Where slowlane listens for SPOP.
+    /// The address of slowlane's SPOP listener.
     pub agent: &'a Address,
-    /// Where HAProxy is to listen.
+    /// The address that HAProxy binds.
     pub bind: &'a str,
-    /// The application.
+    /// The address of the application.
     pub app: &'a str,
-    /// The folder that HAProxy finds the files in.
+    /// The folder of HAProxy's files.
     pub folder: &'a str,
-    /// Clients are told what they are held to.
+    /// Whether to send quotas to clients.
     pub ratelimit: bool,
 }
 
@@ -114,7 +114,7 @@ pub const BIND: &str = ":8080";
 pub const APP: &str = "127.0.0.1:8000";
 pub const FOLDER: &str = "/etc/haproxy";
 
-/// The files for a version and a way of delivery: the configuration first, then what it names.
+/// The files for a version and a delivery: the configuration first, then the files that it names.
 ///
 /// ```
 /// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
@@ -161,7 +161,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     Ok(files)
 }
 
-/// An address as HAProxy writes it: `unix:/path`, as slowlane and nginx have it, is `unix@/path` there.
+/// An address in HAProxy's notation. `unix:/path`, as slowlane and nginx write it, becomes `unix@/path`.
 fn in_its_words(address: &str) -> Result<String, WordError> {
     let written = match address.strip_prefix("unix:") {
         Some(path) => format!("unix@{path}"),

@@ -1,7 +1,7 @@
-//! The configuration files for the proxies as slowlane ships them, with an operator's addresses filled in.
+//! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
-//! The files under `haproxy/` and `nginx/` are the only text there is: what is printed for the defaults are these
-//! files, to the byte, below a line that says for which HAProxy.
+//! The files under `haproxy/` and `nginx/` are the only source. With default values they are printed byte for
+//! byte, below a line that names the HAProxy version.
 
 pub mod haproxy;
 pub mod nginx;

@@ -1,4 +1,4 @@
-//! What is shipped for nginx: a complete configuration, and the two halves that slowlane adds to any other.
+//! The files shipped for nginx: a complete configuration, and the two parts to add to an existing one.
 
 use crate::base::address::Address;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, word};
@@ -9,23 +9,23 @@ const FILES: [(&str, &str); 3] = [
     ("slowlane.conf", include_str!("../../../nginx/slowlane.conf")),
 ];
 
-/// What stands in the configuration and is the operator's own.
+/// The operator's own values in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places<'a> {
-    /// Where slowlane listens for the HTTP check.
+    /// The address of slowlane's HTTP check.
     pub agent: &'a Address,
-    /// Where nginx is to listen.
+    /// The address that nginx listens on.
     pub listen: &'a str,
-    /// The application.
+    /// The address of the application.
     pub app: &'a str,
-    /// Clients are told what they are held to.
+    /// Whether to send quotas to clients.
     pub ratelimit: bool,
 }
 
 pub const LISTEN: &str = "8080";
 pub const APP: &str = "127.0.0.1:8000";
 
-/// The files, the complete one first.
+/// The files; the complete one comes first.
 ///
 /// ```
 /// use slowlane::proxy::shipped::nginx::{APP, LISTEN, Places, files};
@@ -42,7 +42,8 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
 }
 
-/// The lines that tell clients what they are held to, without the mark of a comment; and the question that asks for it.
+/// Commented lines that send quotas to clients, with the lines in force; and the query that asks for the
+/// quota.
 const TELLING: [(&str, &str); 4] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),

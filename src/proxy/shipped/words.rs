@@ -14,9 +14,7 @@ pub struct File {
 
 /// Something that would not be one word in the configuration of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "{0:?}: expected letters, digits and none but {PUNCTUATION} to write it into a proxy's configuration"
-)]
+#[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
 pub struct WordError(String);
 
 /// What addresses and paths are made of beside letters and digits. None of these means anything to HAProxy or nginx
