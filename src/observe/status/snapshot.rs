@@ -11,12 +11,13 @@ use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
-use crate::observe::status::Status;
 use crate::observe::status::busy::Busy;
+use crate::observe::status::engines::Engines;
 use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{Between, History, Second};
 use crate::observe::status::label::Kept;
-use crate::observe::status::reloads::Reload;
+use crate::observe::status::reloads::{Reload, Reloads};
+use crate::observe::status::throttled::Throttled;
 use crate::policy::{Policy, Slo};
 use crate::table::PERIOD_MS;
 use crate::throttle::Throttle;
@@ -183,13 +184,23 @@ pub struct ReloadLine {
     pub problems_total: usize,
 }
 
+/// The parts of the status that a snapshot shows.
+pub(super) struct Parts<'s> {
+    pub(super) throttled: &'s Throttled,
+    pub(super) engines: &'s Engines,
+    pub(super) reloads: &'s Reloads,
+    pub(super) history: &'s History,
+    pub(super) busy: &'s Busy,
+}
+
 impl Snapshot {
-    pub(super) fn of(status: &Status, history: &History, busy: &Busy, sources: &Sources<'_>) -> Snapshot {
+    pub(super) fn of(parts: &Parts<'_>, sources: &Sources<'_>) -> Snapshot {
+        let Parts { throttled, history, .. } = parts;
         let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
         let policy = throttle.policy();
-        let line = |ranked: &Ranked| key(ranked, status, busy, throttle, &policy, now);
-        let mut keys: Vec<KeyLine> = status.throttled.top(KEYS_MAX).iter().map(line).collect();
-        let dry_runs = status.throttled.dry_runs(KEYS_MAX);
+        let line = |ranked: &Ranked| key(ranked, parts, throttle, &policy, now);
+        let mut keys: Vec<KeyLine> = throttled.top(KEYS_MAX).iter().map(line).collect();
+        let dry_runs = throttled.dry_runs(KEYS_MAX);
         keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
@@ -206,12 +217,12 @@ impl Snapshot {
                 refused: metrics.holds_refused.get(),
                 abandoned: metrics.holds_abandoned.get(),
             },
-            connections: Connections::of(status, metrics),
+            connections: Connections::of(parts.engines, metrics),
             slos: slos(&policy, history.now(), &keys),
             slos_total: policy.slos().count(),
             keys,
-            one_in: status.throttled.one_in(),
-            reloads: reloads(status),
+            one_in: throttled.one_in(),
+            reloads: reloads(parts.reloads),
         }
     }
 }
@@ -245,9 +256,9 @@ impl TableUse {
 }
 
 impl Connections {
-    fn of(status: &Status, metrics: &Metrics) -> Connections {
+    fn of(engines: &Engines, metrics: &Metrics) -> Connections {
         let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
-        let engines = status.engines.list().into_iter().map(|engine| EngineLine {
+        let engines = engines.list().into_iter().map(|engine| EngineLine {
             id: shown(engine.id.as_bytes()),
             from: shown(engine.from.as_bytes()),
             connections: engine.connections,
@@ -329,20 +340,13 @@ const NOW: Duration = Duration::from_secs(10);
 /// Time span for an SLO below one request per second. A shorter span would show none, or one too many.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
-fn key(
-    ranked: &Ranked,
-    status: &Status,
-    busy: &Busy,
-    throttle: &Throttle,
-    policy: &Policy,
-    now: Timestamp,
-) -> KeyLine {
+fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy, now: Timestamp) -> KeyLine {
     let Ranked { key, hitter, .. } = ranked;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
     let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
     let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
     let rates = entry.map(|entry| {
-        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+        parts.busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
             // The key was noted just now.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
@@ -354,7 +358,7 @@ fn key(
         dry_run: false,
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
-        throttled_per_s: round(status.throttled.per_second(ranked, now)),
+        throttled_per_s: round(parts.throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
@@ -372,7 +376,7 @@ fn field(fact: Kept<'_>) -> FieldLine {
     FieldLine { name: shown(fact.name), value: fact.shown() }
 }
 
-fn reloads(status: &Status) -> Vec<ReloadLine> {
+fn reloads(reloads: &Reloads) -> Vec<ReloadLine> {
     let line = |reload: Reload| ReloadLine {
         at_ms: millis(reload.at),
         ok: reload.summary.is_some(),
@@ -380,7 +384,7 @@ fn reloads(status: &Status) -> Vec<ReloadLine> {
         problems: reload.problems.iter().map(shown).collect(),
         problems_total: reload.problems_total,
     };
-    status.reloads.list().into_iter().map(line).collect()
+    reloads.list().into_iter().map(line).collect()
 }
 
 fn millis(moment: Timestamp) -> u64 {

@@ -1,0 +1,64 @@
+//! Memory of the last minutes beside the metrics.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use crate::base::time::Timestamp;
+use crate::observe::metrics::Verdicts;
+use crate::observe::status::busy::Busy;
+use crate::observe::status::engines::Engines;
+use crate::observe::status::history::{History, Totals};
+use crate::observe::status::reloads::Reloads;
+use crate::observe::status::snapshot::{Parts, Snapshot, Sources};
+use crate::observe::status::throttled::Throttled;
+use crate::table::Table;
+
+/// Memory of the last minutes beside the metrics, for operators.
+#[derive(Debug, Default)]
+pub struct Status {
+    pub throttled: Throttled,
+    pub engines: Arc<Engines>,
+    pub reloads: Reloads,
+    history: Mutex<History>,
+    busy: Mutex<Busy>,
+    /// The snapshot of this second, once it has been asked for.
+    json: Mutex<Option<Bytes>>,
+}
+
+impl Status {
+    /// Takes the counts so far. It must be called once a second.
+    pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
+        let mut history = lock(&self.history);
+        history.tick(Totals {
+            at: now,
+            verdicts: verdicts.given().collect(),
+            shadow: verdicts.shadow().collect(),
+            delays: verdicts.delays.counts(),
+        });
+        let second = history.seconds().last().copied().unwrap_or_default();
+        drop(history);
+        let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
+        self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
+        lock(&self.busy).tick(now, self.throttled.keys(), table);
+        *lock(&self.json) = None;
+    }
+
+    /// The snapshot of this moment.
+    pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
+        let Status { throttled, engines, reloads, .. } = self;
+        let (history, busy) = (&lock(&self.history), &lock(&self.busy));
+        Snapshot::of(&Parts { throttled, engines, reloads, history, busy }, sources)
+    }
+
+    /// The snapshot as JSON, made once a second for all readers.
+    pub fn json(&self, sources: &Sources<'_>) -> Bytes {
+        let mut json = lock(&self.json);
+        let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
+        json.get_or_insert_with(make).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
