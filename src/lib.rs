@@ -1,15 +1,15 @@
 //! slowlane tells HAProxy and nginx, for every request: pass, wait N ms, or 429.
 //!
-//! The way of a request, in one direction. Over SPOP the requests of one read are a batch; over HTTP, in replay and
-//! in simulations a request is a batch of one:
+//! The path of a request, in one direction. Over SPOP up to 32 requests of one read are a batch. Over HTTP, in
+//! replay and in simulations a request is a batch of one:
 //!
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
 //!  socket ─bytes─▶ hyper ─────────── headers ─────────────▶ proxy::nginx ───fields─▶┤
 //!                                                                          Batch     ▼
-//!     Throttle::decide(&Batch, now, draw) -> Decisions
+//!     Throttle::decide(&Batch, now, draw, &mut Decisions)
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
-//!       table.with_batch(keys, now, |entry| law.judge(entry, annex, &arrival))  -> Judgement
+//!       table.with_batch(keys, now, |place, entry| law.judge(entry, annex, &arrival)) -> Judgement
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log, hand out charges ◀──┤
 //!                                                                                    │
@@ -22,7 +22,7 @@
 //! To follow it through the code: [`server::spoe::Conversation`] reads, decides, observes and answers without a
 //! socket; [`throttle::Throttle::decide`] is the decision; a file of [`law`] is the arithmetic.
 //!
-//! The floors, from the ground up. A file names only its own room and rooms below it:
+//! The floors, highest first. A directory of `src/` is a room; a file names only its own room and rooms below it:
 //!
 //! ```text
 //!  main, cli  one file per command
@@ -38,7 +38,8 @@
 //!  base       values for all: keys, moments, requests, verdicts, addresses
 //! ```
 //!
-//! Deliberately absent below [`observe`]: clocks, sockets, tasks, logs, metrics, and locks held across anything.
+//! Deliberately absent below [`observe`]: clocks, sockets, tasks, logs, metrics, and locks that
+//! outlive a call.
 //! The moment and the dice are read at the edge and handed down, so every test of the core is arithmetic.
 //! [`throttle::Throttle::decide`] cannot fail.
 
@@ -47,7 +48,7 @@
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
-        reason = "unit tests may do anything: the walls are checked in the build without them"
+        reason = "unit tests may do anything: clippy checks the walls in the build without them"
     )
 )]
 

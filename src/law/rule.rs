@@ -37,7 +37,12 @@ pub(super) trait Rule {
     /// Undoes the charge of a request whose client has left.
     fn take_back(&self, _entry: &mut Entry, _annex: Option<&mut Annex>, _gone: &Admission) {}
 
-    /// Whether the law needs to hear of each request's end.
+    /// Whether [`take_back`](Rule::take_back) undoes anything.
+    fn gives_back(&self) -> bool {
+        true
+    }
+
+    /// Whether the law must be told of each request's end.
     fn counts_ends(&self) -> bool {
         false
     }

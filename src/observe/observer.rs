@@ -19,11 +19,11 @@ pub struct Observer {
     verdicts: Arc<Verdicts>,
     status: Arc<Status>,
     decision_log: Option<DecisionLog>,
-    listener: Option<Listener>,
+    listener: Option<ChargeListener>,
 }
 
 /// Takes every charge as it is made. It runs on the deciding thread, so it must not block.
-pub type Listener = Box<dyn Fn(&Charge) + Send + Sync>;
+pub type ChargeListener = Box<dyn Fn(&Charge) + Send + Sync>;
 
 impl Observer {
     pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
@@ -36,7 +36,7 @@ impl Observer {
     }
 
     /// Adds a listener to the charges.
-    pub fn with_listener(self, listener: Listener) -> Observer {
+    pub fn with_listener(self, listener: ChargeListener) -> Observer {
         Observer { listener: Some(listener), ..self }
     }
 
@@ -45,8 +45,8 @@ impl Observer {
     }
 
     /// Observes the decisions on a batch. It counts them, notes the throttled keys, logs the wanted ones, and
-    /// hands out the charges. `fields` gives the fields of a request as its proxy sent them; `table` has the
-    /// rows.
+    /// hands out the charges. `fields` gives the fields of a
+    /// request for the log: over HTTP all that came, over SPOP those that the policy uses. `table` has the rows.
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
@@ -71,8 +71,8 @@ impl Observer {
                 let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
                 log.write(decision, rate, fields(number));
             }
-            if self.listener.is_some() {
-                decision.charges().for_each(|charge| self.charged(&[charge]));
+            if let Some(listener) = &self.listener {
+                decision.charges().for_each(|charge| listener(&charge));
             }
         }
     }

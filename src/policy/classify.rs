@@ -28,12 +28,12 @@ pub struct Case<'p> {
 #[derive(Clone, Debug)]
 pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
-    /// Number of requests that it counts for.
+    /// How many requests this one counts as.
     pub cost: u32,
 }
 
 impl<'p> Batch<'p, '_> {
-    /// Gives `each` the SLOs of every request, in the order of the batch.
+    /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
     /// Each map is asked for all requests in turn, so memory fetches their lines in parallel.
     pub fn classify(&self, each: impl FnMut(Cases<'p>)) {

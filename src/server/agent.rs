@@ -62,10 +62,10 @@ impl Agent {
     }
 
     /// A place for one held answer; where there is none, the verdict that stands in for the hold.
-    pub(super) fn place(&self) -> Result<Place, Verdict> {
+    pub(super) fn place(&self, now: Timestamp) -> Result<Place, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.when_full().verdict();
-            if let Some(unsaid) = self.holds_line.allow(self.clock.now()) {
+            if let Some(unsaid) = self.holds_line.allow(now) {
                 tracing::warn!(unsaid, "too many answers are held: {} at once", verdict.name());
             }
             verdict

@@ -60,10 +60,10 @@ impl Check {
         nginx::response(&decision, manner, quota)
     }
 
-    /// Decides a request, under one policy; with what its client may be told, if it asks.
+    /// Decides a request under one policy. Also gives the quota, if the proxy asked for it.
     ///
     /// A request id that was answered within the last second is not counted again. Only nginx asks twice;
-    /// where the answer to a refusal is 429 another proxy asks, whose ids may come from its clients.
+    /// with `deny=429` the proxy is another one, and its clients may choose the ids.
     fn decide(
         &self,
         question: &hyper::Request<Incoming>,
@@ -97,7 +97,7 @@ impl Check {
     }
 }
 
-/// A request has ended that an SLO counts until then.
+/// Answers `/done`: a request that an SLO counts until its end has ended.
 fn end(question: &hyper::Request<Incoming>, agent: &Agent) -> Answer {
     match nginx::ticket(question.headers()) {
         Some(ticket) => {
@@ -114,9 +114,9 @@ fn status(status: StatusCode) -> Answer {
     answer
 }
 
-/// Waits for the delay to pass, or for the end; or does without.
+/// Holds the answer until the delay is over or the shutdown begins. Without a free place, gives the configured verdict.
 async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdown: Shutdown) -> Verdict {
-    let _place = match agent.place() {
+    let _place = match agent.place(agent.clock.now()) {
         Ok(place) => place,
         Err(verdict) => {
             if let Verdict::Deny { .. } = verdict {
@@ -130,18 +130,18 @@ async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdo
         () = tokio::time::sleep(agent.holds.bounded(wait)) => {}
         () = shutdown.begun() => {}
     }
-    abandoned.not();
+    abandoned.disarm();
     decision.verdict
 }
 
-/// Dropped before its time when the client's connection goes: then its slot goes back.
+/// Takes the request back if it is dropped early: the client's connection has closed.
 struct Abandoned<'a> {
     decision: Option<Decision>,
     agent: &'a Agent,
 }
 
 impl Abandoned<'_> {
-    fn not(mut self) {
+    fn disarm(mut self) {
         self.decision = None;
     }
 }

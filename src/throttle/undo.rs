@@ -23,8 +23,16 @@ impl Throttle {
                 self.annexes.with_known(judged.key, &slo.law, |annex| {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
                 });
-                let Judged { slo, key, .. } = *judged;
-                charges.push(Charge { slo, key, cost: decision.cost, at: now, kind: ChargeKind::TakenBack });
+                if decision.cost > 0 && slo.law.gives_back() {
+                    let Judged { slo, key, .. } = *judged;
+                    charges.push(Charge {
+                        slo,
+                        key,
+                        cost: decision.cost,
+                        at: now,
+                        kind: ChargeKind::TakenBack,
+                    });
+                }
             });
         }
         charges

@@ -122,7 +122,7 @@ impl Daemon {
 
     /// Everything from the bytes that were read to the bytes that are written.
     fn take(&mut self, bytes: &[u8]) {
-        self.conversation.written();
+        self.conversation.clear_out();
         self.now = self.now + Duration::from_millis(1);
         let used = self.conversation.answer(bytes, self.now);
         assert_eq!((used.bytes, used.close), (bytes.len(), None));

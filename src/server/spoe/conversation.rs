@@ -18,7 +18,7 @@ use crate::server::holds::Place;
 use crate::throttle::Decisions;
 use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
 
-/// Held answers are not added to more waiting output than this, until HAProxy has taken it.
+/// No held answer is added while more output than this waits to be written.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
 /// One connection's protocol state, its held answers, and the answers to be written.
@@ -28,18 +28,18 @@ pub struct Conversation {
     /// The other end, without a port.
     peer: String,
     protocol: Connection,
-    pub(super) out: Vec<u8>,
+    out: Vec<u8>,
     held: Held,
     /// How many NOTIFYs have been read so far.
     notified: u64,
-    /// How many answers have been held so far.
-    holds: u64,
+    /// How many holds have begun so far.
+    holds_begun: u64,
     dice: Rng,
     /// The engine that is connected, once it has said hello.
     connected: Option<Connected>,
 }
 
-/// Answers that wait for their time, by that time; a number keeps those of the same time apart.
+/// Held answers by the time they are due; a running number separates equal times.
 type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 
 /// What became of the bytes of one read.
@@ -49,11 +49,11 @@ pub struct Used {
     pub bytes: usize,
     /// How many NOTIFYs were read.
     pub notified: u64,
-    /// Some: the connection is to be closed.
+    /// If set, why the connection must be closed.
     pub close: Option<Close>,
 }
 
-/// The questions of one read, to be decided together.
+/// Questions to be decided together: up to [`BATCH_MAX`] of one read.
 struct Questions<'p, 'a> {
     batch: Batch<'p, 'a>,
     /// Of each request: the NOTIFY to answer, and whether its client is to be told its allowance.
@@ -79,7 +79,7 @@ enum End {
     /// The next frame has not come in whole.
     NoMore,
     Refused(Error),
-    /// HAProxy takes its leave; the goodbye to be written last.
+    /// The connection ends; the goodbye to be written last.
     Closed(Close, Vec<u8>),
 }
 
@@ -93,7 +93,7 @@ impl Conversation {
             out: Vec::new(),
             held: Held::new(),
             notified: 0,
-            holds: 0,
+            holds_begun: 0,
             dice: Rng::new(),
             connected: None,
         }
@@ -104,7 +104,7 @@ impl Conversation {
         let agent = self.agent.clone();
         let policy = agent.throttle.policy();
         let (mut questions, mut frames) = (Questions::under(&policy), bytes);
-        let (notified, holds) = (self.notified, self.holds);
+        let (notified, holds) = (self.notified, self.holds_begun);
         let close = loop {
             let end = self.read_batch(&mut frames, &mut questions, now);
             self.answer_batch(&questions, now);
@@ -122,16 +122,16 @@ impl Conversation {
         };
         let notified = self.notified - notified;
         agent.metrics.frames.notify.inc_by(notified);
-        agent.metrics.frames.ack.inc_by(notified - (self.holds - holds));
+        agent.metrics.frames.ack.inc_by(notified - (self.holds_begun - holds));
         Used { bytes: bytes.len() - frames.len(), notified, close }
     }
 
-    /// The answers to be written; [`written`](Conversation::written) empties it.
+    /// The answers to be written; [`clear_out`](Conversation::clear_out) empties it.
     pub fn out(&self) -> &[u8] {
         &self.out
     }
 
-    pub fn written(&mut self) {
+    pub fn clear_out(&mut self) {
         self.out.clear();
     }
 
@@ -241,10 +241,10 @@ impl Conversation {
         if delay.is_zero() {
             return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
-        match self.agent.place() {
+        match self.agent.place(now) {
             Ok(place) => {
-                self.holds += 1;
-                self.held.insert((now + delay, self.holds), (id, place));
+                self.holds_begun += 1;
+                self.held.insert((now + delay, self.holds_begun), (id, place));
             }
             Err(verdict) => haproxy::answer_hold(id, verdict, &mut self.out),
         }

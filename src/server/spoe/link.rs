@@ -120,7 +120,7 @@ impl Link {
         if written < out.len() {
             timeout(self.settings.timeout, self.stream.write_all(&out[written..])).await??;
         }
-        self.conversation.written();
+        self.conversation.clear_out();
         Ok(())
     }
 
