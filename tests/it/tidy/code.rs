@@ -22,7 +22,10 @@ pub fn code(text: &str) -> Code {
     let mut place = 0;
     while place < tokens.len() {
         let follows = |back: usize, what: &str| place >= back && tokens[place - back] == what;
-        if is_word(&tokens[place]) && !follows(1, "::") && !follows(1, ".") {
+        if tokens[place] == "in" && follows(1, "(") && follows(2, "pub") {
+            // `pub(in crate::room)` says who may see an item: it takes nothing from there.
+            place += tokens[place..].iter().take_while(|token| *token != ")").count();
+        } else if is_word(&tokens[place]) && !follows(1, "::") && !follows(1, ".") {
             let (mut found, mut next) = (Vec::new(), place);
             tree(&tokens, &mut next, &mut Vec::new(), &mut found);
             found.retain(|path: &Vec<String>| path.len() > 1);
@@ -217,7 +220,7 @@ fn paths_are_read_as_they_are_meant() {
         pub(super) mod tests { use crate::cli::X; }
         #[cfg(test)]
         mod more;
-        fn after() { crate::table::last::<u8>() }
+        pub(in crate::law) fn after() { crate::table::last::<u8>() }
         "##,
     );
     let mut paths: Vec<String> = read.paths.iter().map(|path| path.join("::")).collect();
