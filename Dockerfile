@@ -1,9 +1,11 @@
 # The agent in an image of its own: docker build --tag slowlane .
 #
-#   docker run --rm --read-only --cap-drop=ALL -p 127.0.0.1:9000-9001:9000-9001 -v /etc/slowlane/policy:/etc/slowlane/policy:ro slowlane
+#   docker run --rm --read-only --cap-drop=ALL -p 127.0.0.1:9000-9001:9000-9001 -v "$PWD/haproxy/maps:/etc/slowlane/policy:ro" slowlane
 #
+# The folder in front of the first colon is your policy; here it is the example. The user 65532 must be able to read it.
 # SPOP and the HTTP check listen on all addresses of the container, because nobody else reaches its loopback. Publish their
-# ports to the proxies alone. The admin listener stays on the loopback: `docker exec` reaches it.
+# ports to the proxies alone. The admin listener stays on the loopback:
+# `docker exec CONTAINER slowlane top --once` reaches it.
 
 FROM rust:1.88-slim-bookworm AS build
 WORKDIR /build

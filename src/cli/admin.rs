@@ -16,7 +16,7 @@ pub(super) struct At {
     /// The admin address of a running daemon [default: of --config, else 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR", global = true)]
     pub(super) admin: Option<Address>,
-    /// The file with its token [default: the token of --config]
+    /// The file with the admin token [default: the token of --config]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 }

@@ -21,13 +21,13 @@ pub(super) struct Files {
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) files: Files,
-    /// Where HAProxy connects; may be given more than once [default: 127.0.0.1:9000]
+    /// Address for HAProxy (SPOP); may be repeated [default: 127.0.0.1:9000]
     #[arg(long, value_name = "ADDR")]
     pub(super) spop: Vec<Address>,
-    /// Where nginx asks for /check; may be given more than once [default: 127.0.0.1:9001]
+    /// Address for nginx (/check); may be repeated [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDR")]
     pub(super) http: Vec<Address>,
-    /// Where operators and Prometheus look [default: 127.0.0.1:9002]
+    /// Address of the page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Vec<Address>,
 }

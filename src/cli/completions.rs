@@ -14,7 +14,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The shell that reads it
+    /// The shell to complete for
     shell: Shell,
 }
 

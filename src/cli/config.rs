@@ -1,4 +1,4 @@
-//! `slowlane config`: configuration to look at, or to put to use.
+//! `slowlane config`: prints configuration, its own or the proxy's.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -17,40 +17,40 @@ use crate::tools::installed;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane config show --config /etc/slowlane/slowlane.toml
-      every key, with its value in force and what it is for
+      every key with its value in force, and its purpose
   slowlane config haproxy > haproxy.cfg
   slowlane config haproxy --file spoe-slowlane.conf > spoe-slowlane.conf
-      for the HAProxy that is installed here, in front of an application on 127.0.0.1:8000
+      for the installed HAProxy, in front of an application on 127.0.0.1:8000
   slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
-      all files at once, which find each other there
+      all files, in the folder where they are to stay: they name it
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
       the same for nginx";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print slowlane's own configuration as it is in force: a config file with every key.
+    /// Print slowlane's own configuration in force: a config file with every key.
     ///
-    /// What is printed may be used as a config file, and means the same; only a token is not printed.
+    /// You can use the output as a config file. Only a token is left out.
     Show(RunArguments),
-    /// Print a complete configuration for HAProxy, with this slowlane's address in it.
+    /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
-    /// Without --dir, one file goes to standard output: the main one, or that of --file.
+    /// Without --dir, one file goes to standard output: the main file, or the one that --file names.
     Haproxy(Haproxy),
-    /// Print a complete configuration for nginx, with this slowlane's address in it.
+    /// Print a complete configuration for nginx, with slowlane's address in it.
     ///
-    /// Without --dir, one file goes to standard output: the main one, or that of --file.
+    /// Without --dir, one file goes to standard output: the main file, or the one that --file names.
     Nginx(Nginx),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// The HAProxy that it is for, from 2.6 on [default: the one that is installed here, as `haproxy -v` says]
+    /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
-    /// Who waits [default: pause from 3.2 on, hold before]
+    /// How delays are delivered [default: pause from 3.2 on, hold before]
     #[arg(long, value_name = "WAY")]
     delivery: Option<Way>,
-    /// Where HAProxy is to listen
+    /// Address for HAProxy to listen on
     #[arg(long, value_name = "ADDR", default_value = haproxy::BIND)]
     bind: String,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) struct Haproxy {
 
 #[derive(Debug, Args)]
 pub(super) struct Nginx {
-    /// Where nginx is to listen
+    /// Address for nginx to listen on
     #[arg(long, value_name = "ADDR", default_value = nginx::LISTEN)]
     listen: String,
     #[command(flatten)]
@@ -68,16 +68,16 @@ pub(super) struct Nginx {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// The application
+    /// Address of your application
     #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
     app: String,
-    /// Have clients told what they are held to, with the headers RateLimit-Policy and RateLimit
+    /// Tell clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
-    /// The one file to print, by its name
+    /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
-    /// Write all files into this folder; none that is there already is written over
+    /// Write all files into this folder, where they are to stay; existing files are never overwritten
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ struct Common {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Way {
-    /// slowlane waits: its answer comes late
+    /// slowlane waits, and answers late
     Hold,
     /// HAProxy waits, from 3.2 on
     Pause,

@@ -1,4 +1,4 @@
-//! `slowlane demo`: see it work, in one command.
+//! `slowlane demo`: shows slowlane at work.
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
@@ -11,23 +11,23 @@ use crate::tools::demo::{self, Look, Proxy, SECONDS_DEFAULT, SECONDS_MIN};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane demo
-      20 connections of one crawler settle at 50 requests/s, and a customer beside it notices nothing
+      a crawler's 20 connections settle at 50 requests/s; a customer keeps fast answers
   slowlane demo --clients 100 --rate 200/s --seconds 20
   slowlane demo --haproxy none
       without HAProxy, even if there is one";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Connections of the crawler; each asks again as soon as it is answered
+    /// Connections of the crawler; each sends its next request after each answer
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// The rate of the SLO, which every source has for itself
+    /// Rate of the SLO, for each source
     #[arg(long, value_name = "RATE", default_value = "50/s")]
     rate: Rate,
-    /// Tell so many seconds, and end; without it 15 are told, and all goes on until Ctrl-C
+    /// Print this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
     seconds: Option<u32>,
-    /// The HAProxy to start, or none: slowlane then plays its part [default: the one on the PATH]
+    /// The HAProxy to start; with `none`, slowlane plays its part [default: the one on the PATH]
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
 }

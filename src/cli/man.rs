@@ -13,11 +13,11 @@ Examples:
   slowlane man | man -l -
       read slowlane(1) without installing it
   slowlane man --dir ~/.local/share/man/man1
-      install it and a page for each command";
+      install the pages of all commands";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Write slowlane.1 and a page for each command into this directory, and print nothing
+    /// Write slowlane.1 and a page for each command into this folder, instead of printing one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }

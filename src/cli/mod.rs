@@ -28,10 +28,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::arguments::{Files, RunArguments};
 
-/// Throttles HAProxy's and nginx's greedy clients gently: pass, wait N ms, or 429.
+/// Throttles greedy clients of HAProxy and nginx gently: pass, wait N ms, or 429.
 ///
 /// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its Service Level Objective
-/// is delayed just enough that its rate settles there; only what cannot be delayed is refused.
+/// is delayed just enough that its rate settles there. Only requests that would wait too long are refused.
 #[derive(Debug, Parser)]
 #[command(name = "slowlane", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -42,68 +42,68 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   slowlane demo
-      see it work, until Ctrl-C
+      show slowlane at work, until Ctrl-C
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
-      admin on 127.0.0.1:9002, one objective of 5000 requests/s for everybody
+      admin on 127.0.0.1:9002, one SLO of 5000 requests/s for everybody
   slowlane run --policy /etc/slowlane/policy
-      serve the objectives of slo.map, read again at every edit
+      serve the SLOs of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy
-      find every mistake before it is served
+      find every mistake before you serve the policy
   slowlane config haproxy
-      what to put in front of your application
+      print a configuration for the HAProxy in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
-      see what a law does to so many clients, before they are served
+      try laws on simulated clients
   slowlane replay --policy maps.new --against maps /var/log/haproxy.log
-      see what an edit of the maps would have done to yesterday's traffic
+      try an edit of the maps on yesterday's traffic
   slowlane top
-      watch the daemon on this machine: rates, delays, and who is throttled
+      watch the daemon on this machine: rates, delays, throttled clients
   slowlane why source=192.0.2.1 website=shop.example
-      what a running daemon would say to a request, and why
+      explain the verdict for a request
   slowlane table show data.gpc0_rate gt 10
-      who is throttled, as HAProxy's `show table` tells it";
+      the throttled keys, as HAProxy's `show table` prints them";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again.
     ///
-    /// The config file is read at the start only; SIGHUP says if it has changed since.
+    /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
     /// Read the config and the policy, print every mistake with its file and line, and exit.
     ///
-    /// Exit code 0: slowlane would serve this, though there may be warnings, on standard error. 1: it would not.
+    /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is a mistake.
     Check(Files),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
-    /// See it work: a crawler, a customer and an application, in front of which slowlane is put after some seconds.
+    /// Show slowlane at work: after some seconds, it protects an application from a crawler.
     ///
-    /// Everything is on the loopback, on free ports, in a temporary folder, and gone at the end.
+    /// Everything runs on free ports of the loopback and in a temporary folder. Nothing is left at the end.
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Arguments),
-    /// Run clients against a law in virtual time, and print what they get.
+    /// Run clients against a law in virtual time, and print their rates and delays.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
-    /// Watch a daemon: rates, delays, SLOs, and who is throttled.
+    /// Watch a daemon: rates, delays, SLOs, throttled clients.
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
-    /// Tell what a request would be told, and why: the lines that answered, the law with its numbers.
+    /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
-    /// A running daemon is asked, or the files of a policy. Nothing is counted.
+    /// It asks a running daemon, or with --policy the files of a policy. Nothing is counted.
     #[command(after_help = why::EXAMPLES)]
     Why(why::Arguments),
-    /// Read and set the table of a running daemon, as HAProxy's Runtime API does its stick tables.
+    /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
-    /// Run access logs through a policy in virtual time, and print who would have been delayed or denied.
+    /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
-    /// Print the manual page, or write those of all commands.
+    /// Print the manual page, or write the pages of all commands.
     #[command(after_help = man::EXAMPLES)]
     Man(man::Arguments),
 }
@@ -120,13 +120,13 @@ The policy directory holds slo.map and the lookup maps, all in HAProxy map synta
   source+owner.map         <address or network>+<owner> <id>
   source.map               <address or network> <id>
   website.map, owner.map   <name> <id>
-The first map that answers decides; what none names has SLO 0.
+The first map that answers decides. A request that no map names has SLO 0.
 
 Laws that delay:   pace (the default), fair, warm-up, adaptive
 Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-buckets,
                    sliding-log, concurrency
-dry_run=yes counts what an SLO would have said, and lets pass. also=owner adds the SLO that
-owner.map names.";
+dry_run=yes counts the verdicts of an SLO, and lets everything pass. also=owner adds the SLO
+that owner.map names.";
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {

@@ -24,29 +24,30 @@ use crate::tools::replay::{self, Input, Outcome, Settings, Subject};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane replay --policy maps /var/log/haproxy.log /var/log/haproxy.log.1 /var/log/haproxy.log.2.gz
-      who would have been delayed or denied, and for how long
+      the clients that would have been delayed or denied, and for how long
   slowlane replay --policy maps.new --against maps /var/log/nginx/access.log
-      what the new maps change
+      the difference that the new maps make
   slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
-      a log-format of one's own, from standard input
+      your own log-format, from standard input
   slowlane replay --policy maps --field 'website=%[capture.req.hdr(0)]' --plot replay.svg haproxy.log
-      the Host is the first captured header; and a picture
+      the website is the first captured header; draws a picture
 
-Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined), with or without what syslog
-puts before each line; these formats, and those of the shipped configurations, are recognised. Several logs are merged by
-time, in whatever order they are given. Proxies log a request when it has been answered: --reorder says how long that may take.
+Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined). A syslog prefix is accepted.
+These formats, and those of the shipped configurations, are recognised. Several logs are merged by time, in any order.
+Proxies log a request when it has been answered: --reorder says how long that may take.
 
 Fields of a request:
   source    %ci, %[src]; $remote_addr
   website   $host, $http_host; else the host of an absolute URI in the request line, as HTTP/2 has it in HAProxy
   method    %HM, %[method]; $request_method; else the first word of the request line
   NAME      %[var(txn.NAME)], %(NAME)[...]; $NAME, $slowlane_NAME
---field NAME=ITEM names another item of the format; of a request line also %HM, %HU, %HP, %HV and $request_uri, $uri; of
-captured headers %[capture.req.hdr(N)]; without % or $ it is a value that all requests have.
+--field NAME=ITEM takes the field from another item of the format. ITEM may also be a part of the request line
+(%HM, %HU, %HP, %HV, $request_uri, $uri) or a captured header (%[capture.req.hdr(N)]). A text without % or $ is the
+value for all requests.
 
-Clients are taken as they were: none waits longer or comes again because it was delayed. Verdicts are those that slowlane would
-have given, bit for bit; what chance there is in a law comes from --seed.
-Exit code 0: something was replayed. 1: nothing could be. Lines that are no requests are counted, and the first are named.";
+Clients do not react: none waits longer or comes again because it was delayed. Verdicts are exactly those that slowlane
+would have given. Random numbers come from --seed.
+Exit code 0: something was replayed. 1: nothing could be. Lines that are not requests are counted, and the first are named.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -56,25 +57,25 @@ pub(super) struct Arguments {
     /// The policy directory
     #[arg(long, value_name = "DIR")]
     policy: Option<PathBuf>,
-    /// The config file (TOML): lookups, types, and how large the table is
+    /// The config file (TOML): lookups, types, size of the table
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Another policy directory, and what differs between the two
+    /// Another policy directory to compare with
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
-    /// haproxy, nginx, or the log-format or log_format itself [default: recognised]
+    /// haproxy, nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT")]
     format: Option<TypedFormat>,
-    /// Where a field is in the log, or its value; may be given more than once
+    /// Where to find a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// How many keys to print
+    /// Number of keys to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
-    /// How long after a request its line may stand
+    /// Longest time from a request's arrival to its line in the log
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     reorder: Duration,
-    /// What all chance comes from
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
@@ -83,7 +84,7 @@ pub(super) struct Arguments {
     /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// Write rates and delays over time as a picture (SVG)
+    /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }

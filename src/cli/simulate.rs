@@ -1,4 +1,4 @@
-//! `slowlane simulate`: a law under a load, before anybody is served by it.
+//! `slowlane simulate`: a law under a simulated load.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -20,70 +20,70 @@ Examples:
   slowlane simulate --law pace --rate 50/s --burst 100 --clients 1,10,50,200 --option max_delay=10s
       one run for each number of clients
   slowlane simulate --law all --clients 5-50-5 --plot laws.svg
-      every law but concurrency; 5 clients, then 50, then 5 again; and a picture of it
+      every law but concurrency, for 5 clients, then 50, then 5 again; draws a picture
   slowlane simulate --law pace,fair --clients 10 --attack 500/s
-      ten clients, and one that sends ten times the objective whatever it is told
+      ten clients beside an attacker that sends ten times the rate, whatever the answers
   slowlane simulate --law pace,fair --clients 9 --greedy 45
-      nine clients with a connection each, and one with 45
+      nine clients with one connection each, and one with 45
   slowlane simulate --law pace,sliding-log --option pace:max_delay=10s --option sliding-log:window=10s
       options of one law only
 
-Clients wait for each answer, pause for about --think, and ask again. Each is a source of its own; all ask
-for one website, whose SLO has the law. Columns of the table:
-  measured s   the seconds that the others are of: the last three quarters of the run, or of each of its parts
-  who          all; where several ask, also clients, greedy and attacker
-  rate, share  let through per second; and as a part of all that was let through
-  error        how far the rate is off the objective
-  429, left    refused, and gone before their turn (--patience), as parts of all requests
-  p50, p99     of the delays of what was let through
-  settled s    from then on every second counts within 10 % of the rate, or a request of it
-  Jain         fairness over the sources: 1 where all get the same, 1/n where one of n gets all
-The same seed gives the same numbers, and the same picture, to the last digit.";
+Clients wait for each answer, pause for about --think, and ask again. Each is a source of its own. They all ask
+for one website, and its SLO has the law. Columns of the table:
+  measured s   the seconds that the other columns cover: the last three quarters of the run, or of each of its parts
+  who          all; beside an attacker or a greedy client, also each group
+  rate, share  requests let through per second; their part of all that were let through
+  error        the difference between the rate and the SLO's
+  429, left    requests refused, and given up before their turn (--patience), as parts of all requests
+  p50, p99     percentiles of the delay of requests that were let through
+  settled s    from then on, every second is within 10 % of the rate, or within one request
+  Jain         fairness over the sources: 1 if all get the same, 1/n if one of n gets everything
+The same seed gives the same numbers and the same picture, to the last digit.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The laws to run, or all but concurrency
+    /// The laws to run; `all` leaves out concurrency
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
           value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
     law: Vec<String>,
-    /// The rate of the SLO
+    /// Rate of the SLO
     #[arg(long, value_name = "RATE", default_value = "50/s")]
     rate: Rate,
-    /// Its burst
+    /// Burst of the SLO
     #[arg(long, value_name = "N", default_value_t = 100)]
     burst: u32,
-    /// An option as in slo.map, of every law or of one; may be given more than once
+    /// An option as in slo.map, for every law or for one; may be repeated
     #[arg(long, value_name = "[LAW:]NAME=VALUE")]
     option: Vec<LawOption>,
-    /// How many clients, a run for each number; 5-50-5 changes it in equal parts of one run
+    /// Number of clients, with a run for each; 5-50-5 changes it within one run, in equal parts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
     clients: Vec<Phases>,
-    /// Connections of one more client, which share a source
+    /// Connections of one more client, all from one source
     #[arg(long, value_name = "N", default_value_t = 0)]
     greedy: u32,
-    /// What one more source sends, whatever it is told
+    /// Rate of an attacker that sends from one source, whatever the answers
     #[arg(long, value_name = "RATE")]
     attack: Option<Rate>,
-    /// From an answer to the next request, half as long to one and a half times as long
+    /// Pause from an answer to the next request; varies from half to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
-    /// How long a request takes once it is let through [default: 0ms, and 20ms under concurrency]
+    /// Time that the application takes for a request [default: 0ms, and 20ms under concurrency]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     service: Option<Duration>,
-    /// Clients leave when they would have to wait longer, and their place in the queue is lost
+    /// Clients give up after waiting this long, and lose their place in the queue
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     patience: Option<Duration>,
-    /// When clients ask again after a 429
+    /// When clients retry after a 429
     #[arg(long, value_name = "WHEN", default_value = "retry-after")]
     retry: When,
-    /// How long a run is
+    /// Seconds of virtual time in each run
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SECONDS_MAX)))]
     seconds: u32,
-    /// What all chance comes from
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write rates and delays over time as a picture (SVG)
+    /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -92,9 +92,9 @@ const ALL: &str = "all";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum When {
-    /// After the time that Retry-After says
+    /// After the time in Retry-After
     RetryAfter,
-    /// As after any other answer
+    /// After --think, as after any other answer
     Now,
 }
 
@@ -207,7 +207,7 @@ fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     check_writable(path)
 }
 
-/// Nothing is written yet, nothing lost of what stands there, and nothing left of the attempt.
+/// Leaves an existing file as it is, and no file of its own.
 pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let is_new = path.symlink_metadata().is_err();
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);

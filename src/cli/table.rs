@@ -1,4 +1,4 @@
-//! `slowlane table`: the table of a running daemon, in the words of HAProxy's Runtime API.
+//! `slowlane table`: the table of a running daemon, with the commands of HAProxy's Runtime API.
 
 use std::path::PathBuf;
 
@@ -15,25 +15,25 @@ Examples:
   slowlane table show
       every row, as HAProxy's `show table` prints them
   slowlane table show data.gpc0_rate gt 10 data.gpt0 ge 5000
-      those that meet all conditions, four at most: eq, ne, lt, le, gt, ge
+      the rows that meet all conditions; up to four: eq, ne, lt, le, gt, ge
   slowlane table get 26C7827D889F6DA3
-      one row; `slowlane why` tells the key of a request
+      one row; `slowlane why` prints the key of a request
   slowlane table set 26C7827D889F6DA3 data.gpt0 1000 data.http_req_cnt 0
       set columns of a row
   slowlane table clear 26C7827D889F6DA3
-      forget what a key has used up: it begins with its whole burst
+      forget what a key has used up: it has its whole burst again
   slowlane table clear data.gpc1_rate eq 0
-      forget those; without a filter, all
+      forget the rows that meet the condition; without one, all rows
 
 Columns: gpt0 (clients x 1000), gpc0_rate (requests per second under the law), http_req_cnt,
-gpc1_rate (of gpc0_rate, what was let through). Under adaptive they are what it judges by; other laws
-only write them and keep their own state, which `clear` forgets and `set` leaves as it is.";
+gpc1_rate (the part of gpc0_rate that was let through). Under adaptive they are the state of the law. The other
+laws write them for you to read, and keep their own state. `clear` forgets that state; `set` leaves it unchanged.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     action: Action,
-    /// The config file of the daemon, for its address and its token
+    /// The daemon's config file, for its address and its token
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the rows, or those that meet conditions
+    /// Print all rows, or those that meet the conditions
     Show {
         /// Conditions, like data.gpc0_rate gt 10
         #[arg(value_name = "FILTER", allow_negative_numbers = true)]
@@ -54,7 +54,7 @@ enum Action {
         #[arg(value_name = "KEY", value_parser = key)]
         key: Key,
     },
-    /// Set columns of a row, which comes to be if it is not there
+    /// Set columns of a row; a missing row is created
     Set {
         /// Sixteen hex digits
         #[arg(value_name = "KEY", value_parser = key)]
@@ -63,7 +63,7 @@ enum Action {
         #[arg(value_name = "COLUMN VALUE", required = true)]
         values: Vec<String>,
     },
-    /// Forget a key, the rows that meet conditions, or all
+    /// Forget a key, the rows that meet the conditions, or all rows
     Clear {
         /// A key, or conditions, like data.gpc1_rate eq 0
         #[arg(value_name = "KEY | FILTER", allow_negative_numbers = true)]
@@ -86,7 +86,7 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The line of the Runtime API that says it.
+/// The command of the Runtime API for this action.
 fn command(action: &Action) -> String {
     let (verb, words) = match action {
         Action::Show { filter } => ("show", escaped(filter)),
@@ -100,7 +100,7 @@ fn command(action: &Action) -> String {
     format!("{verb} table {TABLE}{words}")
 }
 
-/// Each word with a blank before it. A letter that parts words or commands is none here.
+/// Each word with a blank before it. Separators of the Runtime API are escaped.
 fn escaped(words: &[String]) -> String {
     let escape = |letter: char| match letter {
         '\\' | ';' | ' ' | '\t' => format!("\\{letter}"),

@@ -20,10 +20,10 @@ Keys: q or Ctrl-C quits, Tab or 1 2 3 chooses a table, < and > the column to sor
 pub(super) struct Arguments {
     #[command(flatten)]
     at: At,
-    /// The config file of the daemon, for its address and its token
+    /// The daemon's config file, for its address and its token
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print one snapshot as text and exit, as is done where standard output is no terminal
+    /// Print one snapshot as text and exit; the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
 }

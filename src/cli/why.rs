@@ -21,28 +21,28 @@ use crate::tools::admin_client::Question;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane why source=192.0.2.1 website=shop.example
-      ask the daemon that runs here; nothing is counted
+      ask the daemon on this machine; nothing is counted
   slowlane why --admin 127.0.0.1:9102 source=2001:db8::7 owner=acme cost=5
-      ask another
+      ask another daemon
   slowlane why --policy /etc/slowlane/policy source=192.0.2.1 website=shop.example
-      ask the files: which line would answer, as if this were the first request
+      read files instead, as if this were the first request
 
-Fields are named as in SPOE arguments and X-Slowlane- headers. What it tells of each SLO:
-  in, named    its line of slo.map; the line of the map that named it, and the lookup or the also= of another SLO
-  key, shared  what it is counted by, and what its bucket is shared by
+Fields are named as in SPOE arguments and X-Slowlane- headers. It prints for each SLO:
+  in, named    its line in slo.map; the map line that named it, and the lookup or the also= of another SLO
+  key, shared  the key that it is counted under; the field that its bucket is shared by
   entry        the columns of its row in the table
-  the law      its formula with the numbers in it
-  says         what this SLO says, if asked now; the strictest is the verdict";
+  the law      its formula, with the numbers
+  says         its verdict, if asked now; the strictest of all SLOs is the verdict of the request";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
-    /// Ask the files of this policy directory, and no daemon
+    /// Read this policy directory instead of asking a daemon
     #[arg(long, value_name = "DIR", conflicts_with = "admin")]
     policy: Option<PathBuf>,
-    /// The config file of the daemon, for its address and its token; with --policy, for how it reads that directory
+    /// The daemon's config file, for its address and its token; with --policy, for the lookups and types
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of no entry anything is known: each begins anew.
+/// No entry is known: each begins anew.
 const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
 
 fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bool) -> anyhow::Result<()> {

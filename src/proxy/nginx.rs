@@ -83,7 +83,6 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 /// With `deny=429` the proxy is Traefik, Caddy or the like. Then `X-Forwarded-For`, `-Host` and `-Method`
 /// fill the fields `source`, `website` and `method`, unless a header of ours sets them. `host` is the result
 /// of [`forwarded_host`].
-/// [`forwarded_host`] makes of the second.
 pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
     let mut request = named(headers);
     if manner.deny == StatusCode::TOO_MANY_REQUESTS {
