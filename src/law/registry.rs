@@ -122,8 +122,8 @@ impl Law {
         of_each!(self, rule => rule.judge(entry, annex, arrival))
     }
 
-    /// The judgement that [`judge`](Law::judge) would give. It writes into the entry, so give it a copy. An admission
-    /// is not added to the annex.
+    /// The judgement that [`judge`](Law::judge) would give. It writes into the entry, as `judge` does, but adds no
+    /// admission to the annex.
     pub fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::new(Verdict::Pass, u32::MAX);
@@ -193,7 +193,8 @@ impl Law {
         of_each!(self, rule => rule.end(entry, &gone));
     }
 
-    /// How long an entry must be kept after a write. Forgetting it later changes no verdict.
+    /// How long an entry must be kept after a write. The table keeps it for `expire` at
+    /// least, which is all that `adaptive` asks for.
     pub fn memory(&self) -> Duration {
         of_each!(self, rule => rule.memory())
     }

@@ -13,14 +13,15 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// Each method is a pure function: it changes only the entry and the annex that it is given. The defaults suit a
+/// No method has an effect beside the entry and the annex that it is given. The defaults suit a
 /// bucket that passes or denies, forgets at once and needs no annex. [`Law`](crate::law::Law) documents the methods
 /// for callers.
 pub(super) trait Rule {
-    /// Judges one request of cost 1 or more, and writes it into the entry and the annex.
+    /// Judges one request, and writes it into the entry and the annex. Only `Closed` is asked about a cost of 0.
     fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement;
 
-    /// The same judgement. It may write into the entry, but adds nothing to the annex.
+    /// The same judgement, with no admission added to the annex. Without an annex it must equal `judge`: a decision
+    /// under several SLOs keeps its entry.
     fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         self.judge(entry, annex, arrival)
     }
@@ -50,7 +51,7 @@ pub(super) trait Rule {
     /// Notes the end of a request. `gone.due` is the moment of its judgement.
     fn end(&self, _entry: &mut Entry, _gone: &Admission) {}
 
-    /// How long the entry matters after a write.
+    /// How long the entry matters after a write, beyond the table's `expire`.
     fn memory(&self) -> Duration {
         Duration::ZERO
     }

@@ -10,7 +10,7 @@ use crate::observe::clock::Clock;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::Metrics;
-use crate::observe::observer::Observer;
+use crate::observe::observer::{ChargeListener, Observer};
 use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
 use crate::throttle::Throttle;
@@ -43,6 +43,11 @@ impl Agent {
     /// With a log of its decisions.
     pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
         Agent { observer: self.observer.with_decision_log(decision_log), ..self }
+    }
+
+    /// With a listener to all charges: taken, taken back, ended.
+    pub fn with_listener(self, listener: ChargeListener) -> Agent {
+        Agent { observer: self.observer.with_listener(listener), ..self }
     }
 
     pub fn decision_log(&self) -> Option<&DecisionLog> {

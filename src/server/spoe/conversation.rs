@@ -78,6 +78,7 @@ enum End {
     Full,
     /// The next frame has not come in whole.
     NoMore,
+    /// The bytes are no frame, or the NOTIFY is broken.
     Refused(Error),
     /// The connection ends; the goodbye to be written last.
     Closed(Close, Vec<u8>),
