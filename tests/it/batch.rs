@@ -3,18 +3,25 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::charge::Charge;
+use slowlane::base::charge::{Charge, ChargeKind};
 use slowlane::base::draw::Draw;
+use slowlane::base::hold::{HoldLimits, WhenFull};
 use slowlane::base::request::{Request, Value};
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::Decision;
 use slowlane::law::Law;
+use slowlane::observe::clock::Clock;
+use slowlane::observe::metrics::Metrics;
 use slowlane::policy::{Batch, Layout, Policy};
+use slowlane::server::Agent;
+use slowlane::server::spoe::Conversation;
 use slowlane::table::{Cursor, Entry, Page, Sizing};
 use slowlane::throttle::{AnnexUsage, Decisions, Throttle};
+use slowlane::wire::spop::{Data, HaproxyHello, Notify};
 
 const WEBSITES: [&str; 3] = ["one.example", "two.example", "none.example"];
 const OWNERS: [&str; 3] = ["ann", "bob", "nobody"];
@@ -154,6 +161,59 @@ fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
         now = now + Duration::from_millis(gap.unwrap_or(0));
     }
     (all, now)
+}
+
+/// SPOP as it is served: two requests under `concurrency` are let through, and one of them ends.
+#[test]
+fn a_listener_of_the_agent_gets_what_spoe_takes_and_ends() {
+    let read = |path: &Path| match path.to_str().unwrap() {
+        "slo.map" => Ok(b"0 burst=2 rate=1/s law=concurrency\n".to_vec()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    };
+    let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    let sizing = Sizing { entries_max: 100, expire: Duration::from_secs(30) };
+    let throttle = Arc::new(Throttle::new(policy, sizing, 0));
+    let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
+    let charges = Arc::new(Mutex::new(Vec::new()));
+    let listener = {
+        let charges = charges.clone();
+        Box::new(move |charge: &Charge| charges.lock().unwrap().push((charge.kind, charge.cost, charge.at)))
+    };
+    let agent = Agent::new(throttle, Clock::start(), hold, Arc::new(Metrics::new()), Arc::default());
+    let agent = Arc::new(agent.with_listener(listener));
+    let mut conversation = Conversation::new(agent, 16_380, "unix".into());
+
+    let (mut bytes, later) = (Vec::new(), START + Duration::from_millis(7));
+    let hello = HaproxyHello {
+        supported_versions: b"2.0",
+        frame_bytes_max: 16_380,
+        capabilities: b"pipelining",
+        engine_id: None,
+        healthcheck: false,
+    };
+    hello.encode(&mut bytes);
+    for id in 1..=3 {
+        Notify::begin(&mut bytes, id, 1).message(b"request", &[]).finish();
+    }
+    conversation.answer(&bytes, START);
+    let ticket = {
+        let out = conversation.out();
+        let at = out.windows(6).position(|window| window == b"ticket").expect("the first has a ticket");
+        let text = &out[at + 8..];
+        String::from_utf8(text[..usize::from(out[at + 7])].to_vec()).unwrap()
+    };
+    bytes.clear();
+    Notify::begin(&mut bytes, 4, 1)
+        .message(b"response", &[(b"ticket", Data::Str(ticket.as_bytes()))])
+        .finish();
+    conversation.answer(&bytes, later);
+
+    let taken = (ChargeKind::Taken, 1, START);
+    assert_eq!(
+        *charges.lock().unwrap(),
+        [taken, taken, (ChargeKind::Ended, 1, later)],
+        "the third is denied"
+    );
 }
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
