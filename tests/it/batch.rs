@@ -238,6 +238,22 @@ proptest! {
         prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
     }
 
+    /// Annexes share one bound, so it matters which request of a batch comes first to the last of the room.
+    #[test]
+    fn requests_take_the_last_room_for_annexes_in_their_order(
+        laws in prop::collection::vec(prop::sample::select(&["law=fair", "law=sliding-log"][..]), 6),
+        asks in prop::collection::vec(ask(), 1..60),
+        annex_bytes_max in 200usize..30_000,
+    ) {
+        let slos = Slos(std::array::from_fn(|place| laws[place].to_owned()));
+        let sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
+        let throttle = || Throttle::new(slos.policy(), sizing, annex_bytes_max);
+        let (together, alone) = (throttle(), throttle());
+        let (decided, end) = in_batches(&together, &asks);
+        prop_assert_eq!(&decided, &one_by_one(&alone, &asks).0);
+        prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
+    }
+
     /// As long as nothing is evicted or expires, the charges of a key are what its row counts as let through.
     #[test]
     fn the_charges_of_a_key_are_what_its_row_has_let_through(
