@@ -17,7 +17,9 @@ use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
-use slowlane::wire::spop::{Data, HaproxyHello, Notify};
+use slowlane::wire::spop::{Data, Notify};
+
+use crate::support::spop::hello;
 
 const NOTIFIES: usize = 10_000;
 
@@ -101,22 +103,13 @@ impl Daemon {
     }
 
     fn of(policy: Policy, sizing: Sizing) -> Daemon {
-        let mut hello = Vec::new();
-        let offered = HaproxyHello {
-            supported_versions: b"2.0",
-            frame_bytes_max: 16_380,
-            capabilities: b"pipelining",
-            engine_id: None,
-            healthcheck: false,
-        };
-        offered.encode(&mut hello);
         let throttle = Arc::new(Throttle::new(policy, sizing, 64 << 20));
         let hold = HoldLimits { holds_max: 10, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::default()));
         let agent = Arc::new(Agent::new(throttle, Clock::start(), hold, metrics, status));
         let conversation = Conversation::new(agent.clone(), 16_380, "unix".into());
         let mut daemon = Daemon { agent, conversation, now: Timestamp::from_millis(1_000_000) };
-        daemon.take(&hello);
+        daemon.take(&hello());
         daemon
     }
 

@@ -21,7 +21,9 @@ use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
 use slowlane::table::{Cursor, Entry, Page, Sizing};
 use slowlane::throttle::{AnnexUsage, Decisions, Throttle};
-use slowlane::wire::spop::{Data, HaproxyHello, Notify};
+use slowlane::wire::spop::{Ack, Action, Frame};
+
+use crate::support::spop::{hello, message};
 
 const WEBSITES: [&str; 3] = ["one.example", "two.example", "none.example"];
 const OWNERS: [&str; 3] = ["ann", "bob", "nobody"];
@@ -183,30 +185,18 @@ fn a_listener_of_the_agent_gets_what_spoe_takes_and_ends() {
     let agent = Arc::new(agent.with_listener(listener));
     let mut conversation = Conversation::new(agent, 16_380, "unix".into());
 
-    let (mut bytes, later) = (Vec::new(), START + Duration::from_millis(7));
-    let hello = HaproxyHello {
-        supported_versions: b"2.0",
-        frame_bytes_max: 16_380,
-        capabilities: b"pipelining",
-        engine_id: None,
-        healthcheck: false,
-    };
-    hello.encode(&mut bytes);
-    for id in 1..=3 {
-        Notify::begin(&mut bytes, id, 1).message(b"request", &[]).finish();
-    }
-    conversation.answer(&bytes, START);
-    let ticket = {
-        let out = conversation.out();
-        let at = out.windows(6).position(|window| window == b"ticket").expect("the first has a ticket");
-        let text = &out[at + 8..];
-        String::from_utf8(text[..usize::from(out[at + 7])].to_vec()).unwrap()
-    };
-    bytes.clear();
-    Notify::begin(&mut bytes, 4, 1)
-        .message(b"response", &[(b"ticket", Data::Str(ticket.as_bytes()))])
-        .finish();
-    conversation.answer(&bytes, later);
+    let later = START + Duration::from_millis(7);
+    conversation.answer(&hello(), START);
+    let asked: Vec<u8> = (1..=3).flat_map(|id| message(id, b"request", &[])).collect();
+    conversation.clear_out();
+    conversation.answer(&asked, START);
+    let ack = Ack::decode(Frame::cut(conversation.out(), 16_380).unwrap().unwrap().0).unwrap();
+    let ticket = ack.actions().find_map(|action| match action.unwrap() {
+        Action::SetVar { name: b"ticket", value, .. } => Some(value),
+        _ => None,
+    });
+    let ended = message(4, b"response", &[(b"ticket", ticket.expect("the first is let through"))]);
+    conversation.answer(&ended, later);
 
     let taken = (ChargeKind::Taken, 1, START);
     assert_eq!(
@@ -217,6 +207,15 @@ fn a_listener_of_the_agent_gets_what_spoe_takes_and_ends() {
 }
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
+
+/// Holds batches against single requests.
+fn same_in_batches(throttle: impl Fn() -> Throttle, asks: &[Ask]) -> Result<(), TestCaseError> {
+    let (together, alone) = (throttle(), throttle());
+    let (decided, end) = in_batches(&together, asks);
+    prop_assert_eq!(&decided, &one_by_one(&alone, asks).0);
+    prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
+    Ok(())
+}
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
@@ -231,11 +230,7 @@ proptest! {
         annex_bytes_max in prop::sample::select(&[0usize, 1_500, 4_000, 1 << 20][..]),
     ) {
         let sizing = Sizing { entries_max, expire: Duration::from_secs(30) };
-        let throttle = || Throttle::new(slos.policy(), sizing, annex_bytes_max);
-        let (together, alone) = (throttle(), throttle());
-        let (decided, end) = in_batches(&together, &asks);
-        prop_assert_eq!(&decided, &one_by_one(&alone, &asks).0);
-        prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
+        same_in_batches(|| Throttle::new(slos.policy(), sizing, annex_bytes_max), &asks)?;
     }
 
     /// Annexes share one bound, so it matters which request of a batch comes first to the last of the room.
@@ -247,11 +242,7 @@ proptest! {
     ) {
         let slos = Slos(std::array::from_fn(|place| laws[place].to_owned()));
         let sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
-        let throttle = || Throttle::new(slos.policy(), sizing, annex_bytes_max);
-        let (together, alone) = (throttle(), throttle());
-        let (decided, end) = in_batches(&together, &asks);
-        prop_assert_eq!(&decided, &one_by_one(&alone, &asks).0);
-        prop_assert_eq!(Left::by(&together, end), Left::by(&alone, end));
+        same_in_batches(|| Throttle::new(slos.policy(), sizing, annex_bytes_max), &asks)?;
     }
 
     /// As long as nothing is evicted or expires, the charges of a key are what its row counts as let through.
