@@ -202,9 +202,7 @@ impl Decision {
     /// assert_eq!(Decision::of(&[judged, denied], 5, now).charges().count(), 0);
     /// ```
     pub fn charges(&self) -> impl Iterator<Item = Charge> {
-        let is_charged = self.is_let_through() && self.cost > 0;
-        let counted = self.judged().iter().filter(move |judged| is_charged && judged.is_counted());
-        counted.map(|&Judged { slo, key, .. }| Charge {
+        self.charged().map(|&Judged { slo, key, .. }| Charge {
             slo,
             key,
             cost: self.cost,
@@ -213,14 +211,16 @@ impl Decision {
         })
     }
 
-    /// The ticket to hand back when the request ends, if it was let through and an SLO counts it until then.
+    /// The ticket to hand back when the request ends, if an SLO counts it until then.
     pub fn ticket(&self) -> Option<Ticket> {
-        let wanted = |judged: &&Judged| judged.counts_end && judged.is_counted();
-        if !self.is_let_through() {
-            return None;
-        }
-        let counted = self.judged().iter().filter(wanted).map(|judged| (judged.slo, judged.key));
-        let ticket = Ticket::new(self.at, self.cost, counted);
+        let until_end = self.charged().filter(|judged| judged.counts_end);
+        let ticket = Ticket::new(self.at, self.cost, until_end.map(|judged| (judged.slo, judged.key)));
         (!ticket.counted.is_empty()).then_some(ticket)
+    }
+
+    /// The judgements that charge the request: none if it is denied or costs nothing.
+    fn charged(&self) -> impl Iterator<Item = &Judged> {
+        let is_charged = self.is_let_through() && self.cost > 0;
+        self.judged().iter().filter(move |judged| is_charged && judged.is_counted())
     }
 }

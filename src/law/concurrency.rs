@@ -117,13 +117,14 @@ impl Rule for Concurrency {
     }
 
     /// An end after the lease changes nothing: the request counts no more.
-    fn end(&self, entry: &mut Entry, gone: &Admission) {
+    fn end(&self, entry: &mut Entry, gone: &Admission) -> u32 {
         let counts = self.counts(&entry.state, gone.now);
         let back = self.number(gone.now).wrapping_sub(self.number(gone.due));
         let ended = if back < QUARTERS { count(counts, back).min(gone.cost) } else { 0 };
         let counts = counts - (u64::from(ended) << (back % QUARTERS * COUNT_BITS));
         self.store(counts, &mut entry.state, gone.now);
         entry.gpt0 = sum(counts).max(1) * 1_000;
+        ended
     }
 
     fn memory(&self) -> Duration {

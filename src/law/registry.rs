@@ -187,10 +187,11 @@ impl Law {
         of_each!(self, rule => rule.counts_ends())
     }
 
-    /// Notes the end of a request that was let through at `begun`.
-    pub fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) {
+    /// Notes the end of a request that was let through at `begun`. Returns how much of its cost was still counted:
+    /// 0 after its lease, or when all have ended.
+    pub fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) -> u32 {
         let gone = Admission { cost, due: begun, now };
-        of_each!(self, rule => rule.end(entry, &gone));
+        of_each!(self, rule => rule.end(entry, &gone))
     }
 
     /// How long an entry must be kept after a write. The table keeps it for `expire` at

@@ -48,8 +48,11 @@ pub(super) trait Rule {
         false
     }
 
-    /// Notes the end of a request. `gone.due` is the moment of its judgement.
-    fn end(&self, _entry: &mut Entry, _gone: &Admission) {}
+    /// Notes the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was
+    /// still counted.
+    fn end(&self, _entry: &mut Entry, _gone: &Admission) -> u32 {
+        0
+    }
 
     /// How long the entry matters after a write, beyond the table's `expire`.
     fn memory(&self) -> Duration {

@@ -17,7 +17,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// How one use of the store creates, recognises and measures its values.
 pub trait Keep<T> {
-    /// An empty value for a key that has none.
+    /// An empty value, without heap memory, for a key that has none.
     fn fresh(&self) -> T;
 
     /// Whether an existing value belongs to this use. A value of another use is replaced.
@@ -92,11 +92,16 @@ impl<T> Side<T> {
         result
     }
 
-    /// Gives `write` the value of `key` if it exists and belongs to this use. Its lifetime stays as it is.
+    /// Gives `write` the value of `key` if it exists and belongs to this use. Its lifetime stays as it is. The
+    /// write must not make it larger, since it reserves no room; what it frees is given back.
     pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
         let mut shard = self.shard(key);
         match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
-            Some(kept) if keep.owns(&kept.value) => write(Some(&mut kept.value)),
+            Some(kept) if keep.owns(&kept.value) => {
+                let result = write(Some(&mut kept.value));
+                self.account(kept, keep);
+                result
+            }
             _ => write(None),
         }
     }
@@ -179,7 +184,11 @@ impl<T> Side<T> {
     fn account(&self, kept: &mut Kept<T>, keep: &impl Keep<T>) {
         let bytes = Kept::<T>::PLACE_BYTES + keep.bytes(&kept.value);
         debug_assert!(bytes <= kept.bytes, "no value outgrows what was reserved for it");
-        self.bytes.fetch_sub(kept.bytes - bytes, Relaxed);
+        // Without debug assertions a value that breaks the rule is counted all the same.
+        match kept.bytes.checked_sub(bytes) {
+            Some(unused) => self.bytes.fetch_sub(unused, Relaxed),
+            None => self.bytes.fetch_add(bytes - kept.bytes, Relaxed),
+        };
         kept.bytes = bytes;
     }
 
@@ -275,6 +284,62 @@ mod tests {
         assert_eq!(append(&side, 2, NOW), None, "another key finds no place");
         assert_eq!(append(&side, 1, NOW), None, "nor does a third byte");
         assert_eq!(append(&side, 1, NOW), Some(1));
+    }
+
+    /// Lists with its own mark.
+    struct Marked(u8);
+
+    type Values = (u8, Vec<u8>);
+
+    impl Keep<Values> for Marked {
+        fn fresh(&self) -> Values {
+            (self.0, Vec::new())
+        }
+
+        fn owns(&self, (mark, _): &Values) -> bool {
+            *mark == self.0
+        }
+
+        fn bytes(&self, (_, list): &Values) -> usize {
+            list.len()
+        }
+
+        fn bytes_after(&self, (_, list): &Values) -> usize {
+            list.len() + 1
+        }
+
+        fn lifetime(&self) -> Duration {
+            Duration::from_secs(10)
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_use_is_replaced_by_a_write_and_left_alone_otherwise() {
+        let (side, key) = (Side::new(1_000), Key::from_bits(1));
+        let push = |mark: u8| {
+            side.with(key, &Marked(mark), NOW, |value| {
+                let (_, list) = value.expect("there is room");
+                list.push(9);
+                list.len()
+            })
+        };
+        assert_eq!([push(1), push(1)], [1, 2]);
+        assert_eq!(side.copy(key, &Marked(2), NOW), Some((2, Vec::new())));
+        side.with_known(key, &Marked(2), |value| assert_eq!(value, None));
+        side.with_known(key, &Marked(1), |value| assert_eq!(value, Some(&mut (1, vec![9, 9]))));
+        assert_eq!(push(2), 1);
+        assert_eq!(side.bytes(), Kept::<Values>::PLACE_BYTES as u64 + 1, "nothing of the first use is left");
+    }
+
+    #[test]
+    fn what_a_known_value_frees_is_room_for_others() {
+        let side = Side::new(2 * Kept::<Vec<u8>>::PLACE_BYTES + 2);
+        append(&side, 1, NOW);
+        append(&side, 1, NOW);
+        assert_eq!(append(&side, 2, NOW), None);
+        side.with_known(Key::from_bits(1), &Bytes, |value| value.unwrap().truncate(1));
+        assert_eq!(append(&side, 2, NOW), Some(1));
+        side.with_known(Key::from_bits(3), &Bytes, |value| assert_eq!(value, None));
     }
 
     #[test]

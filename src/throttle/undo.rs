@@ -44,14 +44,17 @@ impl Throttle {
         decision.verdict = refusal;
     }
 
-    /// Ends a request that was let through. Returns the charges that have ended.
+    /// Ends a request that was let through. Returns the charges that have ended: none at a second end, or after
+    /// the lease.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> Charges {
         let mut charges = Charges::new();
         for &(id, key) in &ticket.counted {
             let Some(slo) = policy.slo(id).filter(|slo| slo.law.counts_ends()) else { continue };
             self.table.with_known(key, now, |entry| {
-                slo.law.end(entry, ticket.cost, ticket.begun(now), now);
-                charges.push(Charge { slo: id, key, cost: ticket.cost, at: now, kind: ChargeKind::Ended });
+                let cost = slo.law.end(entry, ticket.cost, ticket.begun(now), now);
+                if cost > 0 {
+                    charges.push(Charge { slo: id, key, cost, at: now, kind: ChargeKind::Ended });
+                }
             });
         }
         charges

@@ -79,7 +79,9 @@ impl Keys {
     /// Ends what was let through, or else a law that counts ends would soon deny everything.
     fn end(&mut self, is_wanted: bool) {
         if is_wanted && self.law.counts_ends() {
-            self.entries.iter_mut().for_each(|(entry, _)| self.law.end(entry, 1, self.now, self.now));
+            for (entry, _) in &mut self.entries {
+                self.law.end(entry, 1, self.now, self.now);
+            }
         }
     }
 }

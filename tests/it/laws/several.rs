@@ -6,9 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use slowlane::base::charge::ChargeKind;
 use slowlane::base::draw::Draw;
 use slowlane::base::request::{Request, Value};
 use slowlane::base::slo_id::SloId;
+use slowlane::base::ticket::Ticket;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::law::{Arrival, Law};
@@ -224,6 +226,29 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
     // What the bucket denied is not under way.
     let under_way = throttle.table().get(decisions[0].key, at_ms(10)).unwrap().0.gpt0;
     assert_eq!(under_way, 1_000);
+}
+
+#[test]
+fn an_end_is_charged_once_and_only_for_what_was_counted() {
+    let policy = "burst=5 rate=1/s law=concurrency max=5 lease=40s";
+    let throttle = throttle_of(&chain(policy, "burst=9 rate=9/s", "burst=9 rate=9/s"), MAPS);
+    let costing = |cost| throttle.decide_one(&request(cost), at_ms(0), Draw::MIDDLE);
+    assert_eq!(costing(0).ticket(), None, "nothing of it is in flight");
+    let mut ticket = costing(2).ticket().unwrap();
+    let ended = |ticket: &Ticket, at| {
+        let charges = throttle.end(&throttle.policy(), ticket, at);
+        charges.iter().map(|charge| (charge.kind, charge.cost)).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(&ticket, at_ms(5)), [(ChargeKind::Ended, 2)]);
+    assert_eq!(ended(&ticket, at_ms(5)), [], "a second time");
+    costing(3);
+    ticket.cost = u32::MAX;
+    assert_eq!(ended(&ticket, at_ms(5)), [(ChargeKind::Ended, 3)], "no more than is in flight");
+    costing(3);
+    ticket.cost = 0;
+    assert_eq!(ended(&ticket, at_ms(5)), []);
+    ticket.cost = 3;
+    assert_eq!(ended(&ticket, at_ms(40_000)), [], "after the lease");
 }
 
 #[test]
