@@ -303,13 +303,12 @@ impl Step {
 
     fn captures<'l>(&self, line: &'l [u8], at: usize) -> Option<(Option<&'l [u8]>, usize)> {
         let rest = &line[at..];
-        let quote = usize::from(rest.starts_with(b"\"{"));
-        if rest.get(quote) != Some(&b'{') {
-            return Some((None, at));
-        }
-        let inside = &rest[quote + 1..];
-        let length = memchr(b'}', inside)?;
-        Some((Some(&inside[..length]), at + length + 2 * (1 + quote)))
+        let (open, close): (&[u8], &[u8]) =
+            if rest.starts_with(b"\"{") { (b"\"{", b"}\"") } else { (b"{", b"}") };
+        let Some(inside) = rest.strip_prefix(open) else { return Some((None, at)) };
+        let (value, rest) = inside.split_at_checked(memchr(b'}', inside)?)?;
+        // A line that is cut after the brace has no closing quote.
+        rest.starts_with(close).then_some((Some(value), at + open.len() + value.len() + close.len()))
     }
 }
 
@@ -380,6 +379,18 @@ mod tests {
         assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET"), Misfit::Within(7));
         assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET\" and more"), Misfit::After);
         assert_eq!(misfit(""), Misfit::Address(0));
+    }
+
+    #[test]
+    fn quoted_captures_end_with_their_quote() {
+        let line = |rest: &str| format!("192.0.2.1:80 [x] 0/0 {rest}");
+        let whole = line("\"{a|b}\" \"{c}\" \"GET / HTTP/1.1\"");
+        assert_eq!(value(SHORT, &whole, "%hr").as_deref(), Some("a|b"));
+        assert_eq!(value(SHORT, &whole, "%hs").as_deref(), Some("c"));
+        for (cut, step) in [("\"{a}", 5), ("\"{a} ", 5), ("\"{a", 5), ("{a} \"{c}", 6), ("\"{a}\" \"{c}", 6)]
+        {
+            assert_eq!(values(SHORT, &line(cut)), Err(Misfit::Within(step)), "{cut}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod date;
 mod directive;
 mod enclosed;
 mod escape;
+#[cfg(test)]
+mod examples;
 mod faulty;
 mod format;
 mod format_error;
