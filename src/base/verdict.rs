@@ -83,6 +83,9 @@ fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
     rank(one).cmp(&rank(other))
 }
 
+/// The `remaining` of an SLO that did not count the request: any number would pass at once.
+pub const UNCOUNTED: u32 = u32::MAX;
+
 /// The verdict of one SLO on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
@@ -90,7 +93,7 @@ pub struct Judged {
     /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
-    /// The number of further requests that would pass at once.
+    /// The number of further requests that would pass at once, or [`UNCOUNTED`].
     pub remaining: u32,
     /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
@@ -119,7 +122,7 @@ pub struct Decision {
     pub verdict: Verdict,
     pub slo: SloId,
     pub key: Key,
-    /// The number of further requests that would pass at once: the fewest of all SLOs.
+    /// The number of further requests that would pass at once: the fewest of all SLOs, or [`UNCOUNTED`].
     pub remaining: u32,
     /// The number of requests that it counted for.
     pub cost: u32,

@@ -1,12 +1,12 @@
 //! A law's answer to one request.
 
-use crate::base::verdict::Verdict;
+use crate::base::verdict::{UNCOUNTED, Verdict};
 
 /// The verdict, and the room that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// How many more requests of cost 1 would pass at once at the same moment.
+    /// How many more requests of cost 1 would pass at once at the same moment, or [`UNCOUNTED`].
     pub remaining: u32,
     /// There was no memory for the law's annex, so its simpler stand-in judged.
     pub fell_back: bool,
@@ -15,6 +15,11 @@ pub struct Judgement {
 impl Judgement {
     pub(super) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
         Judgement { verdict, remaining, fell_back: false }
+    }
+
+    /// Passed without being counted.
+    pub(super) const fn uncounted() -> Judgement {
+        Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
     /// Denied. The request would get through `wait_ns` from now, and no sooner.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
 use crate::law::adaptive::Adaptive;
 use crate::law::admission::Admission;
 use crate::law::annex::Annex;
@@ -117,7 +116,7 @@ impl Law {
     /// A law that needs an annex and gets none falls back to a simpler law.
     pub fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
-            return Judgement::new(Verdict::Pass, u32::MAX);
+            return Judgement::uncounted();
         }
         of_each!(self, rule => rule.judge(entry, annex, arrival))
     }
@@ -126,7 +125,7 @@ impl Law {
     /// admission to the annex.
     pub fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
-            return Judgement::new(Verdict::Pass, u32::MAX);
+            return Judgement::uncounted();
         }
         of_each!(self, rule => rule.foresee(entry, annex, arrival))
     }

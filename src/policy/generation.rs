@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::quota::Quota;
 use crate::base::slo_id::SloId;
-use crate::base::verdict::Decision;
+use crate::base::verdict::{Decision, UNCOUNTED};
 use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::fields::{Fields, Place};
 use crate::policy::index::lookup::LookupMap;
@@ -159,8 +159,7 @@ impl Policy {
 
     /// The part of the deciding SLO's quota that a client may see. None if no SLO counted the request.
     pub fn quota(&self, decision: &Decision) -> Option<Quota> {
-        // The greatest number stands for an SLO that counts nothing.
-        let is_counted = decision.remaining != u32::MAX;
+        let is_counted = decision.remaining != UNCOUNTED;
         self.slo(decision.slo).filter(|_| is_counted)?.quota()
     }
 

@@ -11,7 +11,7 @@ use crate::base::kind::Kind;
 use crate::base::request::{Field, Request, Value, is_same_name};
 use crate::base::shown::{Shown, shown};
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::verdict::{Decision, UNCOUNTED, Verdict};
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
@@ -288,8 +288,7 @@ impl fmt::Display for Told {
             (kind, None) => f.write_str(kind.name())?,
         }
         match self.remaining {
-            // The greatest number stands for an SLO that counts nothing, where any number would pass.
-            0 | u32::MAX => Ok(()),
+            0 | UNCOUNTED => Ok(()),
             remaining => write!(f, ", {remaining} more would pass at once"),
         }
     }
