@@ -23,7 +23,7 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Serves until the other end leaves, has had its answer, or the end begins.
 pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
     let info = shutdown.clone();
-    let mut conversation = Conversation {
+    let mut console = Console {
         stream: Patience::with(stream, IDLE_TIMEOUT),
         read: Vec::new(),
         prompt: Prompt::Once,
@@ -31,7 +31,7 @@ pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutd
         shutdown: info,
     };
     let result = tokio::select! {
-        result = conversation.run() => result,
+        result = console.run() => result,
         () = shutdown.begun() => Ok(()),
     };
     if let Err(error) = result {
@@ -39,7 +39,8 @@ pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutd
     }
 }
 
-struct Conversation {
+/// A client that sends commands and reads their answers.
+struct Console {
     stream: Patience,
     /// Bytes that were read and not yet used.
     read: Vec<u8>,
@@ -48,7 +49,7 @@ struct Conversation {
     shutdown: Shutdown,
 }
 
-impl Conversation {
+impl Console {
     async fn run(&mut self) -> io::Result<()> {
         // A client that sends a letter now and then has no more time than a silent one.
         while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
