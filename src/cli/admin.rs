@@ -22,7 +22,7 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The daemon to ask. It has not been asked yet.
+    /// A client for the daemon. It sends nothing yet.
     pub(super) fn daemon(self, config: Option<PathBuf>) -> anyhow::Result<AdminClient> {
         let config = Config::load(config.as_deref(), Flags::default())?.admin;
         let token = match self.token_file {
@@ -37,7 +37,7 @@ impl At {
     }
 }
 
-/// Prints the answer as it comes. Gives back whether there was anything to print.
+/// Prints the answer as it comes. Returns false if the answer was empty.
 pub(super) fn print(daemon: &AdminClient, question: Question) -> anyhow::Result<bool> {
     Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
 }

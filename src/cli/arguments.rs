@@ -38,7 +38,7 @@ pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
     Ok(Config::load(path.as_deref(), flags)?)
 }
 
-/// The config file, and the settings that were typed beside it.
+/// The config file, and the settings from the command line.
 impl From<RunArguments> for (Option<PathBuf>, Flags) {
     fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
         let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;

@@ -1,4 +1,4 @@
-//! `slowlane check`: every mistake, before it is served.
+//! `slowlane check`: prints every mistake of the config and the policy.
 
 use std::io::{self, Write};
 

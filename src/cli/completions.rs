@@ -19,7 +19,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn completions(mut command: Command, typed: &Arguments) -> anyhow::Result<()> {
-    // First as a whole: what cannot be written is an error here, and a panic in there.
+    // The generator panics if it cannot write, so it writes into memory first.
     let mut script = Vec::new();
     generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
     Ok(io::stdout().write_all(&script)?)

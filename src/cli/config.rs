@@ -129,7 +129,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         version.or_else(|| installed::haproxy().map(|(_, version)| version)).ok_or_else(none_here)?;
     let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
     let mut files = haproxy::files(version, delivery, &places)?;
-    // HAProxy reads none of these: they are examples.
+    // HAProxy does not read the maps: they are examples.
     if file.is_some() {
         files.extend(haproxy::maps());
     }
@@ -144,7 +144,7 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     put(&files, file.as_deref(), dir.as_deref())
 }
 
-/// The proxy needs one address; of several the first is as good as any.
+/// The first address of a list. The proxy needs only one.
 fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Address> {
     let expected = || anyhow!("[{section}] listen is empty: give an address with --{section}");
     let first = addresses.first().ok_or_else(expected)?;
@@ -153,7 +153,7 @@ fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Addr
     Ok(first)
 }
 
-/// One file on standard output, or all in a folder.
+/// Prints one file on standard output, or writes all into a folder.
 fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result<()> {
     match (dir, file) {
         (Some(dir), _) => write_all(files, dir),

@@ -45,7 +45,7 @@ fn write(dir: &Path, pages: &[Page]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page of the whole, then those of its commands and of theirs.
+/// The page of slowlane, then the pages of all commands and subcommands.
 fn pages(command: Command) -> io::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -59,8 +59,7 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// Examples and tables stand in `after_help`, where the generator would fill their lines into one paragraph: this
-/// part is written here.
+/// The page of a command. Its `after_help` is written here, because the generator would join the lines of its examples.
 fn page(command: &Command) -> io::Result<Page> {
     let man = Man::new(command.clone()).manual("slowlane").source(source());
     let mut text = Vec::new();
@@ -87,7 +86,7 @@ fn source() -> String {
     format!("slowlane {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A line `Examples:` begins a section of that name; what stands before the first is one of notes. Lines stay lines.
+/// A line `Examples:` begins a section of that name. Text before the first section is the notes. Lines stay lines.
 fn sections(after: &str) -> String {
     let mut roff = String::new();
     let mut is_open = false;

@@ -8,7 +8,7 @@ const TELL_AFTER: Duration = Duration::from_secs(1);
 
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
-/// ECMA-48 EL.
+/// Erases the rest of the line (ECMA-48, EL).
 const ERASE_REST: &str = "\x1b[K";
 
 pub(super) struct Progress {
@@ -26,7 +26,7 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Overwrites the last progress line on a terminal, if it is time to.
+    /// Overwrites the progress line on a terminal, if it is time.
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
         let is_due = || match self.told {
             Some(told) => told.elapsed() >= TELL_EVERY,
@@ -39,7 +39,7 @@ impl Progress {
         }
     }
 
-    /// Leaves nothing of it behind.
+    /// Clears the progress line.
     pub(super) fn end(&self) {
         if self.told.is_some() {
             eprint!("\r{ERASE_REST}");

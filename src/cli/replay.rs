@@ -144,7 +144,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-/// As the daemon would serve it.
+/// Reads a policy as the daemon would.
 fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject> {
     let config = Config::load(typed.config.as_deref(), Flags { policy: policy.clone(), ..Flags::default() })?;
     let read = match &config.policy {
@@ -189,7 +189,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Notes and skipped lines, on standard error.
+/// Prints notes and skipped lines on standard error.
 fn tell_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
         if format.is_none() && broken.is_none() {
@@ -219,7 +219,7 @@ fn tell_problems(outcome: &Outcome) {
     }
 }
 
-/// How many bytes the logs have. None: one of them has no size.
+/// The size of all logs in bytes. None: one of them has no size.
 fn size(logs: &[PathBuf]) -> Option<u64> {
     let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     logs.iter().map(size).sum()

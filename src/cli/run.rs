@@ -1,4 +1,4 @@
-//! `slowlane run`: serve until told to end.
+//! `slowlane run`: serves until a signal ends it.
 
 use crate::config::Config;
 use crate::daemon;

@@ -98,7 +98,7 @@ enum When {
     Now,
 }
 
-/// `name=value`, of one law if its name and a colon come first.
+/// `name=value`, or `law:name=value` for one law.
 #[derive(Clone, Debug)]
 struct LawOption {
     law: Option<String>,
@@ -146,7 +146,7 @@ fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> Stri
     format!("{law}, {clients} clients: {passed_s} of {seconds} s ")
 }
 
-/// One for each law and number of clients, all of them right.
+/// Builds a scenario for each law and number of clients, and checks all of them.
 fn scenarios(typed: &Arguments) -> anyhow::Result<Vec<Scenario>> {
     let laws: Vec<String> = match typed.law.iter().any(|law| law == ALL) {
         true => Scenario::laws_of_rates().map(str::to_owned).collect(),
@@ -198,7 +198,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
     }
 }
 
-/// Before the work, not after it.
+/// Checks the plot before the run, so that no work is lost.
 fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     ensure!(
         lines <= LINES_MAX,
@@ -207,7 +207,7 @@ fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     check_writable(path)
 }
 
-/// Leaves an existing file as it is, and no file of its own.
+/// Leaves an existing file unchanged, and creates none.
 pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let is_new = path.symlink_metadata().is_err();
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);

@@ -83,7 +83,7 @@ pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No entry is known: each begins anew.
+/// Explains with an empty table: every entry is new.
 const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
 
 fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bool) -> anyhow::Result<()> {

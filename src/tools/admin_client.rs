@@ -21,7 +21,7 @@ use crate::base::address::Address;
 use crate::base::shown::shown;
 use crate::base::token::Token;
 
-/// To connect, to begin an answer, and for each piece of it. A daemon that is alive answers within milliseconds.
+/// The longest wait for a connection, for the start of an answer, and for each piece of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest part of a refusal that is shown.
@@ -68,7 +68,7 @@ impl Question {
 }
 
 impl AdminClient {
-    /// Asks, and writes the answer out as it comes. Gives back how many bytes that were.
+    /// Asks, and writes the answer out as it comes. Returns the number of bytes.
     pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
@@ -121,7 +121,7 @@ impl AdminClient {
             let frame = async { answer.frame().await.transpose() };
             match self.within(frame).await?.map(|frame| frame.into_data()) {
                 Some(Ok(piece)) => return Ok(Some(piece)),
-                // Trailers: nothing of ours.
+                // slowlane sends no trailers.
                 Some(Err(_)) => {}
                 None => break,
             }

@@ -16,7 +16,7 @@ use std::fmt::Write;
 /// The most lines that a reader can tell apart.
 pub const LINES_MAX: usize = 12;
 
-/// Per line: with all lines the file stays below 60 kB.
+/// The most points of a line. With all lines the file stays below 60 kB.
 pub(crate) const POINTS_MAX: usize = 120;
 
 const WIDTH: f64 = 860.0;
@@ -24,7 +24,7 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const PANEL_HEIGHT: f64 = 200.0;
 
-/// From one to the next.
+/// The distance from one panel to the next.
 pub(crate) const PANEL_GAP: f64 = 46.0;
 
 pub(crate) const LEGEND_LINE: f64 = 20.0;
@@ -44,14 +44,14 @@ path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
 ";
 
-/// What the lines are.
+/// The names of the lines.
 pub(crate) struct Legend {
     pub svg: String,
     pub bottom: f64,
 }
 
 impl Legend {
-    /// Classes, as [`class`] gives them, and what they stand for.
+    /// Takes classes, as [`class`] gives them, with their labels.
     pub(crate) fn new(entries: impl IntoIterator<Item = (String, String)>) -> Legend {
         let (mut svg, mut x, mut y) = (String::new(), LEFT, 18.0);
         for (class, label) in entries {
@@ -144,7 +144,7 @@ impl Panel {
                 match value {
                     Some(value) => {
                         let _ = write!(path, "{command}{:.1} {:.1}", axis.x(seconds), y(value));
-                        // A lone point is a line of length 0, drawn as its round caps.
+                        // A single point is a line of length 0: only its round caps are drawn.
                         path += if command == 'M' { "h0" } else { "" };
                         command = 'L';
                     }
@@ -163,7 +163,7 @@ impl Panel {
     }
 }
 
-/// Time from the left to the right.
+/// The time axis, from left to right.
 pub(crate) struct TimeAxis {
     seconds: f64,
     unit: &'static str,
@@ -175,7 +175,7 @@ impl TimeAxis {
         TimeAxis { seconds, unit: "seconds", unit_seconds: 1.0 }
     }
 
-    /// In the unit that a person would say it in.
+    /// Picks the unit that people would use.
     pub(crate) fn of_any_length(seconds: f64) -> TimeAxis {
         let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
         let (unit, unit_seconds) = units
@@ -204,7 +204,7 @@ impl TimeAxis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, such that there are at most `steps_max` steps.
+/// A step of 1, 2 or 5 times a power of ten, for at most `steps_max` steps.
 fn step(highest: f64, steps_max: f64) -> f64 {
     let mut power = 1.0;
     loop {

@@ -17,10 +17,10 @@ pub(super) enum TimeForm {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// `06/Feb/2009:12:14`: what mostly is as it was in the line before.
+/// The length of `06/Feb/2009:12:14`, which is mostly the same as in the previous line.
 const MINUTE_BYTES: usize = 17;
 
-/// Reads times; of a minute that it has just read it knows the date.
+/// Reads times. It remembers the date of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct Calendar {
     minute: [u8; MINUTE_BYTES],
@@ -106,7 +106,7 @@ fn time_of_day(hours: u32, minutes: u32) -> Option<u64> {
     (hours < 24 && minutes < 60).then(|| u64::from(hours * 3_600 + minutes * 60))
 }
 
-/// Of a leap second too.
+/// A second of a minute: 60 is a leap second.
 fn second(digits: &[u8]) -> Option<u64> {
     number(digits).filter(|&seconds| seconds <= 60).map(u64::from)
 }
@@ -116,7 +116,7 @@ fn days(year: u32, month: u32, day: u32) -> Option<u64> {
     Some(Date::new(year, month, day)?.days().into())
 }
 
-/// A few digits and nothing else.
+/// A number of a few digits, and nothing else.
 fn number(digits: &[u8]) -> Option<u32> {
     digits
         .iter()

@@ -17,7 +17,7 @@ const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
 const OTHER_MAGICS: [(&[u8], &str); 3] =
     [(b"\xFD7zXZ\0", "xz"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"BZh91A", "bzip2")];
 
-/// The length of the longest.
+/// The length of the longest of them.
 const MAGIC_BYTES: u64 = 6;
 
 /// The lines of a log, numbered from 1.

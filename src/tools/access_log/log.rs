@@ -46,7 +46,7 @@ pub struct LogOutcome {
 }
 
 impl Log {
-    /// Finds out the format. `wanted` tells whether a policy uses a field; `number` is put into each record.
+    /// Recognises the format. `wanted` tells whether a policy uses a field; `number` is put into each record.
     pub(in crate::tools) fn open(
         name: String,
         input: Box<dyn Read>,
@@ -138,7 +138,7 @@ impl Log {
         self.plan.as_ref().is_some_and(|plan| plan.has(field))
     }
 
-    /// Whether it has the website only where a request line has an absolute URI.
+    /// Whether it has the website only in request lines with an absolute URI.
     pub(in crate::tools) fn has_website_by_chance(&self) -> bool {
         self.plan.as_ref().is_some_and(Plan::has_website_by_chance)
     }

@@ -1,4 +1,4 @@
-//! A `--field` option: a field, and where a log has it.
+//! A `--field` option: a field and its place in a log.
 
 use std::str::FromStr;
 

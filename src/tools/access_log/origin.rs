@@ -1,4 +1,4 @@
-//! Where a line has a field, and how a proxy changes the value before it asks.
+//! The place of a field in a line, and the changes that a proxy makes to its value.
 
 use memchr::memchr;
 
@@ -6,7 +6,7 @@ use crate::tools::access_log::escape::Escape;
 use crate::tools::access_log::record::VALUE_BYTES_MAX;
 use crate::tools::access_log::slots::Slots;
 
-/// Where a line has a field.
+/// The place of a field in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),

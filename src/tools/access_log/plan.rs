@@ -206,7 +206,7 @@ impl Plan {
         }
     }
 
-    /// Whether it has the website only where a request line has an absolute URI.
+    /// Whether it has the website only in request lines with an absolute URI.
     pub(super) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
         place.is_some_and(|place| self.origins[place].iter().all(|from| matches!(from, Origin::Part { .. })))

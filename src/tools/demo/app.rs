@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::tools::demo::http::Half;
 
-/// The rough time of a request: timers have a grain of a millisecond.
+/// The rough time of a request. Timers are exact to a millisecond.
 const SERVICE: Duration = Duration::from_millis(15);
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-type: text/plain\r\n\r\nok\n";
@@ -36,7 +36,7 @@ impl App {
             while let Ok((stream, _)) = listener.accept().await {
                 let hands = hands.clone();
                 tokio::spawn(async move {
-                    // A connection that is lost is the other side's business.
+                    // The client notices a lost connection.
                     let _ = serve(stream, &hands, service).await;
                 });
             }

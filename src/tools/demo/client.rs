@@ -17,10 +17,10 @@ const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
 
-/// After an answer that should not have been, or none.
+/// The pause after a missing or unexpected answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where a client gets in.
+/// The way of a client to the application.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Door {
     Haproxy(SocketAddr),
@@ -93,7 +93,7 @@ struct Client {
 }
 
 impl Client {
-    /// The status of the answer, which is told to the tally. None: there was none.
+    /// Sends a request, counts its answer, and returns its status. None: no answer.
     async fn ask(&mut self) -> Option<u16> {
         let asked = Instant::now();
         let answer = self.try_ask().await.ok();

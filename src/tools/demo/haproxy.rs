@@ -47,7 +47,7 @@ pub(super) async fn start(
     let found = match proxy {
         Proxy::None => None,
         Proxy::Given(binary) => {
-            // It is started in another folder.
+            // HAProxy runs in another folder, so the path must be absolute.
             let binary = &std::path::absolute(binary)?;
             let version = installed::version(binary);
             let problem = || format!("{}: is no HAProxy from {} on", binary.display(), Version::OLDEST);
@@ -130,7 +130,7 @@ async fn free_address() -> io::Result<SocketAddr> {
 
 impl Drop for Haproxy {
     fn drop(&mut self) {
-        // It may have ended by itself, and then there is nothing to end.
+        // HAProxy may have ended by itself, so errors are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! As much HTTP as the demonstration needs.
+//! The part of HTTP that the demonstration needs.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 /// The only website.
 pub(super) const WEBSITE: &str = "shop.example";
 
-/// A head is no longer than this.
+/// The most bytes of a head.
 const HEAD_BYTES_MAX: usize = 8192;
 
 /// One side of an HTTP connection.
@@ -42,7 +42,7 @@ impl Half {
         Ok(status)
     }
 
-    /// Up to and with the empty line. None: the connection was closed instead.
+    /// Reads a head with its empty line. None: the connection was closed instead.
     pub(super) async fn head(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some(end) = self.unread.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -69,7 +69,7 @@ impl Half {
     }
 }
 
-/// Of an answer, which says how long its body is.
+/// The status of an answer, and the length of its body.
 fn status_and_length(head: &str) -> Option<(u16, usize)> {
     let mut lines = head.lines();
     let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;

@@ -1,8 +1,8 @@
-//! The demonstration: the daemon between real clients and a real application, told second by second.
+//! The demonstration: the daemon between real clients and a real application, with a line for each second.
 //!
 //! ```text
 //!  a crawler   127.0.0.2  N connections ─┐
-//!                                        ├─▶ HAProxy ─▶ an application that serves so many requests a second
+//!                                        ├─▶ HAProxy ─▶ an application with a limited rate
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
@@ -54,38 +54,38 @@ pub(crate) struct Demo {
     /// Connections of the crawler.
     pub clients: u32,
     pub rate: Rate,
-    /// How many seconds are told.
+    /// The number of seconds to print.
     pub seconds: u32,
-    /// It goes on after that, until a signal ends it.
+    /// Runs on after that, until a signal.
     pub stays: bool,
     pub proxy: Proxy,
 }
 
 pub(crate) const SECONDS_DEFAULT: u32 = 15;
 
-/// Some seconds without, some to settle, some to be settled.
+/// Some seconds without a limit, some for the law to settle, and some with a settled rate.
 pub(crate) const SECONDS_MIN: u32 = 8;
 
-/// For this long the SLO limits nothing.
+/// Seconds in which the SLO limits nothing.
 const FREE_S: u32 = 4;
 
 /// From the edit of `slo.map` until the burst is used up and its requests are answered.
 const SETTLE_S: u32 = 2;
 
-/// The application serves so many times the rate of the SLO: alone, the crawler takes all of it.
+/// The rate of the application, as a multiple of the SLO's rate. Alone, the crawler takes all of it.
 const CAPACITY: f64 = 6.0;
 
 /// An SLO that limits nothing here.
 const FREE: &str = "burst=1000000 rate=1000000/s";
 
-/// Lower rates show too little in a second, higher ones are too much for a small machine.
+/// Lower rates show too little in a second; higher rates are too much for a small machine.
 const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
 
 /// Longer delays meet the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
 const DELAY_MAX_S: f64 = 4.0;
 
 impl Demo {
-    /// Runs it until it is over or a signal ends it. It leaves no process and no folder behind.
+    /// Runs the demonstration to its end or to a signal. It leaves no process and no folder behind.
     pub(crate) fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
         let rate = self.rate.per_second();
         ensure!(
@@ -146,7 +146,7 @@ impl Demo {
         Ok(())
     }
 
-    /// A second's worth of burst.
+    /// The line of `slo.map`. Its burst is one second of requests.
     fn objective(&self) -> String {
         let burst = self.rate.per_second().ceil();
         format!("3001 burst={burst} rate={}", self.rate)
@@ -162,7 +162,7 @@ impl Demo {
     }
 
     fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
-        // The first second has the beginning in it.
+        // The first second includes the start.
         let before = Second::mean(&seconds[1..FREE_S as usize]);
         let settled = (FREE_S + SETTLE_S) as usize;
         let after = Second::mean(&seconds[settled..]);
@@ -262,7 +262,7 @@ fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     fs::rename(new, policy.join("slo.map"))
 }
 
-/// Ctrl-C or Ctrl-\, a kind kill, or the end of the terminal.
+/// Waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
 fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let on = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
     let mut interrupt = on(SignalKind::interrupt())?;

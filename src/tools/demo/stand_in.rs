@@ -1,4 +1,4 @@
-//! HAProxy's part, where there is none: asks for the verdict over SPOP, and for the hold, then asks the application.
+//! Stands in for HAProxy: asks the agent for the verdict and the hold, then asks the application.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::wire::spop::{Ack, Action, AgentHello, Data, Frame, HaproxyHello, Kind
 /// HAProxy's default max-frame-size.
 const FRAME_BYTES_MAX: u32 = 16_380;
 
-/// For one client: a connection to the agent and one to the application.
+/// The connections of one client: one to the agent and one to the application.
 pub(super) struct StandIn {
     agent: TcpStream,
     unread: Vec<u8>,
@@ -77,7 +77,7 @@ impl StandIn {
         self.receive(told).await
     }
 
-    /// The next frame that the agent sends, which must be one that is understood.
+    /// The next frame from the agent. An unreadable frame is an error.
     async fn receive<T>(&mut self, understand: impl Fn(Frame<'_>) -> Option<T>) -> io::Result<T> {
         loop {
             let cut = Frame::cut(&self.unread, FRAME_BYTES_MAX).map_err(|_| ErrorKind::InvalidData)?;

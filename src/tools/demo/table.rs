@@ -12,7 +12,7 @@ pub(crate) enum Look {
     Plain,
 }
 
-/// As long as the bar of the most is.
+/// The length of the longest bar.
 const BAR_COLUMNS: f64 = 40.0;
 
 /// The lines, with a bar for the rate of the crawler.
@@ -40,7 +40,7 @@ impl Table {
         )
     }
 
-    /// Something that happens between two seconds.
+    /// Prints an event between two seconds.
     pub(super) fn event(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
         match self.look {
             Look::Terminal => writeln!(out, "        \x1b[1m{text}\x1b[0m"),

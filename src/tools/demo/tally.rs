@@ -23,7 +23,7 @@ struct Counts {
 }
 
 impl Tally {
-    /// An answer, or none, after this time.
+    /// Counts an answer, or its absence, after this time.
     pub(super) fn count(&self, who: Who, status: Option<u16>, took: Duration) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match (status, who) {
@@ -56,14 +56,14 @@ pub(super) struct Second {
     pub(super) crawler_ms: f64,
     pub(super) customer_per_s: f64,
     pub(super) customer_ms: f64,
-    /// With a 429.
+    /// Requests answered with a 429.
     pub(super) refused: u32,
-    /// Anything else that is no answer of the application.
+    /// Requests with no answer, or with an unexpected one.
     pub(super) lost: u32,
 }
 
 impl Second {
-    /// Of the rates and the times; the others are sums.
+    /// The mean of the rates and the times. The other values are sums.
     pub(super) fn mean(seconds: &[Second]) -> Second {
         let mean =
             |value: fn(&Second) -> f64| seconds.iter().map(value).sum::<f64>() / seconds.len().max(1) as f64;

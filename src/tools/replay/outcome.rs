@@ -52,7 +52,7 @@ pub enum Note {
         requests: u64,
         reorder: Duration,
     },
-    /// As late, but for want of room to wait.
+    /// Requests as late as those, because there was no room to wait.
     Crowded {
         requests: u64,
     },

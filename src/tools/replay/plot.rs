@@ -8,7 +8,7 @@
 //! │ denied/s       │  by each policy
 //! └────────────────┘
 //! ┌────────────────┐
-//! │ delay          │  the mean over requests that came then and were let through
+//! │ delay          │  the mean over requests let through, at the time of their arrival
 //! └────────────────┘
 //! ```
 

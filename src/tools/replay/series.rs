@@ -1,6 +1,6 @@
 //! Counts over time, in a bounded number of bins for a log of any length.
 
-/// Beyond it bins are joined in pairs.
+/// The most bins. Beyond it bins are joined in pairs.
 const BINS_MAX: usize = 2_048;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -13,7 +13,7 @@ pub struct Bin {
     /// Requests that were let through, at the time when their delay ended.
     pub let_through: u64,
     pub denied: u64,
-    /// The delays of requests that arrived then, in total.
+    /// The sum of the delays of requests that arrived in this part.
     pub delay_ms: u64,
     pub delayed: u64,
 }

@@ -1,4 +1,4 @@
-//! The columns of the tables: their cells, and the order that they give to rows.
+//! The columns of the tables: their cells, and the order of rows by each.
 
 use std::cmp::Ordering;
 
@@ -10,18 +10,17 @@ pub(super) struct Column<T> {
     pub(super) name: &'static str,
     pub(super) text: fn(&T) -> String,
     pub(super) value: fn(&T) -> Value,
-    /// Numbers stand at the right of their column, and are seen whole.
+    /// Numbers are aligned to the right and shown whole.
     pub(super) is_number: bool,
-    /// On a narrow screen the column with the highest goes first; those of 0 stay.
+    /// On a narrow screen the column with the highest rank goes first. Columns of rank 0 stay.
     pub(super) rank: u8,
 }
 
-/// A name that is shortened has so many letters left, as long as there is a column that can go instead; if none is left,
-/// so many as the next one says.
+/// The least lengths of a shortened name. The next one applies once no other column can go.
 pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
 
 impl<T> Column<T> {
-    /// The least width of a column whose longest text has this one.
+    /// The least width of a column, by the width of its longest text.
     pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
         if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
     }
@@ -32,7 +31,7 @@ impl<T> Column<T> {
 pub(super) enum Value {
     /// The greatest first, unknown values last.
     Number(f64),
-    /// From a to z.
+    /// In alphabetical order.
     Text(String),
 }
 
@@ -142,7 +141,7 @@ fn some(number: Option<impl Into<f64>>) -> String {
     number.map_or("-".to_owned(), |number| short(number.into()))
 }
 
-/// In few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
+/// A number in few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
 pub(super) fn short(number: f64) -> String {
     let (number, unit) = match number.abs() {
         1e6.. => (number / 1e6, "M"),
@@ -167,7 +166,7 @@ pub(super) fn delay(ms: Option<u64>) -> String {
     }
 }
 
-/// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
+/// A duration: `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
 pub(super) fn time(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use crate::observe::status::{KeyLine, Snapshot};
 use crate::tools::admin_client::{AdminClient, AskError, Question};
 
-/// Several times the longest snapshot.
+/// The longest answer that is read: several times the longest snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The daemon's status.
@@ -17,7 +17,7 @@ pub(super) fn snapshot(daemon: &AdminClient) -> anyhow::Result<Snapshot> {
         .map_err(|error| anyhow!("what answers at {} is not slowlane: {error}", daemon.address))
 }
 
-/// Why a key is throttled, or its row in the table if its fields are not known whole.
+/// The reason why a key is throttled. If not all of its fields are known: its row in the table.
 pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {
     let text = match &key.why {
         Some(query) => get(daemon, &format!("/api/why?{query}")),
@@ -36,7 +36,7 @@ fn get(daemon: &AdminClient, path: &str) -> Result<Vec<u8>, AskError> {
     Ok(answer.0)
 }
 
-/// As much of an answer as is taken.
+/// An answer of limited length.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

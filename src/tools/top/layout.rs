@@ -8,18 +8,18 @@ pub(super) const GAP: usize = 2;
 /// The width that a column asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// To be seen whole.
+    /// The width that shows every cell whole.
     pub(super) width: usize,
-    /// Below this it is left out.
+    /// The least width. A narrower column is left out.
     pub(super) least: usize,
-    /// The highest goes first; those of 0 stay, or there is no table.
+    /// The column with the highest rank goes first. Columns of rank 0 always stay.
     pub(super) rank: u8,
 }
 
-/// How wide each column is; None: it is left out.
+/// The width of each column. None: it is left out.
 ///
 /// # Errors
-/// The width that those need which always stay.
+/// The width of the columns that always stay, if it exceeds `width`.
 pub(super) fn fit(wanted: &[Wanted], width: usize) -> Result<Vec<Option<usize>>, usize> {
     let mut is_kept = vec![true; wanted.len()];
     let least = |is_kept: &[bool]| {
@@ -47,7 +47,7 @@ pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// A name cut to `columns`. The cut is in the middle, because both ends tell names apart.
+/// A name cut to `columns`. The cut is in the middle, because names differ at both ends.
 pub(super) fn shortened(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -75,7 +75,7 @@ fn taken(letters: impl Iterator<Item = char>, columns: usize) -> String {
 pub(super) fn packed(pieces: impl IntoIterator<Item = Span<'static>>, columns: usize) -> Line<'static> {
     let mut used = 0;
     let fits = |piece: &Span<'static>| {
-        // Blanks at its end are none that are missed.
+        // A line needs no blanks at its end.
         let fits = used + width(piece.content.trim_end()) <= columns;
         used += piece.width();
         fits

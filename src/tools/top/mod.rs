@@ -39,7 +39,7 @@ use view::{View, Wish};
 /// The daemon has new numbers once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a signal or an answer may wait for the screen.
+/// The longest wait of a signal or an answer for the screen.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
@@ -68,14 +68,14 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
     while !ended.load(Relaxed) {
         screen.draw(&mut view)?;
-        // Of a new size the next draw finds out by itself.
+        // The next draw finds out a new size by itself.
         if event::poll(LOOK)?
             && let Event::Key(key) = event::read()?
         {
             match view.press(key) {
                 Wish::Nothing => {}
                 Wish::Leave => return Ok(()),
-                // It ends with us.
+                // The thread lives as long as this loop.
                 Wish::Explain(key) => drop(asks.send(key)),
             }
         }
@@ -84,7 +84,7 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
                 Ok(Answer::Status(status)) => view.update(status.map(|snapshot| *snapshot)),
                 Ok(Answer::Why(text)) => view.explain(text),
                 Err(TryRecvError::Empty) => break,
-                // It has said why: old numbers are not to be shown as if they were new.
+                // The thread has printed the reason. Old numbers must not look like new ones.
                 Err(TryRecvError::Disconnected) => bail!("slowlane top has ended: it cannot ask any more"),
             }
         }
@@ -92,13 +92,13 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An answer of the daemon.
+/// An answer from the daemon.
 enum Answer {
     Status(Result<Box<Snapshot>, String>),
     Why(String),
 }
 
-/// Asks in a thread of its own, so that the screen never waits for the daemon.
+/// Asks in its own thread, so that the screen never waits for the daemon.
 fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();

@@ -7,7 +7,7 @@ use crate::base::shown::shown;
 use crate::observe::status::Snapshot;
 use crate::tools::top::columns::{self, Column, delay, short, time};
 
-/// All of it, table by table.
+/// The whole snapshot, table by table.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
     let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
@@ -30,7 +30,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text + "\n" + &connections(snapshot)
 }
 
-/// The faults of the last policy, and whether they made it refused. None: it has none.
+/// The faults of the last policy, and whether it was refused for them. None: no faults.
 pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
     Some((!reload.ok, told))
 }
 
-/// Table, holds and connections, to stand in one line.
+/// Table, holds and connections, for one line.
 pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
     let Snapshot { table, holds, connections, .. } = snapshot;
     let [entries, entries_max, evictions] =

@@ -1,4 +1,4 @@
-//! A view, drawn.
+//! Draws a view.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -20,7 +20,7 @@ const DENY: Color = Color::Red;
 
 const HELP: [&str; 6] = ["q quit", "Tab next table", "/ filter", "Enter explain", "< > sort", "r reverse"];
 
-/// Draws it all in the room of the frame.
+/// Draws the whole view into the frame.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let width = frame.area().width.into();
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
@@ -72,7 +72,7 @@ fn head(view: &View, width: usize) -> Line<'static> {
     line
 }
 
-/// As many lines are told of a policy that is refused.
+/// The most lines shown about a refused policy.
 const DOUBT_LINES_MAX: usize = 3;
 
 fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -134,9 +134,9 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
     let wanted = |name_chars: usize| -> Vec<Wanted> {
         let wanted = |(place, column): (usize, &Column<T>)| {
             let longest = texts.iter().map(|row| layout::width(&row[place])).max().unwrap_or(0);
-            // With room for the mark of the order.
+            // The mark of the order needs room.
             let width = longest.max(column.name.len() + 1);
-            // The order of the rows is to be seen.
+            // The heading shows the order of the rows.
             let rank = if place == sort.column { column.rank.min(1) } else { column.rank };
             Wanted { width, least: column.least(width, name_chars), rank }
         };
@@ -217,7 +217,7 @@ fn popup(frame: &mut Frame<'_>, popup: &mut Popup) {
     frame.render_widget(Paragraph::new(text).block(block), area);
 }
 
-/// A line as lines of so many columns, parted between words where that can be.
+/// Wraps a line to a number of columns, between words if possible.
 fn wrapped(line: &str, columns: usize) -> Vec<String> {
     let width = |text: &str| Span::raw(text).width();
     let (mut lines, mut last, mut used) = (Vec::new(), String::new(), 0);
@@ -229,7 +229,7 @@ fn wrapped(line: &str, columns: usize) -> Vec<String> {
         for letter in word.chars() {
             let letter_width = width(letter.encode_utf8(&mut [0; 4]));
             if used > 0 && used + letter_width > columns {
-                // A blank at the end of a line is none that is missed.
+                // A line needs no blank at its end.
                 if letter == ' ' {
                     continue;
                 }
@@ -293,12 +293,12 @@ mod tests {
         assert!(drawn(&mut view, 100, 24).contains("NO ANSWER: connection refused"));
     }
 
-    /// A line of cells, told from each other by more than one blank.
+    /// Splits a line into cells. Two or more blanks separate them.
     fn cells(line: &str) -> Vec<&str> {
         line.trim_matches('"').split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
     }
 
-    /// What the table under the tabs says: of each row its cells by the names of their columns.
+    /// The table under the tabs: the cells of each row, by the names of their columns.
     fn table(text: &str) -> Vec<Vec<(String, String)>> {
         let mut lines = text.lines().skip_while(|line| !line.contains("SLO  ") && !line.contains("SLO▼"));
         let name = |name: &str| name.trim_end_matches(['▼', '▲']).to_owned();
@@ -311,7 +311,7 @@ mod tests {
         .collect()
     }
 
-    /// Every cell of a table is the whole text of its value; of a name there may be both its ends.
+    /// Every cell shows the whole text of its value. A name may lack its middle.
     fn assert_whole<T>(text: &str, columns: &[Column<T>], rows: &[T], kept: &[&str]) {
         let told = table(text);
         assert_eq!(told.len(), rows.len(), "{text}");
@@ -445,7 +445,7 @@ mod tests {
             (1..=40).map(|line| format!("line {line}, {}", "word ".repeat(20))).collect();
         view.press(KeyCode::Enter.into());
         view.explain(lines.join("\n"));
-        // Of 24 rows it has 14 inside, of 100 columns 82: each line is two.
+        // The frame leaves 14 of 24 rows and 82 of 100 columns, so each line takes two rows.
         for (keys, first, last, foot) in [
             (&[][..], "line 1,", "line 7,", "1-14 of 80"),
             (&[KeyCode::Down], "word word", "line 8,", "2-15 of 80"),
@@ -467,7 +467,7 @@ mod tests {
             let lines: Vec<_> = inside.iter().filter(|line| line.starts_with("line ")).collect();
             assert!(lines.last().unwrap().starts_with(last), "{last} is last in\n{text}");
         }
-        // What is short is seen whole, wherever the one before was left.
+        // A short text is seen whole, wherever the previous one was left.
         view.press(KeyCode::End.into());
         view.explain("because".into());
         let text = drawn(&mut view, 100, 24);

@@ -1,4 +1,4 @@
-//! The terminal, taken over and given back as it was, however we leave.
+//! Takes over the terminal, and restores it on every way out.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
@@ -14,7 +14,7 @@ use ratatui_crossterm::CrosstermBackend;
 use crate::tools::top::screen;
 use crate::tools::top::view::View;
 
-/// A screen of our own, until it is dropped.
+/// The alternate screen, until it is dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -46,11 +46,11 @@ impl Drop for Screen {
     }
 }
 
-/// Whether the terminal is to be restored. Restoring it twice would move the cursor back, and the shell's prompt over the
-/// message of a panic.
+/// Whether the terminal must be restored. A second restore would move the cursor back: the shell's prompt would then
+/// cover the message of a panic.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// A terminal that is gone cannot be given back.
+/// Restores the terminal. Errors are ignored: the terminal may be gone.
 fn give_back() {
     if !IS_TAKEN.swap(false, Relaxed) {
         return;
@@ -60,7 +60,7 @@ fn give_back() {
     let _ = stdout().flush();
 }
 
-/// The message of a panic would be lost on the alternate screen.
+/// Restores the terminal before a panic prints: the alternate screen would lose the message.
 fn give_back_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -86,7 +86,7 @@ mod tests {
         panic!("what went wrong");
     }
 
-    /// `script` has a terminal for it, on which `stty` tells afterwards whether it has lines and an echo.
+    /// `script` gives the program a terminal. Afterwards `stty` shows whether it has lines and an echo.
     #[test]
     fn a_panic_leaves_a_terminal_that_can_be_used_and_says_what_it_was() {
         let this = std::env::current_exe().unwrap();

@@ -8,7 +8,7 @@ use crate::tools::top::columns::{self, Column};
 /// The most characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
 
-/// The lines that a page of an explanation is.
+/// The number of lines in a page of an explanation.
 const POPUP_PAGE: usize = 10;
 
 /// A table of the screen.
@@ -40,7 +40,7 @@ impl Tab {
     }
 }
 
-/// The column that rows are in the order of.
+/// The column that rows are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sort {
     pub(super) column: usize,
@@ -60,19 +60,19 @@ pub(super) enum Wish {
 pub(super) struct View {
     pub(super) address: String,
     pub(super) snapshot: Snapshot,
-    /// Why there is none that is newer.
+    /// The reason why there is no newer snapshot.
     pub(super) problem: Option<String>,
     pub(super) tab: Tab,
     sorts: [Sort; 2],
-    /// Of each table its own.
+    /// One for each table.
     filters: [String; 3],
     pub(super) is_typing: bool,
     pub(super) selected: usize,
-    /// The explanation that stands above all else.
+    /// The explanation that covers the rest of the screen.
     pub(super) popup: Option<Popup>,
 }
 
-/// A text of any length, and the first of its lines that is seen.
+/// A text of any length, and its first visible line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Popup {
     pub(super) text: String,
@@ -99,7 +99,7 @@ impl View {
         View { address, ..View::default() }
     }
 
-    /// A new snapshot, or why there is none; then the one before stays.
+    /// Takes a new snapshot. With an error, the previous snapshot stays.
     pub(super) fn update(&mut self, answer: Result<Snapshot, String>) {
         self.problem = match answer {
             Ok(snapshot) => {
@@ -200,7 +200,7 @@ impl View {
         &mut self.filters[self.tab as usize]
     }
 
-    /// Why a table has no rows.
+    /// The reason why a table has no rows.
     pub(super) fn why_empty(&self) -> String {
         let all = match self.tab {
             Tab::Keys => self.snapshot.keys.len(),
@@ -221,7 +221,7 @@ impl View {
         }
     }
 
-    /// How the rows of a table are ordered.
+    /// The order of the rows of a table.
     pub(super) fn sort(&self, tab: Tab) -> Sort {
         self.sorts[usize::from(tab != Tab::Keys)]
     }
@@ -244,7 +244,7 @@ impl View {
         }
     }
 
-    /// The keys that are looked for, in the order that is asked for.
+    /// The keys that pass the filter, in the chosen order.
     pub(super) fn keys(&self) -> Vec<&KeyLine> {
         found(&self.snapshot.keys, &columns::keys(), self.sort(Tab::Keys), &self.filters[0])
     }
@@ -254,7 +254,7 @@ impl View {
     }
 }
 
-/// Rows that have the filter in any of their columns, in the order of one.
+/// The rows with the filter text in any column, sorted by one column.
 fn found<'s, T>(rows: &'s [T], columns: &[Column<T>], sort: Sort, filter: &str) -> Vec<&'s T> {
     let filter = filter.to_lowercase();
     let has = |row: &T| columns.iter().any(|column| (column.text)(row).to_lowercase().contains(&filter));
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");
         press(&mut view, "\t");
         assert_eq!((view.filter(), view.why_empty().as_str()), ("", "no SLO"));
-        // Nothing is looked for among the connections.
+        // The connections have no filter.
         press(&mut view, "3/");
         assert_eq!(press(&mut view, "q"), Wish::Leave);
         press(&mut view, "1\x1b");
