@@ -57,7 +57,7 @@ mod tests {
             prop_assert!(!shown.chars().any(char::is_control), "{:?}", shown);
         }
 
-        /// Whoever reads two names that look the same reads the same name, as far as blanks and directions go.
+        /// Two names that look the same are the same, as far as blanks and directions go.
         #[test]
         fn nothing_is_there_that_is_not_seen(letter in any::<char>()) {
             let told = Shown(letter.to_string().as_bytes()).to_string();

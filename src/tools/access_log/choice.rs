@@ -77,7 +77,7 @@ mod tests {
                 &format!("{HTTPLOG} 0/0000000000000000/0/0/0 shop.example/TLSv1.3/TLS_AES_256_GCM_SHA384"),
                 "haproxy httpslog",
             ),
-            (&format!("{HTTPLOG} and more of his own"), "haproxy httplog"),
+            (&format!("{HTTPLOG} and more of its own"), "haproxy httplog"),
             (
                 "::1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 89 \"\" \"\" 4711 655 \"in~\" \"b\" \"s1\" 0 0 1 7 8 ---- 1 1 0 0 0 0 0 \"\" \"\"",
                 "haproxy httplog clf",
