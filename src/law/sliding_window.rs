@@ -6,7 +6,7 @@
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
 //! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex
-//! (its proposal of a global rate limiter) and Adobe. In Adobe's example the estimate is 5: 4 in the window before, 2
+//! (its proposal for a global rate limit) and Adobe. In Adobe's example the estimate is 5: 4 in the window before, 2
 //! half-way into this one, and the request itself.
 //!
 //! The wait is Cortex's `limitForSecs`. While the current window has room, it is the excess divided by the rate at

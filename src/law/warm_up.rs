@@ -12,8 +12,8 @@
 //! the interval integrated over `stored`, and `stable` for each permit beyond it
 //! a wait over max_delay: deny
 //! ```
-//! Guava's `SmoothWarmingUp` and Sentinel's `WarmUpRateLimiter`. Under full load the bucket takes `warmup` to warm up,
-//! and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one before
+//! Guava's `SmoothWarmingUp` and Sentinel's warm-up with a rate limit. Under full load the bucket takes `warmup` to
+//! warm up, and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one before
 //! it. The burst only bounds the cost of one request.
 //!
 //! The state is `next_free` in nanoseconds, and `stored` in 256ths of a permit, which bounds it to 16 million.

@@ -1,5 +1,7 @@
 //! The log: lines on standard error, which journald, Docker and terminals all collect.
 
+#![allow(clippy::disallowed_methods, reason = "standard error is where the log goes")]
+
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The observation of a decision: counted, noted, logged and charged, in one call.
 
+#![allow(clippy::disallowed_types, reason = "the edge hands the dice down")]
+
 use std::fmt;
 use std::sync::Arc;
 

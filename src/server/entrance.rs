@@ -96,10 +96,7 @@ impl Accept {
             let open = Open::new(&self.metrics);
             let (serve, agent, shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
             tokio::spawn(async move {
-                match accepted.open().await {
-                    Ok(stream) => serve(stream, agent, shutdown).await,
-                    Err(error) => tracing::debug!("connection lost before it was served: {error}"),
-                }
+                serve(accepted.open(), agent, shutdown).await;
                 drop((open, place));
             });
         }

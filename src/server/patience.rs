@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_what_he_asked_for_is_given_up_after_a_minute() {
+    async fn a_client_that_reads_nothing_is_given_up_after_a_minute() {
         let agent = agent();
         for way in WAYS {
             let (mut client, server) = UnixStream::pair().unwrap();
@@ -130,10 +130,7 @@ mod tests {
             assert!(is_about(served, 60), "{way:?}: {served:?}");
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).await.unwrap();
-            assert!(
-                !answer.is_empty() && !answer.ends_with(b"\n\n"),
-                "{way:?}: the rest is not kept for him"
-            );
+            assert!(!answer.is_empty() && !answer.ends_with(b"\n\n"), "{way:?}: the rest is not kept");
         }
     }
 

@@ -22,18 +22,18 @@ pub(crate) enum Accepted {
 impl Accepted {
     /// Makes it ready to be served.
     ///
-    /// The task that serves the connection calls this. Slow work here, like a TLS handshake, delays no other
-    /// connection.
-    pub(crate) async fn open(self) -> io::Result<Stream> {
+    /// The task that serves the connection calls this, not the loop that accepts. Nothing here waits or fails
+    /// yet. A TLS handshake would: its place is here, where it delays no other connection.
+    pub(crate) fn open(self) -> Stream {
         match self {
             Accepted::Tcp(stream) => {
                 // Each answer is one write already: waiting for a second one would only add latency. A refusal means
                 // that the other side has gone, and the first read reports it.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
-                Ok(Stream::Tcp(stream))
+                Stream::Tcp(stream)
             }
-            Accepted::Unix(stream) => Ok(Stream::Unix(stream)),
+            Accepted::Unix(stream) => Stream::Unix(stream),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
 use crate::law::{Annex, Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case};
 use crate::table::Entry;
-use crate::throttle::memory::Throttle;
+use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
 pub type Decisions = ArrayVec<Decision, BATCH_MAX>;

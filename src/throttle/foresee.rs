@@ -8,7 +8,7 @@ use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
 use crate::law::{Arrival, Judgement};
 use crate::policy::{Case, Cases};
 use crate::table::{Entry, Found};
-use crate::throttle::memory::{Throttle, judged};
+use crate::throttle::state::{Throttle, judged};
 
 /// A decision that was not made, with the reasons for it.
 #[derive(Clone, Debug)]

@@ -11,11 +11,11 @@
 mod annexes;
 mod decide;
 mod foresee;
-mod memory;
+mod state;
 mod undo;
 
 pub use annexes::Annexes;
 pub use decide::Decisions;
 pub use foresee::{Foreseen, View};
-pub use memory::{AnnexUsage, InForce, Throttle};
+pub use state::{AnnexUsage, InForce, Throttle};
 pub use undo::Charges;

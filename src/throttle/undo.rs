@@ -7,7 +7,7 @@ use crate::base::ticket::Ticket;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
 use crate::policy::Policy;
-use crate::throttle::memory::Throttle;
+use crate::throttle::state::Throttle;
 
 /// The charges of one request: at most one per SLO.
 pub type Charges = ArrayVec<Charge, JUDGED_MAX>;

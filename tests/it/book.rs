@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use slowlane::law::Law;
 
 use crate::cli::ran;
-use crate::support::pages::{Page, REFERENCE, pages};
+use crate::support::pages::{BESIDE, Page, REFERENCE, pages};
 use crate::support::slowlane::Slowlane;
 use crate::support::{client, project};
 
@@ -35,15 +35,68 @@ impl Reference {
 }
 
 #[test]
-fn the_reference_names_every_key_and_flag() {
+fn the_reference_names_every_key() {
     let mut reference = Reference::read();
     for (section, key) in keys() {
         reference.wants("key", &format!("{section}.{key}"));
     }
-    for (command, flag) in flags() {
-        reference.wants(&format!("flag of {command}"), &flag);
-    }
     reference.lacks_nothing();
+}
+
+/// A row names commands and their flags: each flag of each command, and no flag that none of them has.
+#[test]
+fn the_row_of_a_command_has_its_flags_and_no_others() {
+    let (rows, flags) = (command_rows(&Page::read(REFERENCE)), flags());
+    let mut faults = Vec::new();
+    for (command, flag) in &flags {
+        match rows.iter().find(|row| row.commands.contains(command)) {
+            None => faults.push(format!("{command} has no row")),
+            Some(row) if !row.flags.contains(flag) => {
+                faults.push(format!("the row of {command} lacks {flag}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for row in &rows {
+        let has =
+            |flag: &String| flags.iter().any(|(command, own)| row.commands.contains(command) && own == flag);
+        let strange = row.flags.iter().filter(|flag| !has(flag));
+        faults.extend(strange.map(|flag| format!("{:?}: no {flag}", row.commands)));
+    }
+    assert!(faults.is_empty(), "{REFERENCE}:\n{}", faults.join("\n"));
+}
+
+/// A row of the table of commands.
+struct CommandRow {
+    commands: Vec<String>,
+    flags: Vec<String>,
+}
+
+/// The rows of the table of commands. The flags of "as `run`" are those of another row.
+fn command_rows(page: &Page) -> Vec<CommandRow> {
+    let mut rows: Vec<CommandRow> = Vec::new();
+    for line in page.section("Commands").text.lines().filter(|line| line.starts_with("| `slowlane ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let mut commands: Vec<String> = Vec::new();
+        for name in quoted(cells[0]) {
+            // "`slowlane table show`, `get`" names two commands of `table`.
+            let first = commands.first().and_then(|first| first.rsplit_once(' ')).map(|(parent, _)| parent);
+            commands.push(match name.strip_prefix("slowlane ") {
+                Some(command) => command.to_owned(),
+                None => format!("{} {name}", first.expect("a sister command")),
+            });
+        }
+        let mut flags = Vec::new();
+        for name in quoted(cells.get(2).unwrap_or(&"")) {
+            match rows.iter().find(|row| row.commands.contains(&name)) {
+                Some(other) => flags.extend(other.flags.clone()),
+                None => flags.push(name),
+            }
+        }
+        rows.push(CommandRow { commands, flags });
+    }
+    rows
 }
 
 /// Every key of the shipped config file with its section, including keys that are commented out.
@@ -67,7 +120,7 @@ fn keys() -> Vec<(String, String)> {
 /// Every flag of every command, as the help lists them.
 fn flags() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    let mut open = vec![String::new()];
+    let (mut open, mut parents) = (vec![String::new()], Vec::new());
     while let Some(command) = open.pop() {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("--help");
@@ -82,17 +135,20 @@ fn flags() -> Vec<(String, String)> {
                 Some("help") if in_commands => {}
                 Some(word) if in_commands && line.starts_with("  ") && !line.starts_with("   ") => {
                     open.push(format!("{command} {word}"));
+                    parents.push(command.trim().to_owned());
                 }
                 Some(first) if line.starts_with("  ") && first.starts_with('-') => {
                     let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));
                     let long = long.map(|flag| flag.trim_end_matches(',').to_owned());
-                    let long = long.filter(|flag| flag != "--help" && flag != "--version");
+                    let long = long.filter(|flag| flag != "--help");
                     found.extend(long.map(|flag| (command.trim().to_owned(), flag)));
                 }
                 _ => {}
             }
         }
     }
+    // A command of commands does nothing alone, and its flags are listed by each of them.
+    found.retain(|(command, _)| !parents.contains(command));
     assert!(found.len() > 10, "{found:?}");
     found
 }
@@ -245,9 +301,6 @@ fn config_files_that_are_shown_are_taken() {
     }
     assert!(shown > 0);
 }
-
-/// Pages outside the manual that have links, too.
-const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
 
 #[test]
 fn every_link_leads_somewhere() {

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::pages::pages;
-use crate::support::project;
+use crate::support::lexicon::BANNED;
+use crate::support::pages::{BESIDE, pages};
+use crate::support::{project, project_files};
 
 /// The most words in a sentence, on average over a file.
 const WORDS_MEAN_MAX: f64 = 20.0;
@@ -12,45 +13,15 @@ const WORDS_MEAN_MAX: f64 = 20.0;
 /// The most words in any sentence.
 const WORDS_MAX: usize = 40;
 
-/// Words to avoid, in lower case.
-const BANNED: [&str; 16] = [
-    "docket", "dockets", "sitting", "sittings", "filing", "filings", "hear", "hears", "he", "him", "his",
-    "limiter", "limiters", "handler", "utils", "whoever",
-];
-
 /// Phrases to avoid.
 const BANNED_PHRASES: [&str; 6] =
     ["in vain", "to be had", "make it another", "that which", "give or take", "for want of"];
 
-/// Pages beside the README and the manual.
-const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+/// How the names of files end that have no comments behind `#`. Pages and manual pages are read in their own way.
+const NO_COMMENTS: [&str; 10] = [".gz", ".html", ".json", ".lock", ".md", ".png", ".rs", ".svg", ".1", ".5"];
 
-/// Files whose comments are prose.
-const COMMENTED: [&str; 23] = [
-    "haproxy/haproxy-2.6-hold.cfg",
-    "haproxy/haproxy-2.6-lua.cfg",
-    "haproxy/haproxy-3.2-pause.cfg",
-    "haproxy/spoe-slowlane.conf",
-    "haproxy/maps/owner.map",
-    "haproxy/maps/slo.map",
-    "haproxy/maps/source+owner.map",
-    "haproxy/maps/source+website.map",
-    "haproxy/maps/source.map",
-    "haproxy/maps/website.map",
-    "nginx/nginx.conf",
-    "nginx/slowlane-upstream.conf",
-    "nginx/slowlane.conf",
-    "slowlane.toml",
-    "packaging/build-deb",
-    "packaging/debian/postinst",
-    "packaging/debian/postrm",
-    "packaging/debian/prerm",
-    "monitoring/prometheus-alerts.yml",
-    "systemd/slowlane.service",
-    "systemd/slowlane.socket",
-    "Dockerfile",
-    "deny.toml",
-];
+/// Folders of files that programs write.
+const WRITTEN: [&str; 2] = ["tests/fuzz/corpus/", "tests/proptest-regressions/"];
 
 /// How lines of configuration begin that are shipped as comments.
 const CODE: [&str; 14] = [
@@ -160,12 +131,13 @@ fn of_manual_page(text: &str) -> Vec<String> {
     paragraphs.finish()
 }
 
-/// The comments behind `#`, and the annotations of alerts.
+/// The comments behind `#`, those behind `--` of Lua, and the annotations of alerts.
 fn of_comments(text: &str) -> Vec<String> {
     let mut paragraphs = Paragraphs::default();
     for line in text.lines().map(str::trim_start) {
         let told = ["summary: ", "description: ", "runbook: "].iter().find_map(|key| line.strip_prefix(key));
-        match (line.split_once("# "), told) {
+        let lua = line.strip_prefix("-- ").map(|comment| ("", comment));
+        match (lua.or_else(|| line.split_once("# ")), told) {
             (Some(("", comment)), _)
                 if comment.starts_with(' ') || CODE.iter().any(|code| comment.starts_with(code)) =>
             {
@@ -197,7 +169,7 @@ fn texts() -> Vec<Text> {
     let mut add = |path: &str, paragraphs| texts.push(Text { path: path.to_owned(), paragraphs });
     pages().iter().for_each(|page| add(&page.path, of_markdown(&page.text)));
     BESIDE.iter().for_each(|path| add(path, of_markdown(&read(path))));
-    COMMENTED.iter().for_each(|path| add(path, of_comments(&read(path))));
+    commented().iter().for_each(|path| add(path, of_comments(&read(path))));
     let manuals = fs::read_dir(project("doc/man")).unwrap().map(|file| file.unwrap().path());
     manuals.for_each(|path: PathBuf| {
         let name = format!("doc/man/{}", path.file_name().unwrap().to_str().unwrap());
@@ -208,6 +180,19 @@ fn texts() -> Vec<Text> {
         dashboard.split("\"description\": \"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned());
     add("monitoring/grafana-dashboard.json", described.collect());
     texts
+}
+
+/// The files whose comments are prose.
+fn commented() -> Vec<String> {
+    let mut files = project_files();
+    files.retain(|path| {
+        !NO_COMMENTS.iter().any(|end| path.ends_with(end))
+            && !WRITTEN.iter().any(|folder| path.starts_with(folder))
+    });
+    for known in ["slowlane.toml", "haproxy/slowlane.lua", ".ci/run", "tests/support/count", "Dockerfile"] {
+        assert!(files.iter().any(|path| path == known), "{known} is not read: {files:?}");
+    }
+    files
 }
 
 /// The sentences of a paragraph. A fragment without a full stop, as in a list, is not one.

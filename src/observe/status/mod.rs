@@ -16,22 +16,22 @@ mod filter;
 mod heavy_hitters;
 mod history;
 mod label;
-mod memory;
 mod reloads;
 mod row;
 mod snapshot;
+mod state;
 mod throttled;
 mod why;
 
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};
-pub use memory::Status;
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
     Connections, Delay, EngineLine, FieldLine, Holds, KeyLine, Minutes, ReloadLine, SloLine, Snapshot,
     Sources, TableUse,
 };
+pub use state::Status;
 pub use throttled::Throttled;
 pub use why::Why;

@@ -1,5 +1,7 @@
 //! A run: one event after the other, in virtual time.
 
+#![allow(clippy::disallowed_types, reason = "its dice have a seed")]
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 

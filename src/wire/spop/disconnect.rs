@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_nothing_goes_for_an_unknown_reason() {
+    fn a_disconnect_that_says_nothing_has_an_unknown_reason() {
         let mut out = Vec::new();
         FrameWriter::begin(&mut out, Head::of_connection(Kind::HaproxyDisconnect)).finish();
         let silent = Disconnect { status: Status::UNKNOWN, message: b"" };

@@ -227,7 +227,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whoever_goes_on_after_an_error_comes_to_an_end() {
+    fn reading_on_after_an_error_comes_to_an_end() {
         let mut messages = of(b"\x01a\xff\x01x\x0a").messages();
         let message = messages.next_message().unwrap().unwrap();
         assert_eq!(message.arguments().filter(Result::is_err).count(), 255);

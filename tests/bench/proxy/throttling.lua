@@ -5,7 +5,7 @@ core.register_fetches("thr-src-add", function(txn, name)
     return txn.sf:src() .. "+" .. (txn:get_var(name) or "")
 end)
 
--- What the key is made of, by the thousands digit of the SLO.
+-- The parts of the key, by the thousands digit of the SLO.
 local parts = {
     [0] = function() return "" end,
     function(_, _, owner) return owner end,

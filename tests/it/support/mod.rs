@@ -7,6 +7,7 @@ pub mod backend;
 pub mod chromium;
 pub mod client;
 pub mod haproxy;
+pub mod lexicon;
 pub mod load;
 pub mod nginx;
 pub mod pages;
@@ -28,6 +29,30 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// A file of the project.
 pub fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The files of the project by their path, sorted. Left out is what `.gitignore` names.
+///
+/// An unpacked source has no git, so the tree itself is walked.
+pub fn project_files() -> Vec<String> {
+    let ignored = std::fs::read_to_string(project(".gitignore")).unwrap();
+    let ignored: Vec<&str> = ignored.lines().map(|line| line.trim_start_matches('/')).collect();
+    let (mut files, mut folders) = (Vec::new(), vec![String::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(project(&folder)).unwrap().map(Result::unwrap) {
+            let path = folder.clone() + entry.file_name().to_str().unwrap();
+            if path == ".git" || ignored.contains(&path.as_str()) {
+                continue;
+            }
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path + "/");
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
 }
 
 /// A loopback address of its own, for a program that is told where to listen and may have to come back there.

@@ -7,6 +7,9 @@ use super::project;
 /// The reference chapter of the manual.
 pub const REFERENCE: &str = "doc/book/reference.md";
 
+/// The pages beside the README and the manual.
+pub const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+
 /// A page of the project, or a section of one.
 pub struct Page {
     /// From the root of the project.

@@ -41,8 +41,8 @@ impl House {
         let mut codes: BTreeMap<String, Code> =
             texts.iter().map(|(path, text)| (path.clone(), code(text))).collect();
         let tests = |(path, code): (&String, &Code)| {
-            let dir = module(path).join("/");
-            code.test_files.iter().map(|name| format!("{dir}/{name}.rs")).collect::<Vec<_>>()
+            let file = |name: &String| [module(path), vec![name.clone()]].concat().join("/") + ".rs";
+            code.test_files.iter().map(file).collect::<Vec<_>>()
         };
         for path in codes.iter().flat_map(tests).collect::<Vec<_>>() {
             codes.remove(&path);
@@ -63,29 +63,32 @@ impl House {
 
     /// What a file names of its own crate, as paths from the crate's root.
     pub fn own_paths(&self, file: &str) -> Vec<Vec<String>> {
+        self.codes[file].paths.iter().filter_map(|path| self.rooted(path, file)).collect()
+    }
+
+    /// A path in a file from the crate's root, or none if it names another crate. The crate itself is empty.
+    pub fn rooted(&self, path: &[String], file: &str) -> Option<Vec<String>> {
         let module = module(file);
-        let paths = self.codes[file].paths.iter();
-        paths.filter_map(|path| self.rooted(path, &module)).collect()
+        let (mut rooted, rest) = match path[0].as_str() {
+            "crate" => (Vec::new(), &path[1..]),
+            "self" | "super" => (module, path),
+            // A child module of this one.
+            name => self.is_child(&module, name).then_some((module, path))?,
+        };
+        for segment in rest {
+            match segment.as_str() {
+                "self" => {}
+                "super" => drop(rooted.pop()),
+                segment => rooted.push(segment.to_owned()),
+            }
+        }
+        Some(rooted)
     }
 
     /// Whether a module has a child of this name, in a file of its own.
     pub fn is_child(&self, module: &[String], name: &str) -> bool {
         let child = [module, &[name.to_owned()]].concat();
         self.file(&child).is_some_and(|(_, length)| length == child.len())
-    }
-
-    fn rooted(&self, path: &[String], module: &[String]) -> Option<Vec<String>> {
-        let join = |base: &[String], rest: &[String]| Some([base, rest].concat());
-        match path[0].as_str() {
-            "crate" => join(&[], &path[1..]),
-            "self" => join(module, &path[1..]),
-            "super" => {
-                let ups = path.iter().take_while(|&segment| segment == "super").count();
-                join(&module[..module.len().saturating_sub(ups)], &path[ups..])
-            }
-            // A child module of this one.
-            _ => self.is_child(module, &path[0]).then(|| join(module, path))?,
-        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! here is a function from a house to the faults in it, and a test plants a fault that it must find.
 
 mod code;
+mod files;
 mod house;
-mod prose;
+mod tokens;
 mod walls;
 
 use house::House;

@@ -1,12 +1,15 @@
 //! Which file may name what.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use super::house::{House, module, room};
 use super::{CORE, FLOORS, holds};
+use crate::support::project;
 
 /// Crates of the world outside, which no room of the core names.
 const OUTSIDE: &[&str] = &[
+    "fastrand",
     "hyper_util",
     "http_body_util",
     "listenfd",
@@ -35,13 +38,28 @@ const OUTSIDE_OF_STD: &[&[&str]] = &[
     &["std", "net", "TcpStream"],
     &["std", "net", "UdpSocket"],
     &["std", "net", "ToSocketAddrs"],
+    &["std", "path", "absolute"],
+    &["std", "io", "stdin"],
+    &["std", "io", "stdout"],
+    &["std", "io", "stderr"],
+    &["std", "io", "pipe"],
+    &["std", "sync", "mpsc"],
+    &["std", "sync", "Barrier"],
+    &["std", "sync", "Condvar"],
+    &["std", "hash", "RandomState"],
+    &["std", "collections", "hash_map", "RandomState"],
 ];
+
+/// Macros that write to the terminal.
+const PRINTING: &[&str] = &["dbg", "eprint", "eprintln", "print", "println"];
 
 /// Files of the core that may look outside after all, each for one reason.
 const OPENINGS: &[(&str, &[&str])] = &[
     // A policy is read from files, and its directory is listed.
     ("policy/read/file.rs", &["std", "fs"]),
     ("policy/read/strays.rs", &["std", "fs"]),
+    // The index of the table has a secret. It says where a row is found, and no verdict depends on it.
+    ("table/store.rs", &["std", "hash", "RandomState"]),
 ];
 
 fn floor(room: &str) -> Option<usize> {
@@ -58,8 +76,11 @@ fn upward(house: &House) -> Vec<String> {
             continue;
         };
         for path in house.own_paths(file) {
-            let Some(other) = path.first().filter(|other| *other != room) else { continue };
-            if floor(other).is_none_or(|floor| floor >= own) {
+            let Some(other) = path.first() else {
+                faults.push(format!("{file}: {room} may not name the whole crate"));
+                continue;
+            };
+            if other != room && floor(other).is_none_or(|floor| floor >= own) {
                 faults.push(format!("{file}: {room} may not name {}", path.join("::")));
             }
         }
@@ -71,20 +92,24 @@ fn upward(house: &House) -> Vec<String> {
 fn aliases(house: &House) -> Vec<String> {
     let mut faults = Vec::new();
     for (file, code) in &house.codes {
-        let foreign = |path: &Vec<String>| {
-            let own = path[0] == "self" || path[0] == "super";
-            let own = own
-                || (path[0] == "crate" && path[1] == room(file))
-                || house.is_child(&module(file), &path[0]);
-            file == "lib.rs" || !own
+        let is_own = |path: &[String]| {
+            house.rooted(path, file).is_some_and(|path| path.first().is_some_and(|first| first == room(file)))
         };
-        for path in code.reexports.iter().filter(|path| foreign(path)) {
+        for path in code.reexports.iter().filter(|path| !is_own(path)) {
             faults.push(format!("{file}: hands out {}, which is not its own", path.join("::")));
         }
-        for words in code.words.windows(2) {
-            if words == ["crate", "as"] || words == ["extern", "crate"] {
-                faults.push(format!("{file}: gives the crate another name"));
-            }
+    }
+    faults
+}
+
+/// Every path says what it names. A file is a module, and `lib.rs` and `mod.rs` hand down no macro.
+fn hidden(house: &House) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (file, code) in &house.codes {
+        faults.extend(code.hidden.iter().map(|way| format!("{file}: {way}")));
+        let is_above = file == "lib.rs" || file.ends_with("/mod.rs");
+        if is_above && code.macros.iter().any(|name| name == "macro_rules") {
+            faults.push(format!("{file}: hands a macro down to the files below it"));
         }
     }
     faults
@@ -93,25 +118,42 @@ fn aliases(house: &House) -> Vec<String> {
 /// The core has no clock, no socket, no file, no thread and no dice of its own.
 fn outside(house: &House) -> Vec<String> {
     let mut faults = Vec::new();
-    for (file, code) in house.codes.iter().filter(|(file, _)| CORE.contains(&room(file))) {
-        let is_opening = |path: &[String]| {
-            OPENINGS
-                .iter()
-                .any(|(name, to)| name == file && path.iter().zip(*to).all(|(one, other)| one == other))
-        };
+    for (file, code) in house.codes.iter().filter(|(file, _)| is_core(file)) {
+        let is_opening =
+            |path: &[String]| OPENINGS.iter().any(|(name, to)| name == file && begins_with(path, to));
+        let is_open = OPENINGS.iter().any(|(name, _)| name == file);
+        if !is_open && code.paths.iter().any(|path| lifts_clippy(path)) {
+            faults.push(format!("{file}: lifts the walls of clippy.toml"));
+        }
         for path in code.paths.iter().filter(|path| !is_opening(path)) {
-            let is_of_std = OUTSIDE_OF_STD.iter().any(|names| {
-                path.len() >= names.len() && names.iter().zip(path).all(|(one, other)| one == other)
-            });
-            // The functions of the crate itself throw dice that nobody handed down. `Rng` is handed down.
-            let is_dice = path[0] == "fastrand" && path[1].starts_with(|c: char| c.is_lowercase());
+            let is_of_std = OUTSIDE_OF_STD.iter().any(|names| begins_with(path, names));
             let is_crate = OUTSIDE.contains(&path[0].as_str()) && !house.is_child(&module(file), &path[0]);
-            if is_of_std || is_dice || is_crate {
+            if is_of_std || is_crate {
                 faults.push(format!("{file}: {} names {}", room(file), path.join("::")));
             }
         }
+        for name in code.macros.iter().filter(|name| PRINTING.contains(&name.as_str())) {
+            faults.push(format!("{file}: {} calls {name}!", room(file)));
+        }
     }
     faults
+}
+
+/// Whether a file is of the core. What `lib.rs` allows it allows everywhere.
+fn is_core(file: &str) -> bool {
+    file == "lib.rs" || CORE.contains(&room(file))
+}
+
+/// Whether a path is a lint that holds the walls of clippy.toml, or a group with it.
+fn lifts_clippy(path: &[String]) -> bool {
+    let is_wall = |lint: &String| lint.starts_with("disallowed_") || lint == "all" || lint == "style";
+    path[0] == "clippy" && path.get(1).is_some_and(is_wall)
+}
+
+/// Whether a path begins with these names, or with a glob that takes them in.
+fn begins_with(path: &[String], names: &[&str]) -> bool {
+    let length = path.iter().position(|name| name == "*").unwrap_or(names.len());
+    path.len() >= length && path.iter().zip(names).take(length).all(|(one, other)| one == other)
 }
 
 /// A type that files of a room share has a file of its own: `mod.rs` stands above them all.
@@ -172,6 +214,34 @@ fn a_file_names_only_its_own_room_and_those_below() {
             // What stands behind a test module is code as well.
             (&[("law/pace.rs", "#[cfg(test)]\nmod tests {}\nuse crate::cli::main;")], "cli::main"),
             (&[("law/pace.rs", "#[cfg(test)]\nuse crate::cli::main;")], "cli::main"),
+            (
+                &[
+                    ("law/mod.rs", "#[cfg(test)] mod x;\n#[cfg(not(test))] mod x;"),
+                    ("law/x.rs", "use crate::cli;"),
+                ],
+                "cli",
+            ),
+            // Globs, other names of the crate, and every other way to write a path.
+            (&[("law/pace.rs", "use crate::*;")], "may not name *"),
+            (&[("law/pace.rs", "use crate::server::*;")], "server::*"),
+            (
+                &[("law/pace.rs", "use crate::{base::key::*, server::{self as s, agent::*}};")],
+                "server::agent::*",
+            ),
+            (&[("law/a/mod.rs", "use super::super::*;")], "may not name *"),
+            (&[("law/pace.rs", "use crate::{self as c};")], "the whole crate"),
+            (&[("law/pace.rs", "use super::super as c; fn f() { c::server::f() }")], "the whole crate"),
+            (&[("law/pace.rs", "use super::super as c; fn f() { c::server::f() }")], "server::f"),
+            (&[("law/pace.rs", "use self::super::super::server;")], "server"),
+            (&[("law/pace.rs", "use {crate::server};")], "server"),
+            (&[("law/pace.rs", "fn f() -> u64 { 0..crate::server::LAST }")], "server::LAST"),
+            (&[("law/pace.rs", "fn f(x: u8) { x as crate::server::Number }")], "server::Number"),
+            (&[("law/pace.rs", "fn f() { <Pace as crate::server::Served>::serve() }")], "server::Served"),
+            (&[("law/pace.rs", "fn f(x: &dyn crate::server::Served) {}")], "server::Served"),
+            (&[("law/pace.rs", "use crate::r#server::Agent;")], "server::Agent"),
+            (&[("law/pace.rs", "macro_rules! m { () => { $crate::server::f() } }")], "server::f"),
+            (&[("law/pace.rs", "#[serde(with = \"crate::server::words\")] struct S;")], "server::words"),
+            (&[("law/pace.rs", "/* /* */ \" */ use crate::server::Agent; /* \" */")], "server::Agent"),
         ],
     );
 }
@@ -188,8 +258,35 @@ fn nothing_has_a_second_address() {
                 &[("lib.rs", "pub use observe::clock::Clock;"), ("observe/clock.rs", "")],
                 "observe::clock::Clock",
             ),
+            (&[("base/mod.rs", "pub use {crate::law::Law};")], "law::Law"),
+            (&[("base/mod.rs", "pub use ::std::fs;")], "std::fs"),
+            (&[("law/pace.rs", "pub use super::super::base::Key;")], "base::Key"),
+            (&[("law/pace.rs", "pub(crate) use crate::base::*;")], "base::*"),
+        ],
+    );
+}
+
+#[test]
+fn nothing_is_named_unseen() {
+    holds(
+        hidden,
+        &[
             (&[("base/mod.rs", "use crate as house;")], "another name"),
-            (&[("lib.rs", "extern crate self as house;")], "another name"),
+            (&[("lib.rs", "extern crate self as house; extern crate tokio as t;")], "another name"),
+            (&[("law/pace.rs", "m!(crate, server);")], "another name"),
+            (&[("law/pace.rs", "use super as room;")], "another name"),
+            (&[("law/pace.rs", "use crate::law::{pace, warm_up::*};")], "imports a glob"),
+            (&[("law/pace.rs", "macro_rules! m { ($x:ident) => { crate::$x::f() } }")], "makes up a path"),
+            (&[("law/pace.rs", "include!(\"../server/agent.rs\");")], "includes another file"),
+            (&[("law/mod.rs", "#[path = \"../server/agent.rs\"] mod agent;")], "moves a module"),
+            (
+                &[("law/mod.rs", "#[cfg_attr(all(), path = \"../server/agent.rs\")] mod agent;")],
+                "moves a module",
+            ),
+            (&[("lib.rs", "#[macro_use] mod server;")], "hands out a macro"),
+            (&[("server/mod.rs", "#[macro_export] macro_rules! m { () => {} }")], "hands out a macro"),
+            (&[("lib.rs", "macro_rules! m { () => { crate::server::f() } }")], "hands a macro down"),
+            (&[("law/pace.rs", "mod inner { use super::super::super::server; }")], "a module inside"),
         ],
     );
 }
@@ -206,6 +303,21 @@ fn the_core_has_no_view_of_the_outside() {
             (&[("policy/read/file.rs", "use std::{fs, thread};")], "std::thread"),
             (&[("throttle/mod.rs", "fn f() -> u64 { fastrand::u64(..) }")], "fastrand::u64"),
             (&[("wire/spop.rs", "use tokio::net::TcpStream;")], "tokio::net::TcpStream"),
+            (&[("wire/spop.rs", "use tokio;")], "tokio"),
+            (&[("law/pace.rs", "use std::*;")], "std::*"),
+            (&[("law/pace.rs", "use std::time::*;")], "std::time::*"),
+            (&[("law/pace.rs", "use std::time; fn f() { time::Instant::now(); }")], "std::time::Instant"),
+            (&[("law/pace.rs", "use std as s; fn f() { s::fs::read(x); }")], "std::fs::read"),
+            (&[("law/pace.rs", "use ::std::fs;")], "std::fs"),
+            (&[("law/pace.rs", "fn f() { return ::std::fs::read(x) }")], "std::fs::read"),
+            (&[("law/pace.rs", "use fastrand as dice; fn f() { dice::u64(..) }")], "fastrand::u64"),
+            (&[("law/pace.rs", "use fastrand::Rng;")], "fastrand::Rng"),
+            (&[("law/pace.rs", "use std::{hash::RandomState, io};")], "RandomState"),
+            (&[("law/pace.rs", "use std::io; fn f() { io::stderr(); }")], "std::io::stderr"),
+            (&[("law/pace.rs", "fn f() { println!(); }")], "println!"),
+            (&[("law/mod.rs", "#![allow(clippy::disallowed_types)]")], "lifts the walls"),
+            (&[("law/pace.rs", "#[expect(clippy::style)] fn f() {}")], "lifts the walls"),
+            (&[("lib.rs", "#![allow(clippy::all)]")], "lifts the walls"),
             (
                 &[("base/x.rs", "#[cfg(test)]\nmod tests {}\nfn f() { std::thread::yield_now() }")],
                 "std::thread",
@@ -226,6 +338,10 @@ fn no_file_takes_anything_from_the_mod_rs_above_it() {
         &[
             (&[types, ("law/pace.rs", "use crate::law::Law;")], "law::Law"),
             (&[types, ("law/pace.rs", "use super::{Law, pace};")], "law::Law"),
+            (&[types, ("law/pace.rs", "use super::*;")], "law::*"),
+            (&[types, ("law/pace.rs", "use crate::law::{pace, *};")], "law::*"),
+            (&[types, ("law/pace.rs", "use crate::law; fn f() { law::Law::new() }")], "law::Law"),
+            (&[types, ("law/pace.rs", "use super as room; type L = room::Law;")], "law::Law"),
             (&[types, ("law/a/mod.rs", ""), ("law/a/b.rs", "use crate::law::Law;")], "law::Law"),
         ],
     );
@@ -245,6 +361,35 @@ fn no_files_stand_in_a_circle() {
                 "law/a.rs",
             ),
             (&[("law/mod.rs", "pub use a::A;"), ("law/a.rs", "use crate::law::B;")], "law/mod.rs"),
+            (
+                &[
+                    ("law/a.rs", "use crate::law::b; fn f() { b::c::f() }"),
+                    ("law/b/mod.rs", ""),
+                    ("law/b/c.rs", "use crate::law::a::*;"),
+                ],
+                "law/b/c.rs",
+            ),
         ],
     );
+}
+
+#[test]
+fn every_wall_of_clippy_has_its_reason() {
+    let text = fs::read_to_string(project("clippy.toml")).unwrap();
+    assert_eq!(unreasoned(&text), [""; 0]);
+    let entry = |path: &str, reason: &str| format!("    {{ path = \"{path}\", reason = \"{reason}\" }},\n");
+    assert_eq!(unreasoned("    \"std::fs::read\",\n"), ["\"std::fs::read\","]);
+    assert_eq!(unreasoned(&entry("a::b", "")).len(), 1);
+    assert_eq!(unreasoned(&entry("a::b", "it waits").repeat(2)).len(), 1);
+}
+
+/// The entries of clippy.toml without a reason, and those that stand twice.
+fn unreasoned(text: &str) -> Vec<&str> {
+    let mut seen = BTreeSet::new();
+    let entries = text.lines().filter(|line| line.starts_with(' ')).map(str::trim);
+    let is_whole = |entry: &str| {
+        let reason = entry.strip_prefix("{ path = \"").and_then(|entry| entry.split_once("\", reason = \""));
+        reason.is_some_and(|(_, reason)| reason.len() > "\" },".len())
+    };
+    entries.filter(|entry| !is_whole(entry) || !seen.insert(*entry)).collect()
 }

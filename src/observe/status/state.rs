@@ -1,4 +1,4 @@
-//! Memory of the last minutes beside the metrics.
+//! The status: the last minutes, the engines and the reloads, for operators.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

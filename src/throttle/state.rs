@@ -1,4 +1,4 @@
-//! The throttle: the policy in force, and the memory of every key.
+//! The state of a throttle: the policy in force, the table, and the annexes beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

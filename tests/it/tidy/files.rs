@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::holds;
 use super::house::{House, room};
+use crate::support::lexicon::BANNED;
 
 /// Longer files have two subjects.
 const LINES_MAX: usize = 600;
@@ -15,10 +16,6 @@ const ENTRIES_MAX: usize = 16;
 
 /// Rooms that come with their own issues.
 const LATER: &[&str] = &["cluster", "snapshot", "sync"];
-
-/// Words of a courtroom that were once ours. The lexicon has batch, decide and read for them.
-const BANNED: &[&str] =
-    &["docket", "dockets", "sitting", "sittings", "filing", "filings", "hear", "hears", "heard", "hearing"];
 
 /// The first line says what a file is.
 fn unnamed(house: &House) -> Vec<String> {
@@ -111,6 +108,8 @@ fn the_words_are_those_of_the_lexicon() {
             (&[("law/pace.rs", "\n/// The sitting of a judge.")], "law/pace.rs:2"),
             (&[("law/pace.rs", "fn hear_all() {}")], "hear"),
             (&[("law/pace.rs", "struct OpenFiling;")], "filing"),
+            (&[("law/pace.rs", "/// He waits.")], "he"),
+            (&[("law/pace.rs", "struct RateLimiter;")], "limiter"),
         ],
     );
 }
