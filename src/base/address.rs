@@ -32,7 +32,7 @@ pub enum Address {
 pub struct AddressError(String);
 
 impl Address {
-    /// Whether only this machine can reach it, as far as its text tells.
+    /// Whether only this machine can reach it, judged by the text alone: no name but `localhost` is resolved.
     pub fn is_local(&self) -> bool {
         let Address::Tcp(text) = self else { return true };
         let host = split(text).map_or("", |(host, _)| host);
@@ -41,7 +41,7 @@ impl Address {
     }
 }
 
-/// Whether an IP address belongs to this machine alone, in whatever form it is written.
+/// Whether an IP address is a loopback address, also as IPv4-mapped IPv6.
 ///
 /// ```
 /// use slowlane::base::address::is_loopback;
@@ -52,7 +52,9 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Where a client on the same machine reaches a listener: one on all addresses is on the loopback too.
+/// The address at which a client on the same machine reaches a listener.
+///
+/// A listener on all addresses is reached over the loopback address.
 ///
 /// ```
 /// use slowlane::base::address::reachable;

@@ -4,27 +4,27 @@ use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 
-/// A change of one SLO's account with one key, for those that keep accounts beside the table.
+/// A change to the count of one key under one SLO, for readers outside the table.
 ///
-/// A request that falls under two SLOs makes two charges; a denied one, or one of cost 0, makes none.
+/// A request that falls under two SLOs makes two charges. A denied request makes none, and neither does one of cost 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     pub slo: SloId,
     pub key: Key,
-    /// The requests that it counts for.
+    /// The number of requests that it counts for.
     pub cost: u32,
-    /// When it happened.
+    /// The moment of the decision, or of the end.
     pub at: Timestamp,
     pub kind: ChargeKind,
 }
 
-/// Which way an account changes.
+/// The cause of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeKind {
     /// A request was let through, at once or after a delay.
     Taken,
-    /// Its client left before its turn: the slot is free again.
+    /// The client of a delayed request left early: the slot is free again.
     TakenBack,
-    /// It has ended, under a law that counts requests in flight.
+    /// A request has ended, under a law that counts requests in flight.
     Ended,
 }

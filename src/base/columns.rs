@@ -1,9 +1,9 @@
 //! Rows of text in columns.
 
-/// Lays rows out in columns with `gap` between them; the first row is the head.
+/// Aligns rows in columns, separated by `gap`. The first row holds the headings.
 ///
-/// `is_text` tells, by number and heading, which columns start at the left. All others are numbers: they end at the
-/// right. Every row has as many cells as the first.
+/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right.
+/// Every row must have as many cells as the first; a longer row panics.
 ///
 /// ```
 /// use slowlane::base::columns::aligned;

@@ -30,16 +30,18 @@ const DAYS_OF_400_YEARS: u32 = 146_097;
 const UNTIL_1970: u32 = 719_468;
 
 impl Date {
-    /// A month has up to 31 days here: 30 February is 2 March, or 1 March in a leap year.
+    /// The day of a year (1970 to [`YEAR_MAX`]), month (1 to 12) and day (1 to 31); `None` outside these ranges.
+    ///
+    /// Every month may have 31 days: 30 February is 2 March, or 1 March in a leap year.
     pub fn new(year: u32, month: u32, day: u32) -> Option<Date> {
         let is_one =
             (1970..=YEAR_MAX).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
         is_one.then_some(Date { year, month, day })
     }
 
-    /// Days since 1 January 1970.
+    /// Days since 1 January 1970, by Howard Hinnant's `days_from_civil`.
     pub fn days(self) -> u32 {
-        // A year that begins in March has its leap day at its end.
+        // Years that begin in March: the leap day is then the last day of the year.
         let (year, month) = match self.month {
             3.. => (self.year, self.month - 3),
             _ => (self.year - 1, self.month + 9),
@@ -49,7 +51,7 @@ impl Date {
         of_years + of_months + self.day - 1 - UNTIL_1970
     }
 
-    /// The inverse of [`Date::days`], after Howard Hinnant's `civil_from_days`.
+    /// The inverse of [`Date::days`], by Howard Hinnant's `civil_from_days`.
     pub fn of_days(days: u32) -> Date {
         let days = days + UNTIL_1970;
         let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
@@ -69,7 +71,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// A moment as RFC 3339 writes it, to the millisecond.
+/// A moment in the notation of RFC 3339, in milliseconds.
 ///
 /// ```
 /// use slowlane::base::{date::Utc, time::Timestamp};
@@ -86,7 +88,7 @@ impl fmt::Display for Utc {
     }
 }
 
-/// `2009-02-06 12:14:14`: a moment for readers, to the second.
+/// A moment to the second, for people: `2009-02-06 12:14:14`.
 pub fn written(at: Timestamp) -> String {
     let (date, [hour, minute, second]) = split(at);
     format!("{date} {hour:02}:{minute:02}:{second:02}")

@@ -1,23 +1,22 @@
-//! One draw of the dice: the chance that a law may use.
+//! The random number of a decision.
 
-/// A number drawn evenly from `[0, 1)`.
+/// A uniform random number in `[0, 1)`.
 ///
-/// The dice are thrown at the edge and the draw is handed down, so a law with chance in it is still a
-/// pure function.
+/// The caller draws it and passes it in, so a law that uses chance is still a pure function.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Draw(f64);
 
 impl Draw {
-    /// The middle of the range: a jitter of ±10 % drawn here changes nothing.
+    /// The middle of the range: with this draw, a jitter of ±10 % changes nothing.
     pub const MIDDLE: Draw = Draw(0.5);
 
-    /// Takes the 53 high bits of `bits`, as many as an `f64` holds exactly.
+    /// Uses the 53 high bits of `bits`: an `f64` holds 53 bits exactly.
     pub fn from_bits(bits: u64) -> Draw {
         const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
         Draw((bits >> 11) as f64 * SCALE)
     }
 
-    /// A factor evenly drawn from `[1 - spread, 1 + spread)`.
+    /// A uniform random factor in `[1 - spread, 1 + spread)`.
     ///
     /// ```
     /// use slowlane::base::draw::Draw;

@@ -1,4 +1,4 @@
-//! The bounds of holding answers, and what happens beyond them.
+//! Limits for held answers.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::verdict::Verdict;
 
-/// The fate of a request that cannot be held because too many already are.
+/// The answer to a delayed request when no more answers may be held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WhenFull {
@@ -15,10 +15,11 @@ pub enum WhenFull {
     Deny,
 }
 
-/// A refusal in place of a hold asks the client to come back soon.
+/// `Retry-After`, in seconds, of a request that is denied for lack of a hold.
 const WHEN_FULL_RETRY_S: u32 = 1;
 
 impl WhenFull {
+    /// The verdict that replaces the delay.
     pub fn verdict(self) -> Verdict {
         match self {
             WhenFull::Pass => Verdict::Pass,
@@ -27,11 +28,11 @@ impl WhenFull {
     }
 }
 
-/// How many answers may be held at once, and for how long.
+/// The number of answers that may be held at once, and their longest hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     pub holds_max: usize,
-    /// Longer holds are cut to this.
+    /// Longer delays are cut to this.
     pub hold_max: Duration,
     pub when_full: WhenFull,
 }

@@ -1,4 +1,4 @@
-//! The throttling key: XXH64 of an SLO's type and of the fields that the type names.
+//! The key of an entry: XXH64 of an SLO's type and of the fields that the type names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-/// The throttling key, in eight bytes: a `type binary len 8` key of a stick table.
+/// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
@@ -19,7 +19,7 @@ impl Key {
         self.0
     }
 
-    /// Reads the text of `Display`: sixteen hex digits, in upper or lower case.
+    /// Reads sixteen hex digits, in upper or lower case: the text of `Display`.
     ///
     /// ```
     /// use slowlane::base::key::Key;
@@ -46,12 +46,12 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Gathers the parts of a key.
+/// Hashes the parts of a key.
 ///
-/// The hash has seed 0. Its input is the type as one ASCII digit, then each part: its length (4 bytes,
-/// little-endian) and its bytes. The lengths keep `ab` + `c` apart from `a` + `bc`: no client gets another's
-/// key by moving a letter from one field to the next. XXH64 does not stop a client that computes collisions;
-/// neither does the hash of a stick table.
+/// The hash has seed 0. Its input is the type as one ASCII digit, then the parts. Each part is its length
+/// (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get
+/// the key of another one by moving a letter to the next field. A client can compute collisions of XXH64, as it
+/// can for the hash of a stick table.
 ///
 /// ```
 /// use slowlane::base::key::KeyHasher;
@@ -61,15 +61,17 @@ impl fmt::Debug for Key {
 /// ```
 #[derive(Clone)]
 pub struct KeyHasher {
-    /// Nearly always the whole key, which is then hashed in one go.
+    /// The input so far. A key that fits is hashed in one call.
     buffer: ArrayVec<u8, BUFFER_BYTES>,
-    /// Takes over where a key is longer than that.
+    /// The hash of a key that does not fit the buffer.
     stream: Option<Xxh64>,
 }
 
+/// Longer than nearly all keys.
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
+    /// Starts a key of the type `kind`, 0 to 9.
     pub fn new(kind: u8) -> KeyHasher {
         let mut buffer = ArrayVec::new();
         buffer.push(b'0' + kind);
@@ -83,7 +85,7 @@ impl KeyHasher {
         self
     }
 
-    /// An address as its 4 or 16 bytes, independent of its spelling.
+    /// Adds the 4 or 16 bytes of an address: its spelling does not matter.
     pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {
             IpAddr::V4(v4) => self.part(&v4.octets()),
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever its length, a key is XXH64 of the bytes that the documentation names.
+        /// A key of any length is XXH64 of the documented bytes.
         #[test]
         fn it_is_what_is_documented(kind in 0u8..10, lengths in prop::collection::vec(0usize..100, 0..5)) {
             let (mut hasher, mut bytes) = (KeyHasher::new(kind), vec![b'0' + kind]);

@@ -1,8 +1,8 @@
-//! The three kinds of verdict, and the name of each.
+//! The three kinds of verdict.
 
 use serde::{Deserialize, Serialize};
 
-/// A verdict without its numbers. Counters, filters and reports sort by it.
+/// A verdict without its numbers, for counters, filters and reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -12,7 +12,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// By strictness. Arrays that count by kind are in this order.
+    /// All kinds, ordered by strictness. Arrays that count by kind have this order.
     pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
 
     /// Its name in variables, headers, metrics, logs and reports.
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Its place in [`Kind::ALL`].
+    /// Its index in [`Kind::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }

@@ -1,4 +1,4 @@
-//! Values that every floor may hold: moments, keys, requests, verdicts and their like. None knows a room above it.
+//! Values that every module may use: moments, keys, requests, verdicts and similar. They use no other module.
 
 pub mod address;
 pub mod charge;

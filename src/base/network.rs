@@ -1,9 +1,9 @@
-//! A network of addresses, as CIDR writes it.
+//! A network of addresses, in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The bits of an address that count, and how many they are.
+/// The leading bits of an address, and their number.
 ///
 /// ```
 /// use slowlane::base::network::Network;
@@ -19,7 +19,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network that an address lies in. A prefix that is longer than the address is all of it.
+    /// The network of an address. `prefix` is in bits; one longer than the address takes all of it.
     pub fn of(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & v4_mask(prefix)),
@@ -33,17 +33,17 @@ impl Network {
     }
 }
 
-/// The first so many bits of an address.
+/// The netmask of the first `prefix` bits; all ones from 32 on.
 pub fn v4_mask(prefix: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(!u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// The first so many bits of an address.
+/// The netmask of the first `prefix` bits; all ones from 128 on.
 pub fn v6_mask(prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(!u128::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// One address that is all of it stands without its length.
+/// `192.0.2.0/24`. A network of a single address is written without its length.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_whole() {

@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 
 use crate::base::request::{FIELDS_MAX, Request, Value};
 
-/// Every byte but letters, digits and `-._~:` is written as `%41`: a reader may take the others for something else.
+/// Bytes to escape, like `%41`: all but letters, digits and `-._~:`, because others may have a meaning to a reader.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// Writes names and values as a query.
@@ -32,7 +32,7 @@ pub struct Query(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Query {
     pub fn read(query: &str) -> Query {
-        // Like an empty header, an empty value means that the proxy did not know the field.
+        // An empty value, like an empty header, means that the proxy did not know the field.
         let pairs =
             query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(_, value)| !value.is_empty());
         let decoded = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(request.get(b"a"), Some(Value::Text(b"b=c")));
         assert_eq!(request.get(b"\0"), Some(Value::Text(b"\x1b%zz")));
         assert_eq!(request.fields().count(), 4);
-        // Fields without a value do not use up the room for others.
+        // Fields without a value do not count towards the limit.
         let after = "empty=&".repeat(FIELDS_MAX) + "website=x";
         assert_eq!(Query::read(&after).request().get(b"website"), Some(Value::Text(b"x")));
     }

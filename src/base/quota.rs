@@ -1,20 +1,20 @@
-//! An SLO as its clients are told of it, in the words of the header fields `RateLimit-Policy` and `RateLimit`.
+//! The quota of an SLO, for the header fields `RateLimit-Policy` and `RateLimit`.
 //!
-//! They are those of draft-ietf-httpapi-ratelimit-headers, revision 10: `RateLimit-Policy: "3001";q=100;w=2` says that the
-//! policy of this name allows a hundred requests in two seconds, `RateLimit: "3001";r=40` that forty are left now,
-//! and `t=3` that there are more in three seconds.
+//! Both are defined by draft-ietf-httpapi-ratelimit-headers, revision 10. `RateLimit-Policy: "3001";q=100;w=2` means:
+//! the policy `3001` allows 100 requests in 2 seconds. `RateLimit: "3001";r=40;t=3` means: 40 requests are left, and
+//! there are more in 3 seconds.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::base::units::Rate;
 
-/// So many requests in a time, or at a time.
+/// A number of requests in a window, or in flight at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     Window {
         requests: u64,
-        /// Whole seconds, for the draft knows no others.
+        /// Whole seconds: the draft has no fractions.
         window_s: u64,
     },
     Concurrent {
@@ -23,8 +23,9 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// Of a bucket: so many of the rate's own periods that the burst has room in them. Both the rate and that no more
-    /// than the quota is ever left are exact.
+    /// The quota of a bucket: the fewest whole periods of the rate that allow at least `burst` requests.
+    ///
+    /// `q` / `w` is exactly the rate, and the requests left never exceed `q`.
     ///
     /// ```
     /// use slowlane::base::quota::Quota;
@@ -41,7 +42,7 @@ impl Quota {
         Quota::Window { requests: period * periods, window_s: period_s * periods }
     }
 
-    /// Of a window; one that is no whole number of seconds is told as several of them.
+    /// The quota of a window. A window with a fraction of a second is multiplied until it has none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -61,7 +62,7 @@ fn common_divisor(one: u128, other: u128) -> u128 {
     if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
-/// The parameters of an item of `RateLimit-Policy`, which the name of the policy stands before.
+/// The parameters of an item of `RateLimit-Policy`, without the name of the policy before them.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -71,7 +72,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// An item is no longer: a name of four digits in quotes, and two numbers of 20 with their names, or one and a unit.
+/// The longest item: a name of four digits in quotes, and two parameters with numbers of up to 20 digits.
 pub const POLICY_BYTES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// The most that a number of a header field may be (RFC 9651, 3.3.1).
+    /// The largest integer in a header field (RFC 9651, 3.3.1).
     const INTEGER_MAX: u64 = 999_999_999_999_999;
 
     proptest! {

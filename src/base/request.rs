@@ -1,4 +1,4 @@
-//! A request as a proxy tells it: fields, by name, borrowed from the wire.
+//! A request: its fields by name, borrowed from the bytes that the proxy sent.
 
 use std::net::IpAddr;
 
@@ -7,18 +7,20 @@ use arrayvec::ArrayVec;
 /// The most fields one request may carry; later ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
-/// The value of a field. A field that the proxy knew nothing of has no value: it is left out.
+/// The value of a field. A field without a value is left out of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)] // It is then copied by whole words, as `Data` is.
+#[repr(u64)] // For copies in whole words, like `Data`.
 pub enum Value<'a> {
-    /// An address; IPv4-mapped IPv6 is written as the IPv4 it maps.
+    /// An address. IPv4-mapped IPv6 becomes IPv4.
     Address(IpAddr),
-    /// Any bytes: names are compared as they came, UTF-8 or not.
+    /// Any bytes, compared as they are, UTF-8 or not.
     Text(&'a [u8]),
     Number(i64),
 }
 
 impl<'a> Value<'a> {
+    /// The value of an address in its canonical form.
+    ///
     /// ```
     /// use slowlane::base::request::Value;
     /// assert_eq!(Value::address("::ffff:192.0.2.1".parse().unwrap()),
@@ -47,13 +49,12 @@ impl<'a> Request<'a> {
         Request::default()
     }
 
-    /// Adds a field; the 33rd and later are dropped.
+    /// Adds a field. The 33rd and later are dropped ([`FIELDS_MAX`]).
     pub fn push(&mut self, name: &'a [u8], value: Value<'a>) {
         let _ = self.fields.try_push(Field { name, value });
     }
 
-    /// The first value that goes by this name; `-` and `_` are one letter in it, for headers have `-` where
-    /// variables have `_`.
+    /// The first value with this name. `-` equals `_`: headers have `-` where variables have `_`.
     ///
     /// ```
     /// use slowlane::base::request::{Request, Value};
@@ -68,13 +69,13 @@ impl<'a> Request<'a> {
         self.fields.iter().find(|field| is_same_name(field.name, name)).map(|field| field.value)
     }
 
-    /// In the order in which they came.
+    /// The fields, in the order of arrival.
     pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
         self.fields.iter()
     }
 }
 
-/// Whether two names are of one field.
+/// Whether two names mean the same field. `-` equals `_`.
 pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
     let letter = |byte| if byte == b'-' { b'_' } else { byte };
     one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| a == b || letter(a) == letter(b))

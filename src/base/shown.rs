@@ -1,10 +1,10 @@
-//! Text from clients, made safe to show: control characters are written as escapes.
+//! Text from clients, made safe to show by escaping control characters.
 
 use std::fmt::{self, Write};
 
 /// Bytes from any source, in one line.
 ///
-/// Letters of any script stay as they are. Control characters, invisible characters, marks of direction and invalid
+/// Letters of any script stay as they are. Control characters, invisible characters, direction marks and invalid
 /// UTF-8 become escapes. A backslash stays: the text is for people, not for parsers.
 ///
 /// ```
@@ -27,10 +27,10 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Letters and marks to Unicode, of which nothing is seen: the fillers of Hangul, and Braille without a dot.
+/// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 
-/// The standard library knows the visible characters. It also escapes quotes, which is not needed here.
+/// Uses the escapes of the standard library, except for quotes.
 fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match letter {
         '\\' | '"' | '\'' => f.write_char(letter),
@@ -39,7 +39,7 @@ fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The same as a text of its own.
+/// Bytes as a safe text: [`Shown`] as a `String`.
 pub fn shown(bytes: impl AsRef<[u8]>) -> String {
     Shown(bytes.as_ref()).to_string()
 }
@@ -57,7 +57,7 @@ mod tests {
             prop_assert!(!shown.chars().any(char::is_control), "{:?}", shown);
         }
 
-        /// Whoever reads two names that look the same reads the same name, as far as blanks and directions go.
+        /// Names that differ only in invisible characters look different.
         #[test]
         fn nothing_is_there_that_is_not_seen(letter in any::<char>()) {
             let told = Shown(letter.to_string().as_bytes()).to_string();

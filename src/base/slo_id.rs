@@ -17,14 +17,15 @@ impl SloId {
     /// The SLO of a request that no map names.
     pub const DEFAULT: SloId = SloId(0);
 
-    /// One past the greatest number.
+    /// The largest number plus one.
     pub const END: usize = 10_000;
 
+    /// `None` for a number over 9999.
     pub const fn new(number: u16) -> Option<SloId> {
         if (number as usize) < SloId::END { Some(SloId(number)) } else { None }
     }
 
-    /// The type: which fields make up the throttling key.
+    /// The type, 0 to 9: it names the fields that make up the key.
     pub const fn kind(self) -> u8 {
         (self.0 / 1000) as u8
     }

@@ -1,4 +1,4 @@
-//! A ticket: the proxy hands it back when a request ends.
+//! A ticket: the proof that a request began, which the proxy returns at its end.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub const COUNTED_MAX: usize = 3;
 
 /// The SLOs that count a request until its end, its cost, and the moment it began.
 ///
-/// As text it is opaque to the proxy: milliseconds and cost, then number and key of each SLO.
+/// The text is opaque to the proxy. It holds milliseconds and cost, then the number and key of each SLO.
 ///
 /// ```
 /// use slowlane::{base::key::Key, base::slo_id::SloId, base::ticket::Ticket, base::time::Timestamp};
@@ -32,19 +32,19 @@ pub struct Ticket {
     pub counted: ArrayVec<(SloId, Key), COUNTED_MAX>,
 }
 
-/// The text is no ticket.
+/// The text is not a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not a ticket of slowlane's")]
+#[error("not a slowlane ticket")]
 pub struct NoTicket;
 
 impl Ticket {
-    /// Of one to [`COUNTED_MAX`] SLOs; more are left out.
+    /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.
     pub fn new(begun: Timestamp, cost: u32, counted: impl IntoIterator<Item = (SloId, Key)>) -> Ticket {
         let counted = counted.into_iter().take(COUNTED_MAX).collect();
         Ticket { begun_ms: begun.ticks_ms(), cost, counted }
     }
 
-    /// When the request began, at most 49 days before `now`.
+    /// The moment at which the request began, at most 49 days before `now`: a ticket holds 32 bits of milliseconds.
     pub fn begun(&self, now: Timestamp) -> Timestamp {
         let ago_ms = u64::from(now.ticks_ms().wrapping_sub(self.begun_ms));
         Timestamp::from_millis((now.as_nanos() / 1_000_000).saturating_sub(ago_ms))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A moment in nanoseconds since the Unix epoch, on a clock that never steps.
 ///
-/// Everything below the sockets is given a `Timestamp` and never asks for one, so a test is arithmetic:
+/// Functions below the sockets take a `Timestamp` as an argument and read no clock, so tests need no waiting:
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,12 +31,12 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole milliseconds, wrapped to 32 bits: HAProxy's ticks, the unit of a rate counter.
+    /// Milliseconds modulo 2^32: HAProxy's ticks, the unit of a rate counter.
     pub const fn ticks_ms(self) -> u32 {
         (self.0 / 1_000_000) as u32
     }
 
-    /// The time that has passed since `earlier`; zero when `earlier` is yet to come.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -45,7 +45,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
 
-    /// Saturates at the last representable moment, in the year 2554.
+    /// Saturates at the last moment that 64 bits can hold, in the year 2554.
     fn add(self, delay: Duration) -> Timestamp {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
         Timestamp(self.0.saturating_add(nanos))

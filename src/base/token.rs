@@ -1,4 +1,4 @@
-//! The token that opens the admin listener.
+//! The access token of the admin listener.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Shorter tokens could be guessed: 16 hex digits are 64 bits.
 const LENGTH_MIN: usize = 16;
 
-/// The secret behind `Authorization: Bearer`. It is compared in constant time and never logged.
+/// The secret in `Authorization: Bearer`. It is compared in constant time and never logged.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);
@@ -83,6 +83,6 @@ mod tests {
         ] {
             assert!(!token.is_in(wrong.as_bytes()), "{wrong}");
         }
-        assert!(token.is_in(b"bearer 0123456789abcdef"), "the scheme has no case (RFC 9110, 11.1)");
+        assert!(token.is_in(b"bearer 0123456789abcdef"), "the scheme is not case-sensitive (RFC 9110, 11.1)");
     }
 }

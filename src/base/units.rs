@@ -1,4 +1,4 @@
-//! The quantities that operators write: `50/s`, `500ms`, `10`.
+//! Quantities in config and policy files: `50/s`, `500ms`, `10`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The text is not a quantity. The message tells the expected form.
+/// The text is not a quantity. The message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
     #[error("expected a number and a period s, m, h or d, like 50/s")]
@@ -19,10 +19,10 @@ pub enum UnitError {
     DurationRange,
 }
 
-/// The highest rate: a slot of a microsecond, of which a whole nanosecond is 0.1 %.
+/// The highest rate. Its slot is 1 µs, so rounding to 1 ns is an error of at most 0.1 %.
 pub const RATE_MAX_PER_S: u64 = 1_000_000;
 
-/// The longest duration: no operator means more than a year.
+/// The longest duration: more than a year is most likely a mistake.
 pub const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// The units of a duration, in microseconds.
@@ -64,7 +64,7 @@ impl Period {
     }
 }
 
-/// A number of requests per period, from 1 per day to a million per second; 0 is none at all.
+/// A number of requests per period: 0, or from 1 per day to 1,000,000 per second.
 ///
 /// ```
 /// use slowlane::base::units::Rate;
@@ -79,6 +79,7 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// Fails with [`UnitError::RateRange`] above [`RATE_MAX_PER_S`].
     pub const fn new(count: u64, period: Period) -> Result<Rate, UnitError> {
         if count > RATE_MAX_PER_S * period.seconds() {
             return Err(UnitError::RateRange);
@@ -86,19 +87,19 @@ impl Rate {
         Ok(Rate { count, period })
     }
 
-    /// None at all.
+    /// No requests.
     pub const ZERO: Rate = Rate { count: 0, period: Period::Second };
 
     pub const fn is_zero(self) -> bool {
         self.count == 0
     }
 
-    /// The period that it was written with.
+    /// The period that the rate was given in: a second, minute, hour or day.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.period.seconds())
     }
 
-    /// The whole requests that it allows in a window.
+    /// The requests that the rate allows in a window, rounded down.
     ///
     /// ```
     /// use std::time::Duration;
@@ -114,7 +115,7 @@ impl Rate {
         self.count as f64 / self.period.seconds() as f64
     }
 
-    /// The time that one request takes up at this rate, to the nearest nanosecond; at a rate of 0 centuries.
+    /// The slot: 1 / rate, to the nearest nanosecond. At a rate of 0 it is 584 years.
     pub const fn slot(self) -> Duration {
         if self.count == 0 {
             return Duration::from_nanos(u64::MAX);
@@ -146,8 +147,9 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a duration as HAProxy writes it, but never without a unit: HAProxy would take a bare number for
-/// milliseconds and nginx for seconds.
+/// Reads a duration in HAProxy's notation, up to [`DURATION_MAX`].
+///
+/// The unit is required: a bare number means milliseconds to HAProxy, but seconds to nginx.
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,7 +167,7 @@ pub fn duration(text: &str) -> Result<Duration, UnitError> {
     if duration > DURATION_MAX { Err(UnitError::DurationRange) } else { Ok(duration) }
 }
 
-/// A duration as it would be written, in the largest unit that leaves it whole.
+/// The text of a duration, in the largest unit that needs no fraction.
 ///
 /// ```
 /// use slowlane::base::units::{duration, written};
@@ -181,7 +183,7 @@ pub fn written(duration: Duration) -> String {
     }
 }
 
-/// Reads decimal digits and nothing else: no sign, no space; too many saturate.
+/// Reads decimal digits, without sign or space. Saturates.
 fn digits(text: &str) -> Option<u64> {
     let only_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     only_digits.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The answer to a proxy: pass, wait, or refuse.
+//! The answer to a proxy: pass, delay, or deny.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use crate::base::slo_id::SloId;
 use crate::base::ticket::{COUNTED_MAX, Ticket};
 use crate::base::time::Timestamp;
 
-/// The judgement of a law.
+/// The result of a law for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Let it through at once.
     Pass,
-    /// Let it through after this long; never zero.
+    /// Let it through after this time, which is never zero.
     Delay(Duration),
-    /// Refuse it with a 429; asking again is of use after this many seconds, at least one.
+    /// Refuse it with status 429. `retry_after_s` is at least 1 second.
     Deny { retry_after_s: u32 },
 }
 
 impl Verdict {
-    /// The `retry_after_s` of a request that never passes, because the rate is 0 or its cost is over the burst.
-    /// It is a day: by then the SLO may have changed.
+    /// The `retry_after_s` of a request that can never pass: the rate is 0, or its cost exceeds the burst.
+    /// It is a day: the SLO may have changed by then.
     pub const NEVER_S: u32 = 86_400;
 
-    /// `Delay(wait)`, or `Pass` where there is nothing to wait for.
+    /// `Delay(wait)`, or `Pass` if `wait` is zero.
     pub fn after(wait: Duration) -> Verdict {
         if wait.is_zero() { Verdict::Pass } else { Verdict::Delay(wait) }
     }
 
-    /// At once or after a delay.
+    /// Whether the request passes, at once or after a delay.
     pub const fn is_let_through(self) -> bool {
         !matches!(self, Verdict::Deny { .. })
     }
 
-    /// The delay; zero where there is none.
+    /// The delay; zero without one.
     pub const fn wait(self) -> Duration {
         match self {
             Verdict::Delay(wait) => wait,
@@ -57,7 +57,7 @@ impl Verdict {
         self.kind().name()
     }
 
-    /// The delay in whole milliseconds, rounded up so that no request is early; 0 when there is none.
+    /// The delay in milliseconds, rounded up so that no request is early; 0 without one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -90,27 +90,27 @@ pub struct Judged {
     /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
-    /// How many more would pass at once.
+    /// The number of further requests that would pass at once.
     pub remaining: u32,
-    /// The SLO is a dry run: its verdict is counted, but the proxy is not told.
+    /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
-    /// It wants to know when the request ends.
+    /// The law counts the request until it ends.
     pub counts_end: bool,
 }
 
 impl Judged {
-    /// The entry has the request, and would have to give it back.
+    /// Whether the entry counts the request. If it is refused elsewhere, it has to be taken back.
     pub const fn is_counted(&self) -> bool {
         self.verdict.is_let_through()
     }
 
-    /// When it would have the request leave, if it was asked about at `at`.
+    /// The moment at which a request of the moment `at` leaves under this verdict.
     pub fn due(&self, at: Timestamp) -> Timestamp {
         at + self.verdict.wait()
     }
 }
 
-/// The most SLOs that one request falls under: its own, and two that it names with `also`.
+/// The most SLOs that one request falls under: its own, and two that `also=` names.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
 /// The answer to the proxy: the strictest verdict, and the SLO that gave it.
@@ -119,18 +119,18 @@ pub struct Decision {
     pub verdict: Verdict,
     pub slo: SloId,
     pub key: Key,
-    /// How many more would pass at once: the fewest that any of the SLOs says.
+    /// The number of further requests that would pass at once: the fewest of all SLOs.
     pub remaining: u32,
-    /// How many requests it counted for.
+    /// The number of requests that it counted for.
     pub cost: u32,
-    /// When it was decided.
+    /// The moment of the decision.
     pub at: Timestamp,
     judged: [Judged; JUDGED_MAX],
     judged_count: u8,
 }
 
 impl Decision {
-    /// Of one to [`JUDGED_MAX`] judgements, the request's own SLO first.
+    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first; panics outside this range.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,7 +153,7 @@ impl Decision {
         decision
     }
 
-    /// Of the one SLO that most requests fall under.
+    /// The decision under a single SLO, the usual case.
     pub const fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
         let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
         let verdict = if is_dry_run { Verdict::Pass } else { verdict };
@@ -183,12 +183,12 @@ impl Decision {
         self.verdict.is_let_through()
     }
 
-    /// One of its SLOs delays or denies the request, or would if it were no dry run.
+    /// Whether one of its SLOs delays or denies the request, dry runs included.
     pub fn is_throttled(&self) -> bool {
         self.judged().iter().any(|judged| judged.verdict != Verdict::Pass)
     }
 
-    /// What the decision took: a charge for each SLO that counted the request.
+    /// The charges of the decision: one for each SLO that counted the request.
     ///
     /// ```
     /// # use slowlane::base::{charge::ChargeKind, key::Key, slo_id::SloId, time::Timestamp};
@@ -213,7 +213,9 @@ impl Decision {
         })
     }
 
-    /// The ticket to hand back when the request ends, if it was let through and an SLO counts it until then.
+    /// The ticket that the proxy returns when the request ends.
+    ///
+    /// `None` if the request was denied, or no SLO counts it until its end.
     pub fn ticket(&self) -> Option<Ticket> {
         let wanted = |judged: &&Judged| judged.counts_end && judged.is_counted();
         if !self.is_let_through() {
