@@ -1,4 +1,4 @@
-//! The daemon: it builds everything once, serves, and drains at the end.
+//! The daemon, from start to shutdown.
 
 #![allow(
     clippy::disallowed_methods,
@@ -38,7 +38,7 @@ use crate::server::spoe::Spoe;
 use crate::throttle::Throttle;
 use crate::watch::{self, Reload};
 
-/// The longest shutdown. Answers in flight are written at once, and proxies close when told to.
+/// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. An error means that the start failed and nothing was served.
@@ -55,10 +55,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
     systemd::ready();
     signals.wait(serving.reload, config.file.as_ref()).await;
-    tracing::info!("ending: held requests are let through, connections closed");
+    tracing::info!("shutting down: held requests are let through, connections closed");
     systemd::stopping();
     if timeout(DRAIN, serving.end.end()).await.is_err() {
-        tracing::warn!("ended with connections that did not close within {} s", DRAIN.as_secs());
+        tracing::warn!("some connections did not close within {} s", DRAIN.as_secs());
     }
     if let Some(log) = serving.agent.decision_log() {
         log.flush();
@@ -69,17 +69,17 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 /// A daemon that serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
 pub(crate) struct Serving {
-    /// The bound addresses as text. A port 0 in the config has become a real one.
+    /// The bound addresses. A port of 0 in the config is replaced by the real one.
     pub spop: Vec<String>,
     pub admin: Vec<String>,
-    /// None: there is no policy directory.
+    /// `None` without a policy directory.
     pub reload: Option<Reload>,
     pub end: Trigger,
     agent: Arc<Agent>,
     _aside: Aside,
 }
 
-/// Builds everything, and begins to serve.
+/// Builds all parts and starts to serve.
 pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new());
@@ -89,7 +89,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics, clock)?));
     warn_of_limits(config);
 
-    // Every listener is bound before the first one serves: a failed start has answered no request.
+    // All listeners are bound before the first one serves, so a failed start answers no request.
     let mut handed = Handed::from_systemd();
     let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
     let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
@@ -111,7 +111,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
             page.clone().serve(stream, agent, shutdown)
         });
         socket.open(&agent, &shutdown, admin_socket::serve);
-        // It may wait for readers of the status.
+        // In the thread of the admin listener: it may wait for readers of the status.
         keep_status(agent.clone(), &shutdown);
         watch_table(agent.clone(), &shutdown);
     });
@@ -119,7 +119,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
 }
 
-/// Reads the first policy. The reloader reads later ones.
+/// Reads the first policy and starts the reloader, which reads the later ones.
 fn throttle(
     config: &Config,
     clock: Clock,
@@ -142,7 +142,7 @@ fn throttle(
     Ok((throttle, Some(reload)))
 }
 
-/// Opens the decision log. A log that cannot be written fails the start.
+/// Opens the decision log. The start fails if it cannot be written.
 fn decision_log(config: &Config, metrics: &Metrics, clock: Clock) -> anyhow::Result<Option<DecisionLog>> {
     let Some(settings) = &config.decision_log else { return Ok(None) };
     let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
@@ -156,7 +156,7 @@ fn decision_log(config: &Config, metrics: &Metrics, clock: Clock) -> anyhow::Res
     Ok(Some(log))
 }
 
-/// Sockets from systemd replace those in the config.
+/// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config.
 async fn entrance(
     listen: &Listen,
     handed: Vec<Listener>,
@@ -175,7 +175,7 @@ async fn entrance(
     Ok(Entrance { listeners, connections_max: listen.connections_max, metrics: metrics.clone() })
 }
 
-/// The admin listener, and the admin socket.
+/// Binds the admin listener and the admin socket.
 async fn bind_admin(
     config: AdminConfig,
     mut handed: Handed,
@@ -191,7 +191,7 @@ async fn bind_admin(
     Ok((admin, socket))
 }
 
-/// A separate thread for the admin listener: its load does not slow verdicts down.
+/// A thread for the admin listener, so that its load does not slow decisions down.
 #[derive(Debug)]
 struct Aside {
     handle: Handle,
@@ -216,7 +216,7 @@ impl Aside {
         Ok(self.handle.spawn(work).await?)
     }
 
-    /// Tasks spawned by `open` run there.
+    /// Calls `open`. Tasks that it spawns run in the thread.
     fn enter(&self, open: impl FnOnce()) {
         let _entered = self.handle.enter();
         open();
@@ -243,7 +243,7 @@ impl Signals {
 
     /// Returns on SIGTERM or SIGINT.
     ///
-    /// Each SIGHUP reads the policy again and reports an edited config file. Each SIGUSR1 turns debug logging on or off.
+    /// SIGHUP reads the policy again and reports an edited config file. SIGUSR1 turns debug logging on or off.
     async fn wait(&mut self, reload: Option<Reload>, file: Option<&ConfigFile>) {
         loop {
             tokio::select! {
@@ -268,7 +268,7 @@ impl Signals {
     }
 }
 
-/// Tells systemd that the runtime is alive, if it asks to be told.
+/// Notifies the watchdog of systemd, if it is enabled.
 fn watchdog(shutdown: &Shutdown) {
     let Some(often) = systemd::watchdog() else { return };
     let mut shutdown = shutdown.clone();
@@ -283,8 +283,10 @@ fn watchdog(shutdown: &Shutdown) {
     });
 }
 
-/// A held answer occupies a connection of nginx or of HAProxy up to 3.0. Where holds use up all of them, the
-/// requests of others wait as well, and `when_full` never speaks.
+/// Warns of a hold limit that cannot be reached.
+///
+/// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
+/// requests wait as well, and `when_full` never applies.
 fn warn_of_limits(config: &Config) {
     for listen in [&config.spop.listen, &config.http.listen] {
         if !listen.addresses.is_empty() && config.hold.holds_max >= listen.connections_max {
@@ -311,7 +313,7 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
             let evictions = agent.throttle.usage().evictions;
             if evictions > before {
                 tracing::warn!(
-                    "the table is full: {} entries given up; raise [table] size",
+                    "the table is full: {} live entries evicted; raise [table] size",
                     evictions - before
                 );
             }
@@ -320,7 +322,7 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Reads the counters once a second for the status of the last minutes.
+/// Samples the counters once a second for the history in the status.
 fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     let mut shutdown = shutdown.clone();
     tokio::spawn(async move {
@@ -336,10 +338,10 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Every connection is a file. Shells and services start with a soft limit of 1024 and a far higher hard one.
+/// Raises the soft limit of open files, often 1024, to the hard limit: every connection needs a file descriptor.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where it is refused, the limit stays as it is.
+    // On failure the old limit stays in force.
     let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -1,10 +1,6 @@
-//! The hot reload: an edited policy replaces the old one as a whole, or is refused as a whole.
+//! The hot reload: an edited policy replaces the old one, unless it has an error.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it looks at files, in a thread of its own"
-)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads files, in its own thread")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,17 +20,16 @@ use crate::observe::systemd;
 use crate::policy::{Layout, Policy, Problems, Strays};
 use crate::throttle::Throttle;
 
-/// An edit is read once the directory has been quiet for this long. Editors and `cp` write several files, and one
-/// file in several steps.
+/// The time without changes before an edit is read: editors and `cp` write several files, and each in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// A directory that never gets quiet is read after this many waits.
+/// The most such waits: a directory that changes all the time is read after them.
 const SETTLES_MAX: u32 = 20;
 
-/// The most readings of a policy that is edited during each of them. The last one counts.
+/// The most attempts to read a policy that is edited meanwhile. The last one counts.
 const READINGS_MAX: u32 = 5;
 
-/// The interval of looks at the files without any event: network file systems send none.
+/// The interval of checks without an event: network file systems send none.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The longest chain of symbolic links that is followed.
@@ -45,7 +40,7 @@ const LINKS_MAX: usize = 8;
 pub(crate) struct Source {
     dir: PathBuf,
     layout: Layout,
-    /// The agent cuts longer delays, so the policy is warned of them.
+    /// Longer delays are cut to this, so they cause a warning.
     hold_max: Duration,
 }
 
@@ -64,15 +59,17 @@ impl Source {
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let look = |path: PathBuf| {
             let found = fs::metadata(path).ok()?;
-            // Not the modification time: a change of permissions alone leaves it as it is.
+            // ctime, because a change of permissions does not change mtime.
             Some([found.dev(), found.ino(), found.size(), found.ctime() as u64, found.ctime_nsec() as u64])
         };
         let files = self.layout.files(&self.dir).into_iter().map(look).collect();
         Fingerprint { files, strays: Strays::look(&self.dir, &self.layout) }
     }
 
-    /// The directories in which an edit of any of the files shows: a file that is replaced by a rename, or
-    /// reached through a link that is, changes only in the directory that names it.
+    /// The directories to watch for edits of the files.
+    ///
+    /// A rename replaces a file, or a symbolic link to it, without an event for the file itself. The event comes from
+    /// the directory that holds the name.
     fn watched(&self) -> BTreeSet<PathBuf> {
         let mut dirs = BTreeSet::from([self.dir.clone()]);
         for path in self.layout.files(&self.dir).into_iter().chain([self.dir.clone()]) {
@@ -82,7 +79,7 @@ impl Source {
     }
 }
 
-/// Adds the directory of `path`, and of each path that it is a symbolic link to.
+/// Adds the directory of `path` and, if it is a symbolic link, of each target in turn.
 fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
     for _ in 0..LINKS_MAX {
         let dir = match path.parent() {
@@ -101,7 +98,7 @@ fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
-    /// Device, inode, size and time of change of every file, or none where there is no file.
+    /// Device, inode, size and ctime (seconds, nanoseconds) of every file; `None` for a missing file.
     files: Vec<Option<[u64; 5]>>,
     /// Map files that no lookup reads. They cause a warning as soon as they appear.
     strays: Strays,
@@ -109,9 +106,9 @@ pub(crate) struct Fingerprint {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wake {
-    /// Something has changed in a watched directory.
+    /// A watched directory has changed, or it is time to check.
     Edit,
-    /// An operator asks (SIGHUP), whether anything has changed or not.
+    /// SIGHUP: read the policy even if nothing has changed.
     Ask,
 }
 
@@ -121,13 +118,15 @@ pub(crate) struct Reload(Sender<Wake>);
 
 impl Reload {
     pub(crate) fn ask(&self) {
-        // The reloader lives as long as the process.
+        // The reloader runs until the process ends.
         let _ = self.0.send(Wake::Ask);
     }
 }
 
-/// Reads the source again whenever it is edited, in a thread of its own: a map of a million lines must not
-/// make a request wait. `seen` is its fingerprint from before it was last read.
+/// Starts the thread that reads the source again after each edit.
+///
+/// It is a separate thread so that no request waits for a map of a million lines. `seen` is the fingerprint of the
+/// source, taken before it was last read.
 pub(crate) fn start(
     source: Source,
     seen: Fingerprint,
@@ -156,7 +155,7 @@ struct Reloader {
 
 impl Reloader {
     fn run(self, mut seen: Fingerprint, wakes: &Receiver<Wake>, mut watch: Watch) {
-        // An edit between the first reading and the first look is found like any other.
+        // The check below also finds an edit between the first reading and this watch.
         watch.look_at(self.source.watched());
         let mut wake = settle(Wake::Edit, wakes);
         loop {
@@ -184,8 +183,8 @@ impl Reloader {
         }
     }
 
-    /// Reads until no edit comes in between: such a reading may be half old, half new. If edits never stop, the last
-    /// reading counts.
+    /// Reads the policy, again if it was edited meanwhile: old and new files may be mixed. After [`READINGS_MAX`]
+    /// readings, the last one counts.
     fn read_whole(&self, wakes: &Receiver<Wake>) -> (Fingerprint, Result<Policy, Problems>) {
         let mut found = self.source.fingerprint();
         let mut read = self.source.read();
@@ -216,7 +215,7 @@ impl Reloader {
             }
             Err(problems) => {
                 self.metrics.reloads_refused.inc();
-                tracing::error!("policy not reloaded from {dir}, the one before serves on");
+                tracing::error!("policy not reloaded from {dir}, the previous one stays in force");
                 let problems = problems.to_string();
                 self.status.reloads.refused(self.clock.now(), &problems);
                 for problem in problems.lines() {
@@ -238,11 +237,11 @@ pub(crate) fn warn(warnings: &str) {
 fn status(read: &Result<Policy, Problems>) -> String {
     match read {
         Ok(policy) => format!("serving {}", policy.summary()),
-        Err(problems) => format!("serving the policy from before an edit: {problems}"),
+        Err(problems) => format!("serving the previous policy: {problems}"),
     }
 }
 
-/// Waits until no more edits come in.
+/// Waits until the directory has been unchanged for [`SETTLE`].
 fn settle(first: Wake, wakes: &Receiver<Wake>) -> Wake {
     let mut wake = first;
     for _ in 0..SETTLES_MAX {
@@ -260,21 +259,21 @@ fn settle(first: Wake, wakes: &Receiver<Wake>) -> Wake {
     wake
 }
 
-/// Waits until no request uses a policy, and frees it here instead of on a request's path.
+/// Waits until no request uses the old policy, so that this thread frees it and no request has to.
 fn free(old: Arc<Policy>) {
     while Arc::strong_count(&old) > 1 {
         thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The directories that are watched, by path, each with its device and inode.
+/// The watched directories by path, each with its device and inode.
 struct Watch {
     watcher: Option<RecommendedWatcher>,
     dirs: BTreeMap<PathBuf, [u64; 2]>,
 }
 
 impl Watch {
-    /// Without a watcher, edits are noticed at the next look. The system has a limited number of them.
+    /// The system limits the number of watchers. Without one, edits are found at the next check ([`LOOK`]).
     fn new(wake: Sender<Wake>) -> Watch {
         let edited = move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
@@ -282,12 +281,12 @@ impl Watch {
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {
-            tracing::warn!("edits of the policy are noticed late: {error}");
+            tracing::warn!("cannot watch the policy, edits take effect up to 5 s late: {error}");
         });
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
 
-    /// Follows the links as they are now. A directory replaced by another of its name is another one.
+    /// Watches these directories and no others. One that was replaced under the same name is watched anew.
     fn look_at(&mut self, paths: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         let identify = |path: PathBuf| {
@@ -298,10 +297,10 @@ impl Watch {
         for (path, _) in self.dirs.iter().filter(|(path, dir)| dirs.get(*path) != Some(dir)) {
             let _ = watcher.unwatch(path);
         }
-        // All of them, each time: the watcher drops paths that seem renamed or removed.
+        // All directories, each time: the watcher drops paths that seem renamed or removed.
         for path in dirs.keys() {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::debug!("edits in {} are noticed late: {error}", path.display());
+                tracing::debug!("cannot watch {}, edits take effect up to 5 s late: {error}", path.display());
             }
         }
         self.dirs = dirs;

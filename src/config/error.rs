@@ -1,4 +1,4 @@
-//! Faults of a configuration.
+//! Configuration errors.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::server::listener::OpenAdmin;
 
-/// A config file that cannot be used, in one line.
+/// The configuration cannot be used. The message is one line.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
     #[error("{}: {source}: name a file that can be read with --config", .path.display())]

@@ -1,4 +1,4 @@
-//! The config file as it is written: TOML, every key with its default, unknown keys refused.
+//! The config file in TOML. Every key has a default, and unknown keys are errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Flags win over the file. Relative paths start at `base`, the folder of the file.
+    /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
         let Flags { policy, spop, http, admin } = flags;
         let listens =
@@ -51,7 +51,7 @@ impl File {
         self
     }
 
-    /// Everything that may be relative to the folder of the file.
+    /// The paths that may be relative to the folder of the file.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Admin { token_file, socket, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
@@ -106,7 +106,7 @@ impl Default for Http {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
-    /// A secret: `config show` leaves it out.
+    /// `config show` leaves this secret out.
     #[serde(skip_serializing)]
     pub(super) token: Option<Token>,
     pub(super) token_file: Option<PathBuf>,
@@ -235,7 +235,7 @@ impl From<&Policy> for WrittenPolicy {
     }
 }
 
-/// The digit of a type. Keys are text in TOML, so a mistake is told here, where it has a line.
+/// The digit of a type. TOML keys are text; checking them here gives the error a line number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 struct Kind(u8);
@@ -290,7 +290,7 @@ pub(super) struct DecisionLog {
     verdicts: Vec<VerdictKind>,
 }
 
-/// In place of a path.
+/// The path that means standard output.
 pub(super) const STDOUT: &str = "-";
 
 impl Default for DecisionLog {
@@ -301,7 +301,7 @@ impl Default for DecisionLog {
 }
 
 impl DecisionLog {
-    /// None: there is to be no such log.
+    /// `None` without a path: no decisions are logged.
     pub(super) fn settings(self) -> Option<decision_log::Settings> {
         let path = self.path?;
         let place = if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) };
@@ -314,22 +314,22 @@ fn tcp(address: &str) -> Address {
     Address::Tcp(address.to_owned())
 }
 
-/// A duration of some length: each of them bounds something.
+/// A duration over zero: all of them are limits.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     match units::duration(&text) {
-        Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than nothing, like 5s"))),
+        Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than 0, like 5s"))),
         Ok(duration) => Ok(duration),
         Err(error) => Err(D::Error::custom(format!("{text:?}: {error}"))),
     }
 }
 
-/// As [`duration`] reads it.
+/// The inverse of [`duration`].
 fn written<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&units::written(*duration))
 }
 
-/// As HAProxy's: rates are told by a clock of 32 bits in milliseconds, which knows past from future for 24 days.
+/// At most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the past.
 fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
     if expire > EXPIRE_MAX { Err(D::Error::custom("expected at most 24d")) } else { Ok(expire) }
@@ -337,7 +337,7 @@ fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
-/// As `chmod` has it.
+/// File permissions in octal, as for `chmod`: three or four digits, at most 0777.
 fn socket_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let text = String::deserialize(deserializer)?;
     let is_octal = (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit));
@@ -363,34 +363,33 @@ fn connections_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, 
     Ok(within(deserializer, 1, 1_000_000)? as usize)
 }
 
-/// SPOP has no frames smaller than 256 bytes; HAProxy offers 16380 unless its buffers are larger.
+/// SPOP needs at least 256 bytes. HAProxy offers 16380, or more with larger buffers.
 fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 256, 16 << 20)? as u32)
 }
 
-/// Row numbers are 32 bits; at some 75 bytes each, a hundred million are 7.5 GB.
+/// At about 75 bytes an entry, 100 million entries take 7.5 GB.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 100_000_000)? as u32)
 }
 
-/// None at all is a choice: then the laws that have annexes always fall back.
+/// 0 is allowed: laws with annexes then always use their fallback.
 fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(within(deserializer, 0, 1 << 40)? as usize)
 }
 
-/// Zero is allowed: then `when_full` decides every delay.
+/// 0 is allowed: `when_full` then replaces every delay.
 fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
     Ok(within(deserializer, 0, 100_000_000)? as usize)
 }
 
 fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let sample = f64::deserialize(deserializer)?;
-    let expected =
-        || D::Error::custom(format!("{sample}: expected a part of all, more than 0 and at most 1"));
+    let expected = || D::Error::custom(format!("{sample}: expected a fraction, more than 0 and at most 1"));
     Sample::new(sample).map(|_| sample).ok_or_else(expected)
 }
 
-/// At some 300 bytes each, a million are more than a disk takes.
+/// At about 300 bytes a line, a million lines per second exceed most disks.
 fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     Ok(within(deserializer, 1, 1_000_000)? as u32)
 }
@@ -413,7 +412,7 @@ fn within<'de, D: Deserializer<'de>>(deserializer: D, min: i64, max: i64) -> Res
     deserializer.deserialize_i64(Within { min, max })
 }
 
-/// A whole number; whatever else is written is told what is expected.
+/// A whole number. The error for anything else names the range.
 struct Within {
     min: i64,
     max: i64,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::base::address::Address;
 
-/// Settings that were typed. An empty list, or no directory, leaves the choice to the file.
+/// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub policy: Option<PathBuf>,

@@ -31,14 +31,14 @@ pub(crate) struct Config {
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// The memory of `fair` and `sliding-log` beside the table.
+    /// The memory limit for the annexes of `fair` and `sliding-log`, in bytes.
     pub annex_bytes_max: usize,
-    /// None: the built-in policy.
+    /// `None`: the built-in policy.
     pub policy: Option<Source>,
-    /// None: no decisions are logged.
+    /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
-    /// None: the defaults and the flags are in force.
+    /// `None`: there are only defaults and flags.
     pub file: Option<ConfigFile>,
 }
 
@@ -66,31 +66,31 @@ pub(crate) struct HttpConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminConfig {
     pub listen: Listen,
-    /// Without a token, only health and readiness are told.
+    /// The access token, required if the listener can be reached from other machines.
     pub token: Option<Token>,
     /// The Unix socket of the Runtime API.
     pub socket: Option<PathBuf>,
-    /// The permissions of the Unix sockets among these.
+    /// The permissions of the Unix sockets of this listener.
     pub socket_mode: u32,
 }
 
-/// The config file as it was read at the start.
+/// The config file, with its text at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
     path: PathBuf,
     text: String,
-    /// Flags win over the file, so a mistake in it may not matter.
+    /// Flags override the file, so they decide whether an edit is valid.
     flags: Flags,
 }
 
 impl ConfigFile {
-    /// A message for the operator if the file has been edited since; None if not.
+    /// A message for the operator if the file has been edited since the start.
     pub(crate) fn news(&self) -> Option<String> {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
         match Config::load(Some(&self.path), self.flags.clone()) {
             _ if is_same => None,
             Ok(_) => Some(format!("{} has changed: restart to put it in force", self.path.display())),
-            Err(mistake) => Some(format!("{mistake} (what was read at the start stays in force)")),
+            Err(mistake) => Some(format!("{mistake} (the settings from the start stay in force)")),
         }
     }
 }
@@ -105,9 +105,9 @@ impl Config {
         Config::new(written, file)
     }
 
-    /// The configuration as a config file, with every key and its comment.
+    /// The configuration in force as a config file, with every key and its comment.
     ///
-    /// Relative paths become absolute, because the text may be saved anywhere. For the same reason it has no token.
+    /// The text may be saved anywhere, so relative paths become absolute, and the token is left out.
     pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
         let (mut file, _) = written(path, flags)?;
         for path in file.paths() {
@@ -159,7 +159,7 @@ impl AdminConfig {
     }
 }
 
-/// Reads a token from a file. Blanks around it are dropped.
+/// Reads a token from a file, without the white space around it.
 pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     let read = fs::read_to_string(&path).map_err(|error| error.to_string());
     let token =
@@ -167,7 +167,7 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-/// The file, or its defaults, with the flags applied; and the text of the file.
+/// The settings of the file, or the defaults, with the flags applied; and the text of the file.
 fn written(path: Option<&Path>, flags: Flags) -> Result<(file::File, Option<String>), ConfigError> {
     let (file, text) = match path {
         Some(path) => read(path).map(|(file, text)| (file, Some(text)))?,
@@ -187,7 +187,7 @@ fn read(path: &Path) -> Result<(file::File, String), ConfigError> {
     Ok((file, text))
 }
 
-/// The number of the line that a span begins in, from 1.
+/// The line in which a span begins, counted from 1.
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let start = span.map_or(0, |span| span.start);
     text.bytes().take(start).filter(|&byte| byte == b'\n').count() + 1
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(news().unwrap(), "file has changed: restart to put it in force");
         edit("[table]\nsize = 0\n");
         let mistake = "file:2: invalid value: integer `0`, expected a number from 1 to 100000000 \
-                       (what was read at the start stays in force)";
+                       (the settings from the start stay in force)";
         assert_eq!(news().unwrap(), mistake);
         fs::remove_file(&path).unwrap();
         assert!(news().unwrap().starts_with("file: No such file"), "{:?}", news());

@@ -1,4 +1,4 @@
-//! The configuration in force as text: every key, its value and its comment, as in the shipped file.
+//! The configuration in force as text, with the comments of the shipped file.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use toml::{Table, Value};
 use crate::config::error::ConfigError;
 use crate::config::file::File;
 
-/// The shipped file, whose comments and whose order these are.
+/// The shipped file. It gives the order of the keys and their comments.
 const TEMPLATE: &str = include_str!("../../slowlane.toml");
 
-/// The text of a configuration. For the defaults it is the shipped file, to the byte.
+/// The text of a configuration. For the defaults it equals the shipped file.
 pub(super) fn show(file: &File) -> Result<String, ConfigError> {
     let sections = |file: &File| match Table::try_from(file) {
         Ok(values) => Ok(sections(values)),
@@ -24,11 +24,10 @@ pub(super) fn show(file: &File) -> Result<String, ConfigError> {
     Ok(shown.text + "\n")
 }
 
-/// The tables under each header. A list has several.
+/// The tables of each section, by its name. A list like `[[policy.lookups]]` has several.
 type Sections = BTreeMap<String, Vec<Table>>;
 
-/// `[spop]` is the section `spop`, `[policy.types]` is `policy.types`, each `[[policy.lookups]]` is one of
-/// `policy.lookups`.
+/// Splits a configuration into its sections: `[policy.types]` is the section `policy.types`.
 fn sections(values: Table) -> Sections {
     let mut sections = Sections::new();
     let mut open = vec![(String::new(), values)];
@@ -52,13 +51,13 @@ fn sections(values: Table) -> Sections {
     sections
 }
 
-/// The template so far, with the values of the sections that have been met.
+/// The text so far, and the values that are still to be written.
 struct Shown {
     /// The keys that are not written yet.
     sections: Sections,
-    /// The values of the template, in another notation where it has one: 1m is 60s.
+    /// The defaults. The template may write them in another notation: 1m for 60s.
     defaults: Sections,
-    /// The section that the template is in.
+    /// The current section of the template.
     section: String,
     text: String,
 }
@@ -80,13 +79,13 @@ impl Shown {
         }
         match key_of(line) {
             Some((key, is_comment)) => self.key(line, key, is_comment),
-            // Between the tables of a list that has fewer of them.
+            // A list with fewer tables than the template needs no blank lines for the rest.
             None if line.is_empty() && !self.sections.contains_key(&self.section) => {}
             None => self.push(line),
         }
     }
 
-    /// The line of a key, with its value in force. A key with a value is not commented out.
+    /// Writes the line of a key with its value in force, as a comment only if it has no value.
     fn key(&mut self, line: &str, key: &str, is_comment: bool) {
         let take = |sections: &mut Sections| sections.get_mut(&self.section)?.first_mut()?.remove(key);
         let default = take(&mut self.defaults);
@@ -101,7 +100,7 @@ impl Shown {
         }
     }
 
-    /// The template begins another table of a list. False: there is none left.
+    /// Goes on to the next table of the list; false if there is none.
     fn go_on_to_next(&mut self) -> bool {
         self.push_rest_of_table();
         let section = &self.section;
@@ -119,7 +118,7 @@ impl Shown {
         go_on(&mut self.sections)
     }
 
-    /// Writes the keys without a line in the template.
+    /// Writes the keys that the template does not mention.
     fn end_section(&mut self) {
         self.push_rest_of_table();
         let Some(tables) = self.sections.remove(&self.section) else { return };
@@ -145,7 +144,7 @@ impl Shown {
         self.text.push('\n');
     }
 
-    /// Adds a line above the blank ones that end the text.
+    /// Adds a line before the blank lines at the end of the text.
     fn push_before_blank(&mut self, line: &str) {
         let blank = self.text.split_off(self.text.trim_end_matches('\n').len() + 1);
         self.push(line);
@@ -153,7 +152,7 @@ impl Shown {
     }
 }
 
-/// The key of a line, and whether it is a comment that shows one: `# dir = "policy"`.
+/// The key of a line, and whether the line is commented out, like `# dir = "policy"`.
 fn key_of(line: &str) -> Option<(&str, bool)> {
     let (text, is_comment) = match line.strip_prefix("# ") {
         Some(text) => (text, true),
@@ -172,7 +171,7 @@ fn quoted(key: &str) -> String {
     }
 }
 
-/// The line with another value, and its comment where it was, if there is room.
+/// The line with another value. Its comment stays in its column if the value leaves room.
 fn with_value(line: &str, key: &str, value: &Value) -> String {
     let setting = format!("{key} = {value}");
     match line.find(" # ") {
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Flags};
 
-    /// What is shown of a file of this text.
+    /// The output for a config file with this text.
     fn shown(text: &str) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
@@ -213,7 +212,7 @@ mod tests {
         assert_eq!(Config::show(None, Flags::default()).unwrap(), TEMPLATE);
     }
 
-    /// Each key of each section has a line in the template, so none is shown without what it is for.
+    /// Every key has a line in the template, and so a comment that explains it.
     #[test]
     fn the_template_has_every_key() {
         let values = Table::try_from(File::default()).unwrap();
@@ -255,7 +254,7 @@ mod tests {
         assert_eq!(load(&shown(none)), load(none));
     }
 
-    /// A text as it may stand in quotes.
+    /// A text that may need quotes.
     fn name() -> impl Strategy<Value = String> {
         "[a-zé\"\\\\# ='\u{1}]{1,6}"
     }

@@ -93,7 +93,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Durations.
         ("[spop]\ntimeout = 5", ":2: invalid type: integer `5`, expected a string"),
         ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
-        ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than nothing, like 5s"),
+        ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
         ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
         (
             "[http]\nidle_timeout = \"soon\"",

@@ -235,7 +235,7 @@ fn without_slo_map_the_policy_before_serves_on() {
     fs::remove_file(slowlane.policy().join("slo.map")).unwrap();
     refused(&slowlane);
     slowlane.process.logged("policy/slo.map: no such file: it holds one SLO per line");
-    slowlane.process.logged("the one before serves on");
+    slowlane.process.logged("the previous one stays in force");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "done")), ("2001", 0.0));
     fs::write(slowlane.policy().join("slo.map"), SLO_MAP).unwrap();
     fs::write(slowlane.policy().join("website.map"), "shop.example 2002\n").unwrap();
