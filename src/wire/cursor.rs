@@ -3,8 +3,9 @@
 use crate::wire::error::ReadError;
 use crate::wire::varint;
 
-/// Reads forward and never past the end. A read that finds too few bytes leaves nothing behind it, so a
-/// loop over a cursor ends whatever the bytes are.
+/// Reads forward and never past the end.
+///
+/// A read that finds too few bytes empties the cursor, so a loop over it ends on any input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
@@ -19,7 +20,7 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    /// All that is left.
+    /// The unread bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.rest
     }
@@ -35,7 +36,7 @@ impl<'a> Cursor<'a> {
         Ok(*array)
     }
 
-    /// The next `length` bytes. A claim that the frame does not cover costs a comparison, not memory.
+    /// The next `length` bytes. A length beyond the end of the frame is an error and allocates nothing.
     pub(crate) fn slice(&mut self, length: u64) -> Result<&'a [u8], ReadError> {
         let rest = std::mem::take(&mut self.rest);
         let length = usize::try_from(length).map_err(|_| ReadError::Truncated)?;

@@ -1,8 +1,8 @@
-//! Faults of a value that cannot be read.
+//! Errors of reading a value.
 
 use thiserror::Error;
 
-/// The bytes do not hold the value that they promise.
+/// The bytes do not hold a whole value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     #[error("frame ends in the middle of a value")]

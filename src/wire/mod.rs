@@ -1,4 +1,4 @@
-//! Protocols as values: bytes in, messages out. Sockets and clocks are absent.
+//! Protocols as values: bytes in, messages out, without sockets and clocks.
 
 pub(crate) mod cursor;
 pub mod error;

@@ -1,4 +1,4 @@
-//! Strings, a length before the bytes: `STRING: <LENGTH:varint><BYTES>`.
+//! Strings with their length in front: `STRING: <LENGTH:varint><BYTES>` (SPOE.txt 3.1).
 
 use crate::wire::cursor::Cursor;
 use crate::wire::error::ReadError;
@@ -9,7 +9,7 @@ pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Any bytes are allowed, and so is an empty string.
+/// Reads a string. It may hold any bytes, and may be empty.
 pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
     let length = cursor.varint()?;
     cursor.slice(length)

@@ -8,18 +8,18 @@
 //!   …                 …         each further byte carries 7 bits more
 //!   to   2^64 - 1    10 bytes
 //! ```
-//! The lowest bits come first. Each length begins where the one below it ends, so every number has exactly
-//! one form and no form is too long.
+//! The lowest bits come first. The numbers of each length follow those of the length below, so every number has
+//! exactly one encoding.
 
 use crate::wire::error::ReadError;
 
-/// Every `u64` fits.
+/// The most bytes that a `u64` takes.
 pub const BYTES_MAX: usize = 10;
 
-/// From here on the first byte is not the number itself.
+/// Numbers below this are a single byte.
 const ONE_BYTE_END: u64 = 0xf0;
 
-/// From here on a later byte is not the last one.
+/// A later byte below this is the last one.
 const LAST_BYTE_END: u64 = 0x80;
 
 /// Appends `value`.
@@ -40,7 +40,7 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Room for the longest is made at once: a byte less to look at for each that is written.
+/// Reserves room for the longest encoding at once: one check instead of one per byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);
@@ -57,10 +57,10 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
     out.truncate(start + length + 1);
 }
 
-/// The number at the front of `bytes`, and how many bytes it takes.
+/// The number at the start of `bytes`, and its length in bytes, at most [`BYTES_MAX`].
 ///
-/// HAProxy's own decoder has no limit. This one refuses numbers of more than 64 bits, which ends it at ten bytes: a
-/// tenth byte that is not the last would weigh at least 2^67.
+/// Numbers of more than 64 bits are an error, unlike in HAProxy's own decoder, which has no limit. A further byte
+/// after the tenth would have a weight of at least 2^67.
 ///
 /// ```
 /// use slowlane::wire::varint;
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(decode(&bytes[..9]), Err(ReadError::Truncated));
     }
 
-    /// Small numbers and huge ones alike.
+    /// Numbers of 0 to 64 bits, each length equally likely.
     fn any_magnitude() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0_u32..64).prop_map(|(value, shift)| value >> shift)
     }

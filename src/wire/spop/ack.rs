@@ -1,4 +1,4 @@
-//! The answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
+//! ACK, the answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
 
 use std::iter;
 
@@ -15,7 +15,7 @@ const SET_VAR_ARGUMENTS: u8 = 3;
 const UNSET_VAR: u8 = 2;
 const UNSET_VAR_ARGUMENTS: u8 = 2;
 
-/// How far a variable is seen.
+/// The scope of a variable (SPOE.txt 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Scope {
@@ -39,7 +39,7 @@ impl Scope {
     }
 }
 
-/// A variable that is set again and again: how its action begins is written once.
+/// A variable that is set often: the constant start of its action is encoded only once.
 ///
 /// ```
 /// use slowlane::wire::spop::{Ack, Data, Scope, Variable};
@@ -52,7 +52,7 @@ impl Scope {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
-    /// All of it is copied, which is one instruction, and the end then cut off.
+    /// All 16 bytes are copied, in one instruction; the surplus is then cut off.
     opening: [u8; OPENING_BYTES],
     length: usize,
 }
@@ -60,7 +60,7 @@ pub struct Variable {
 const OPENING_BYTES: usize = 16;
 
 impl Variable {
-    /// Its name has at most twelve bytes.
+    /// `name` has at most 12 bytes; a longer one panics.
     pub const fn new(scope: Scope, name: &[u8]) -> Variable {
         let mut opening = [0; OPENING_BYTES];
         [opening[0], opening[1], opening[2], opening[3]] =
@@ -79,11 +79,13 @@ impl Variable {
     }
 }
 
-/// One thing for HAProxy to do. It puts its own prefix before the name: `verdict` in scope `Txn` becomes
-/// `txn.slowlane.verdict`, and with all that a name has room for 63 characters.
+/// A change of a variable of HAProxy.
+///
+/// HAProxy puts the scope and its `option var-prefix` before the name: `verdict` in scope `Txn` becomes
+/// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
-    /// To set a variable to `Null` is to unset it.
+    /// The value `Null` unsets the variable.
     SetVar {
         scope: Scope,
         name: &'a [u8],
@@ -125,7 +127,7 @@ impl<'a> Action<'a> {
     }
 }
 
-/// An answer, with the two ids of its NOTIFY.
+/// An answer, with the stream-id and frame-id of its NOTIFY.
 ///
 /// ```
 /// use slowlane::wire::spop::{Ack, Action, Data, Error, Frame, Scope};
@@ -148,22 +150,22 @@ pub struct Ack<'a> {
 }
 
 impl<'a> Ack<'a> {
-    /// Appends an ACK to `out`, action by action.
+    /// Starts an ACK at the end of `out`.
     ///
-    /// There is no way to finish one without an action: HAProxy 3.1 lets the request wait for its timeout
-    /// when it gets an empty ACK.
+    /// An ACK needs an action before it can be finished: after an empty one, HAProxy 3.1 lets the request wait until
+    /// its timeout.
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
         EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::Ack, stream_id, frame_id)) }
     }
 
-    /// Takes a frame whose kind is `Ack`.
+    /// Decodes a frame of the kind `Ack`. A fragmented payload is an error.
     pub fn decode(frame: Frame<'a>) -> Result<Ack<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
         Ok(Ack { stream_id, frame_id, payload: frame.payload })
     }
 
-    /// The actions, up to the first that is wrong. HAProxy stops there too, and keeps the ones before it.
+    /// The actions, up to the first invalid one. Like HAProxy, it stops there; earlier actions remain valid.
     pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
         let mut rest = Cursor::new(self.payload);
         iter::from_fn(move || {
@@ -176,7 +178,7 @@ impl<'a> Ack<'a> {
     }
 }
 
-/// An ACK that has no action yet.
+/// An ACK without an action.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct EmptyAck<'o> {
@@ -202,8 +204,9 @@ impl<'o> EmptyAck<'o> {
     }
 }
 
-/// An ACK at the end of a buffer, not finished yet. It must stay within the frame size that was agreed on;
-/// a handful of short variables keeps within the 256 bytes that every HAProxy takes.
+/// An unfinished ACK at the end of a buffer.
+///
+/// It must not exceed the agreed frame size. A few short variables fit the 256 bytes that every HAProxy accepts.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct AckWriter<'o> {

@@ -1,4 +1,4 @@
-//! The agent's side of one connection, from hello to disconnect.
+//! The agent's side of one SPOP connection, from hello to disconnect.
 //!
 //! ```text
 //!                   hello               leave, health check,
@@ -8,7 +8,7 @@
 //!        │                    notify  └──────────────────────────┤
 //!        └───────────────────────────────────────────────────────┘
 //! ```
-//! In `Closing` the agent sends nothing more, and takes nothing but a HAPROXY-DISCONNECT.
+//! In `Closing` the agent sends nothing more and ignores all frames but a HAPROXY-DISCONNECT.
 
 use crate::wire::spop::disconnect::Disconnect;
 use crate::wire::spop::error::Error;
@@ -19,14 +19,16 @@ use crate::wire::spop::hello::{AgentHello, HaproxyHello};
 use crate::wire::spop::notify::Notify;
 use crate::wire::spop::status::Status;
 
-/// The capabilities that the agent announces. `async` would allow an ACK on any connection, but the agent answers on
-/// the one that asked. No message of ours needs `fragmentation`.
+/// The capabilities that the agent announces.
+///
+/// `async` allows an ACK on another connection; this agent always answers on the same one. `fragmentation` is for
+/// messages longer than a frame, which this agent does not need.
 const CAPABILITIES: &[u8] = b"pipelining";
 
-/// An engine-id is a UUID, 36 characters. Of a longer one no more than this is kept.
+/// A longer engine-id is cut to this. HAProxy's is a UUID of 36 characters.
 const ENGINE_ID_BYTES_MAX: usize = 64;
 
-/// The state of one connection. It has no socket: it takes frames, and appends bytes to send to a buffer.
+/// The state of one connection. It has no socket: it takes frames, and appends the bytes to send to a buffer.
 ///
 /// ```
 /// use slowlane::wire::spop::{Connection, Disconnect, Frame, HaproxyHello, Status, Step};
@@ -58,46 +60,48 @@ enum State {
     Closing,
 }
 
-/// The next step of the caller. Bytes in `out` must be sent in any case.
+/// The next step of the caller, who sends the bytes in `out` in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Nothing: go on to the next frame.
+    /// Go on to the next frame.
     Continue,
-    /// An answer, exactly one, now or later.
+    /// Answer with exactly one ACK, now or later.
     Notify(Notify<'a>),
     /// Send `out` and close.
     Close(Close),
 }
 
-/// Why a connection is to be closed.
+/// The reason to close a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// The reason, as the closing side gave it.
+    /// The status that the closing side gave.
     pub status: Status,
-    /// The handshake failed: send `out` and close only after about a second. HAProxy up to 3.0 tries again
-    /// at once, thousands of times a second, for as long as a request waits.
+    /// The handshake failed: send `out`, and close after about a second.
+    ///
+    /// While a request waits, HAProxy up to 3.0 tries again at once, thousands of times a second.
     pub late: bool,
-    /// The fault that we refused. None if HAProxy closes, or its health check is over.
+    /// The error of HAProxy's side. `None` if HAProxy closes, or its health check is over.
     pub error: Option<Error>,
 }
 
 /// HAProxy's description of itself, safe to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// At most 64 bytes of it, those that cannot be printed escaped.
+    /// At most 64 bytes, with unprintable ones escaped.
     pub engine_id: Option<Box<str>>,
     pub healthcheck: bool,
 }
 
 impl Connection {
-    /// A connection on which nothing was said yet. Less than 256 is taken for 256, the least that every
-    /// agent has to take (SPOE.txt 3.2).
+    /// A connection before its handshake.
+    ///
+    /// `frame_bytes_max` is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
     pub fn new(frame_bytes_max: u32) -> Connection {
         let frame_bytes_max = frame_bytes_max.max(FRAME_BYTES_MIN);
         Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
     }
 
-    /// The longest frame to expect: our limit before the handshake, the agreed one after it.
+    /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
     }
@@ -107,7 +111,7 @@ impl Connection {
         self.greeting.as_ref()
     }
 
-    /// Takes the next frame and appends the answer to it, if any. ACKs are left to the caller.
+    /// Processes the next frame and appends the answer to `out`, if any. The caller writes the ACKs.
     pub fn receive<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Step<'a> {
         match self.step(frame, out) {
             Ok(step) => step,
@@ -115,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection over bytes that `Frame::cut` or a walk over a NOTIFY's messages gave up on.
+    /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY.
     #[cold]
     pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
         let late = self.state == State::AwaitingHello;
@@ -124,7 +128,9 @@ impl Connection {
         Close { status, late, error: Some(error) }
     }
 
-    /// Takes leave, once every NOTIFY is answered. Later messages of HAProxy are lost, and it closes.
+    /// Ends the connection from the agent's side.
+    ///
+    /// Call it after the last answer: HAProxy then closes, and its later messages are ignored.
     pub fn leave(&mut self, out: &mut Vec<u8>) {
         self.disconnect(Disconnect::NORMAL, out);
     }
@@ -133,28 +139,28 @@ impl Connection {
         match (self.state, frame.head.kind) {
             (_, Kind::HaproxyDisconnect) => self.goodbye(frame, out),
 
-            // After its own disconnect a side ignores all frames but the other's disconnect (3.2.8).
+            // A side that has sent its DISCONNECT ignores all frames but that of the other side (3.2.8).
             (State::Closing, _) => Ok(Step::Continue),
 
             // Unknown frames may be skipped (3.2.2).
             (_, Kind::Unknown(_)) => Ok(Step::Continue),
 
-            // These come from agents only (3.2.2).
+            // Only agents send these (3.2.2).
             (_, Kind::AgentHello | Kind::AgentDisconnect | Kind::Ack) => Err(Error::AgentFrame),
 
-            // The hello is the first frame (3.2.4), and there is one.
+            // There is one HELLO, the first frame (3.2.4).
             (State::AwaitingHello, Kind::HaproxyHello) => self.greet(frame, out),
             (State::AwaitingHello, Kind::Notify | Kind::Unset) => Err(Error::BeforeHello),
             (State::Established, Kind::HaproxyHello) => Err(Error::SecondHello),
 
             (State::Established, Kind::Notify) => Notify::decode(frame).map(Step::Notify),
 
-            // The rest of a fragmented payload, which is for agents that announce that they take it (3.2.1).
+            // The rest of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
             (State::Established, Kind::Unset) => Err(Error::Fragmented),
         }
     }
 
-    /// The answer names the lower of both frame sizes, and version and capabilities of the agent (3.2.4).
+    /// The answer holds the lower of both frame sizes, the agent's version and its capabilities (3.2.4).
     #[cold]
     fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let hello = HaproxyHello::decode(frame)?;
@@ -162,7 +168,7 @@ impl Connection {
         self.greeting = Some(Greeting::from(hello));
         AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities: CAPABILITIES }.encode(out);
         if hello.healthcheck {
-            // A checked agent may close without a disconnect (3.2.5).
+            // After a health check, the agent may close without a DISCONNECT (3.2.5).
             self.state = State::Closing;
             return Ok(Step::Close(Close { status: Status::NORMAL, late: false, error: None }));
         }
@@ -178,7 +184,7 @@ impl Connection {
         Ok(Step::Close(Close { status, late: false, error: None }))
     }
 
-    /// The last word, said once.
+    /// Appends a DISCONNECT, unless one was sent before.
     fn disconnect(&mut self, disconnect: Disconnect<'_>, out: &mut Vec<u8>) {
         if self.state != State::Closing {
             disconnect.encode_as_agent(out);
@@ -308,7 +314,7 @@ mod tests {
         let error = Frame::cut(b"\x00\x00\x01\x01", connection.frame_bytes_max()).unwrap_err();
         let close = connection.refuse(error, &mut out);
         assert_eq!((close.status, close.late), (Status::TOO_BIG, true));
-        let message = b"frame of 257 bytes: at most 256 are taken";
+        let message = b"frame of 257 bytes: at most 256 are allowed";
         assert_eq!(agent_disconnect(&out), Disconnect { status: Status::TOO_BIG, message });
     }
 
@@ -397,7 +403,7 @@ mod tests {
         }
         let close = Close { status: Status::NORMAL, late: false, error: None };
         assert_eq!(connection.receive(cut(&goodbye(Status::NORMAL)), &mut out), Step::Close(close));
-        assert!(out.is_empty(), "the last word is said once");
+        assert!(out.is_empty(), "there is only one DISCONNECT");
     }
 
     #[test]

@@ -28,9 +28,8 @@ const BIN: u8 = 9;
 
 /// TYPED-DATA (SPOE.txt 3.1), borrowed from its frame.
 ///
-/// HAProxy sends NULL (it has no value), BOOL, INT64, IPV4, IPV6, STR and BIN; hellos and disconnects hold
-/// UINT32 as well. To send a number to HAProxy take INT64: it reads every integer as the 64 bits that
-/// arrive, whatever the type says.
+/// HAProxy sends NULL (no value), BOOL, INT64, IPV4, IPV6, STR and BIN. Hellos and disconnects hold UINT32 as well.
+/// To send a number to HAProxy, use INT64: HAProxy reads integers of all types as 64 bits.
 ///
 /// ```
 /// use slowlane::wire::spop::Data;
@@ -39,7 +38,7 @@ const BIN: u8 = 9;
 /// assert_eq!(out, b"\x08\x04pass");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)] // A value is then copied by whole words: with a tag of one byte a walk takes a quarter longer.
+#[repr(u64)] // For copies in whole words: with a tag of one byte, reading a NOTIFY takes 25 % longer.
 pub enum Data<'a> {
     Null,
     Bool(bool),
@@ -49,14 +48,15 @@ pub enum Data<'a> {
     Uint64(u64),
     Ipv4(Ipv4Addr),
     Ipv6(Ipv6Addr),
-    /// Text as far as the sender knows: nobody has checked that it is UTF-8.
+    /// Text, not checked to be UTF-8.
     Str(&'a [u8]),
     Bin(&'a [u8]),
 }
 
 impl<'a> Data<'a> {
-    /// The number that HAProxy would make of an integer: it has none above `i64::MAX`, so a UINT64 is taken
-    /// for its bits. What is no integer gives nothing.
+    /// The value of an integer as HAProxy reads it; `None` for other types.
+    ///
+    /// HAProxy's integers are signed, so a UINT64 above `i64::MAX` becomes negative.
     ///
     /// ```
     /// use slowlane::wire::spop::Data;
@@ -74,7 +74,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The bytes of a STR or a BIN.
+    /// The bytes of a STR or a BIN; `None` for other types.
     pub fn to_bytes(self) -> Option<&'a [u8]> {
         match self {
             Data::Str(bytes) | Data::Bin(bytes) => Some(bytes),
@@ -82,8 +82,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Appends the type byte and the value. A negative INT32 is widened to 64 bits, as HAProxy needs it.
-    #[inline(always)] // The type is most often known, and then there is nothing to choose.
+    /// Appends the type byte and the value. A negative INT32 is extended to 64 bits, which HAProxy requires.
+    #[inline(always)] // Callers mostly know the type, and the match then disappears.
     pub fn encode(self, out: &mut Vec<u8>) {
         match self {
             Data::Null => out.push(NULL),
@@ -100,8 +100,9 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Flags that mean nothing for the type are ignored; types 10 to 15 are reserved and an error, because
-    /// nobody can tell where their data ends.
+    /// Reads a value. Flags without a meaning for the type are ignored.
+    ///
+    /// The reserved types 10 to 15 are an error, because the length of their data is unknown.
     pub(super) fn decode(cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
         let byte = cursor.byte()?;
         Ok(match byte & TYPE_MASK {
@@ -120,7 +121,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// SPOE.txt does not say how wide a negative INT32 is sent: 64 bits and bare 32 bits are both about.
+/// Accepts a negative INT32 of 32 and of 64 bits: SPOE.txt does not give the width, and both are in use.
 fn int32(raw: u64) -> Result<i32, Error> {
     match u32::try_from(raw) {
         Ok(bits) => Ok(bits as i32),
@@ -149,7 +150,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Any value there is. The bytes of a string are leaked: a test run is short.
+    /// Any value. The bytes of a string are leaked, which a short test run can afford.
     pub(crate) fn any_data() -> impl Strategy<Value = Data<'static>> {
         prop_oneof![
             Just(Data::Null),
@@ -165,7 +166,7 @@ pub(super) mod tests {
         ]
     }
 
-    /// Lengths on both sides of 240, where a length becomes two bytes.
+    /// Lengths around 240, where the encoding of a length grows to two bytes.
     pub(crate) fn any_bytes() -> impl Strategy<Value = &'static [u8]> {
         let lengths = prop_oneof![0_usize..20, 235_usize..245];
         lengths

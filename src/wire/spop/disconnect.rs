@@ -1,4 +1,4 @@
-//! The frame that ends a connection, in either direction (SPOE.txt 3.2.8, 3.2.9).
+//! DISCONNECT, the frame that ends a connection in either direction (SPOE.txt 3.2.8, 3.2.9).
 
 use crate::wire::cursor::Cursor;
 use crate::wire::spop::data::Data;
@@ -12,7 +12,7 @@ use crate::wire::spop::status::Status;
 const STATUS_CODE: &[u8] = b"status-code";
 const MESSAGE: &[u8] = b"message";
 
-/// HAProxy up to 3.0 takes no longer message.
+/// The longest message that HAProxy up to 3.0 accepts.
 const MESSAGE_BYTES_MAX: usize = 255;
 
 /// HAPROXY-DISCONNECT or AGENT-DISCONNECT.
@@ -27,18 +27,19 @@ const MESSAGE_BYTES_MAX: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disconnect<'a> {
     pub status: Status,
-    /// The reason in words, cut to 255 bytes.
+    /// The reason as text, cut to 255 bytes.
     pub message: &'a [u8],
 }
 
 impl<'a> Disconnect<'a> {
-    /// Nothing is wrong.
+    /// A disconnect without an error.
     pub const NORMAL: Disconnect<'static> =
         Disconnect { status: Status::NORMAL, message: Status::NORMAL.description().as_bytes() };
 
-    /// Reads a frame whose kind is `HaproxyDisconnect` or `AgentDisconnect`.
+    /// Decodes a frame of the kind `HaproxyDisconnect` or `AgentDisconnect`.
     ///
-    /// Both items are mandatory. If one is missing, the status is unknown (99), as in HAProxy, or the message empty.
+    /// Both items are mandatory in the protocol. As in HAProxy, a missing status becomes 99 (unknown), and a missing
+    /// message is empty.
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };

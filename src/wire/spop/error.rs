@@ -1,18 +1,18 @@
-//! Why a frame is refused.
+//! Protocol errors of the other side.
 
 use thiserror::Error;
 
 use crate::wire::error::ReadError;
 use crate::wire::spop::status::Status;
 
-/// A fault of the sender. Its text becomes the message of our DISCONNECT, and its status the code.
+/// An error of the sender. Its text and status code are sent back in a DISCONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    #[error("frame of {bytes} bytes: at most {bytes_max} are taken")]
+    #[error("frame of {bytes} bytes: at most {bytes_max} are allowed")]
     TooBig { bytes: u32, bytes_max: u32 },
-    #[error("begins as {0} does, not as SPOP does: this port is for HAProxy's SPOE alone")]
+    #[error("this is {0}, not SPOP: this port is for HAProxy's SPOE only")]
     Foreign(&'static str),
-    #[error("frame of {bytes} bytes: a head alone is 7")]
+    #[error("frame of {bytes} bytes: a head has at least 7")]
     TooSmall { bytes: u32 },
     #[error("frame ends in the middle of a value")]
     Truncated,
@@ -38,18 +38,18 @@ pub enum Error {
     NoFrameSize,
     #[error("hello without version 2.0")]
     BadVersion,
-    #[error("hello with a max-frame-size that is no number of at least 256")]
+    #[error("hello with a max-frame-size below 256 or not a number")]
     BadFrameSize,
     #[error("action that is neither set-var nor unset-var")]
     UnknownAction,
-    #[error("not all was said in time")]
+    #[error("timeout: a frame or the hello is incomplete")]
     TimedOut,
     #[error("variable scope {0} does not exist")]
     UnknownScope(u8),
 }
 
 impl Error {
-    /// The code that SPOE.txt 3.5 has for it.
+    /// The status code of SPOE.txt 3.5.
     ///
     /// ```
     /// use slowlane::wire::spop::{Error, Status};

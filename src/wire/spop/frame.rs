@@ -12,13 +12,13 @@ use crate::wire::spop::error::Error;
 use crate::wire::spop::head::HEAD_BYTES_MIN;
 use crate::wire::spop::head::Head;
 
-/// Both sides must take frames of this length, so neither may ask for less (SPOE.txt 3.2).
+/// Every agent and HAProxy must accept frames of this length, so it is the lowest limit (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;
 
-/// The length before a frame. It is not counted in it.
+/// The size of the length field, which the length does not include.
 const LENGTH_BYTES: usize = 4;
 
-/// One frame, borrowed from the bytes it came in.
+/// One frame, borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub head: Head,
@@ -26,9 +26,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Cuts one frame off the front of `bytes` and says how many bytes that takes; nothing if some are still
-    /// to come. A length that is over `frame_bytes_max` or shorter than a head is refused as soon as it is
-    /// known: nothing needs to be kept for a frame that is too big.
+    /// The first frame of `bytes`, and its length in bytes with the length field; `None` if it is incomplete.
+    ///
+    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
+    /// has to store a frame that is too big.
     ///
     /// ```
     /// use slowlane::wire::spop::{Frame, Kind};
@@ -69,20 +70,21 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The protocol that begins with these bytes, if it is another one. As a length they would be refused anyway.
+/// The name of another protocol that begins with these bytes, for a better error. As a length they are too big anyway.
 fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     match first {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {
             Some("HTTP")
         }
-        // A record of a handshake, of any version since SSL 3.0.
+        // A handshake record of SSL 3.0 or later.
         [0x16, 0x03, ..] => Some("TLS"),
         _ => None,
     }
 }
 
-/// A frame at the end of `out` whose payload is being written there. Its length is filled in at the end, so
-/// a payload is written once, in its place.
+/// An unfinished frame at the end of `out`.
+///
+/// The payload is written in place, and its length is filled in at the end.
 #[derive(Debug)]
 pub(super) struct FrameWriter<'o> {
     pub(super) out: &'o mut Vec<u8>,
@@ -135,7 +137,7 @@ mod tests {
             assert_eq!(Frame::cut(bytes, 16 << 20), Err(Error::Foreign(protocol)), "{bytes:?}");
         }
         let told = Error::Foreign("HTTP").to_string();
-        assert_eq!(told, "begins as HTTP does, not as SPOP does: this port is for HAProxy's SPOE alone");
+        assert_eq!(told, "this is HTTP, not SPOP: this port is for HAProxy's SPOE only");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum Kind {
     AgentHello,
     AgentDisconnect,
     Ack,
-    /// A type that SPOP 2.0 has no name for.
+    /// A type that SPOP 2.0 does not define.
     Unknown(u8),
 }
 
@@ -62,24 +62,24 @@ impl Kind {
 pub struct Head {
     pub kind: Kind,
     pub flags: u32,
-    /// Which stream of the connection; HAProxy counts from 0 up to 3.0 and from 1 since 3.1.
+    /// The stream of the connection. HAProxy counts from 0, since 3.1 from 1.
     pub stream_id: u64,
     pub frame_id: u64,
 }
 
 impl Head {
-    /// Set on the last frame of a payload, and so on every frame of ours.
+    /// Set on the last frame of a payload, so on every frame that the agent sends.
     pub const FIN: u32 = 0x1;
 
-    /// Takes back a payload of which a part was sent. The other bits of the flags are reserved.
+    /// Cancels a payload that was sent in part. The other bits of the flags are reserved.
     pub const ABORT: u32 = 0x2;
 
-    /// The head of a frame that is a whole payload.
+    /// The head of a frame with a whole payload.
     pub const fn new(kind: Kind, stream_id: u64, frame_id: u64) -> Head {
         Head { kind, flags: Head::FIN, stream_id, frame_id }
     }
 
-    /// The head of a hello or a disconnect: they belong to the connection, not to a stream.
+    /// The head of a hello or a disconnect, which belong to the connection and not to a stream.
     pub const fn of_connection(kind: Kind) -> Head {
         Head::new(kind, 0, 0)
     }
@@ -99,15 +99,14 @@ impl Head {
         Ok(Head { kind, flags, stream_id, frame_id })
     }
 
-    /// A payload is one frame with FIN, or else it is fragmented (3.2). An agent that does not announce
-    /// `fragmentation` must not get fragments (3.2.1). ABORT on a whole payload may be ignored; without FIN it is a
-    /// fragment like any other.
+    /// Fails for a fragment: a frame without FIN (3.2). Agents that do not announce `fragmentation` must not get any
+    /// (3.2.1). ABORT may be ignored on a whole payload.
     pub(super) fn expect_whole(self) -> Result<(), Error> {
         if self.flags & Head::FIN == 0 { Err(Error::Fragmented) } else { Ok(()) }
     }
 
-    /// Hellos and disconnects cannot be fragmented, and their stream-id and frame-id are 0 (3.2.4, 3.2.5,
-    /// 3.2.8, 3.2.9).
+    /// Checks a hello or disconnect: it is not fragmented, and its stream-id and frame-id are 0 (3.2.4, 3.2.5, 3.2.8,
+    /// 3.2.9).
     pub(super) fn expect_of_connection(self) -> Result<(), Error> {
         self.expect_whole()?;
         if (self.stream_id, self.frame_id) == (0, 0) { Ok(()) } else { Err(Error::UnexpectedId) }

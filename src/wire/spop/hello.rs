@@ -15,7 +15,7 @@ const CAPABILITIES: &[u8] = b"capabilities";
 const HEALTHCHECK: &[u8] = b"healthcheck";
 const ENGINE_ID: &[u8] = b"engine-id";
 
-/// Our version. HAProxy takes this spelling alone: `2`, `2.1` and `1.0` fail its side of the handshake.
+/// The agent's version. HAProxy accepts only this spelling: `2`, `2.1` and `1.0` fail the handshake.
 const VERSION_2_0: &[u8] = b"2.0";
 
 /// HAPROXY-HELLO, the first frame on a connection (SPOE.txt 3.2.4).
@@ -23,18 +23,18 @@ const VERSION_2_0: &[u8] = b"2.0";
 pub struct HaproxyHello<'a> {
     /// Comma-separated `Major.Minor`, as sent; `2.0` since HAProxy 1.9.
     pub supported_versions: &'a [u8],
-    /// The longest frame, at least 256 bytes; 16380 unless configured.
+    /// The longest frame that HAProxy accepts, at least 256 bytes. Its default is 16380.
     pub frame_bytes_max: u32,
     /// Comma-separated, as sent.
     pub capabilities: &'a [u8],
-    /// A SPOE filter in a process, and up to 3.0 a thread of it. A health check has none.
+    /// Identifies a SPOE filter of a process, and up to 3.0 also its thread. `None` for a health check.
     pub engine_id: Option<&'a [u8]>,
-    /// HAProxy looks whether the agent is alive, and closes once it is greeted.
+    /// The connection is a health check, which ends after the hello of the agent.
     pub healthcheck: bool,
 }
 
 impl<'a> HaproxyHello<'a> {
-    /// The hello of HAProxy since 3.1, without its engine-id.
+    /// The hello of HAProxy 3.1 and later, without an engine-id.
     ///
     /// ```
     /// use slowlane::wire::spop::HaproxyHello;
@@ -52,12 +52,11 @@ impl<'a> HaproxyHello<'a> {
         }
     }
 
-    /// Reads a frame whose kind is `HaproxyHello`.
+    /// Decodes a frame of the kind `HaproxyHello`.
     ///
-    /// Its items come in any order; of those that come twice the last one counts, and unknown ones are
-    /// skipped. Version and frame size are needed to go on. Capabilities are mandatory in the text of SPOP,
-    /// but nothing here depends on them, and agents that insist on such things have made more trouble than
-    /// they have averted: one that is missing or no string counts as empty.
+    /// Items may have any order. The last of several equal items counts, and unknown ones are skipped. It is an error
+    /// if the version or the frame size is missing. Capabilities are mandatory in the protocol, but nothing here
+    /// depends on them, so missing ones count as empty.
     pub fn decode(frame: Frame<'a>) -> Result<HaproxyHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
@@ -102,14 +101,14 @@ impl<'a> HaproxyHello<'a> {
 /// AGENT-HELLO, the answer (SPOE.txt 3.2.5). Its version is always 2.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentHello<'a> {
-    /// The longest frame that both sides take: at least 256 bytes, at most what HAProxy offers.
+    /// The longest frame that both sides accept: at least 256 bytes, at most the size that HAProxy offers.
     pub frame_bytes_max: u32,
-    /// Comma-separated. With `pipelining`, HAProxy need not wait for an ACK before its next NOTIFY.
+    /// Comma-separated. With `pipelining`, HAProxy may send the next NOTIFY before it has an ACK.
     pub capabilities: &'a [u8],
 }
 
 impl<'a> AgentHello<'a> {
-    /// Reads a frame whose kind is `AgentHello`, as strictly as HAProxy does.
+    /// Decodes a frame of the kind `AgentHello`, with the same checks as HAProxy.
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);
@@ -130,8 +129,8 @@ impl<'a> AgentHello<'a> {
         Ok(AgentHello { frame_bytes_max, capabilities: capabilities.unwrap_or_default() })
     }
 
-    /// Appends the frame. Send it in one write: HAProxy 3.1 to 3.2.22 breaks the connection over a hello in
-    /// two parts.
+    /// Appends the frame. Send it in one write: HAProxy 3.1 to 3.2.22 drops the connection if a hello arrives in two
+    /// parts.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let frame = FrameWriter::begin(out, Head::of_connection(Kind::AgentHello));
         pair::encode(VERSION, Data::Str(VERSION_2_0), frame.out);
@@ -141,8 +140,7 @@ impl<'a> AgentHello<'a> {
     }
 }
 
-/// Whether a list like `2.0, 1.5` has version 2. A version includes the minor versions below it (3.2.4), so any 2.x
-/// will do.
+/// Whether a list like `2.0, 1.5` contains a version 2.x: a version includes the minor versions below it (3.2.4).
 fn announces_2_0(versions: &[u8]) -> bool {
     versions.split(|&byte| byte == b',').any(|version| match version.trim_ascii() {
         b"2" => true,
@@ -151,7 +149,7 @@ fn announces_2_0(versions: &[u8]) -> bool {
     })
 }
 
-/// Any type of integer will do; one that is greater than any frame means the greatest frame.
+/// Accepts any integer type. A number over 32 bits becomes the largest one.
 fn frame_bytes_max(value: Option<Data<'_>>) -> Result<u32, Error> {
     let bytes = value.ok_or(Error::NoFrameSize)?.to_i64().ok_or(Error::BadFrameSize)?;
     match u32::try_from(bytes.min(u32::MAX.into())) {
@@ -167,21 +165,21 @@ pub(super) mod tests {
     use super::*;
     use crate::wire::spop::data::tests::any_bytes;
 
-    /// As HAProxy 2.6 and 3.0 send it; the engine-id is made up.
+    /// The hello of HAProxy 2.6 and 3.0, with an invented engine-id.
     pub(crate) const HAPROXY_2_6: &[u8] = b"\x00\x00\x00\x81\x01\x00\x00\x00\x01\x00\x00\
         \x12supported-versions\x08\x032.0\
         \x0emax-frame-size\x03\xfc\xf0\x06\
         \x0ccapabilities\x08\x10pipelining,async\
         \x09engine-id\x08\x24b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a";
 
-    /// As HAProxy 3.2 and 3.5 send it.
+    /// The hello of HAProxy 3.2 and 3.5.
     pub(crate) const HAPROXY_3_2: &[u8] = b"\x00\x00\x00\x7b\x01\x00\x00\x00\x01\x00\x00\
         \x12supported-versions\x08\x032.0\
         \x0emax-frame-size\x03\xfc\xf0\x06\
         \x0ccapabilities\x08\x0apipelining\
         \x09engine-id\x08\x24b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a";
 
-    /// `option spop-check`, any version.
+    /// The hello of `option spop-check`, the same in all versions.
     pub(crate) const HEALTH_CHECK: &[u8] = b"\x00\x00\x00\x4e\x01\x00\x00\x00\x01\x00\x00\
         \x12supported-versions\x08\x032.0\
         \x0emax-frame-size\x03\xfc\xf0\x06\
@@ -330,7 +328,7 @@ pub(super) mod tests {
     fn a_hello_that_is_cut_short_is_malformed() {
         let whole = cut(HAPROXY_3_2);
         for end in 0..whole.payload.len() {
-            // Between two items it is whole, as far as it goes.
+            // A payload that ends between two items is well-formed.
             let want = match end {
                 0 => Err(Error::NoVersion),
                 24 => Err(Error::NoFrameSize),

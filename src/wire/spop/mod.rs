@@ -1,12 +1,12 @@
 //! SPOP 2.0, the protocol between HAProxy and its agents, as values: no socket, no clock.
 //!
-//! The text of the protocol is HAProxy's `doc/SPOE.txt`; its sections are cited where they are obeyed.
+//! The protocol is defined by HAProxy's `doc/SPOE.txt`. Comments cite its sections.
 //!
 //! ```text
 //!  HAProxy                                       agent
-//!    │ HAPROXY-HELLO    what it speaks             │
+//!    │ HAPROXY-HELLO    versions, frame size       │
 //!    │ ──────────────────────────────────────────▶ │
-//!    │             what is agreed on   AGENT-HELLO │
+//!    │       version, frame size       AGENT-HELLO │
 //!    │ ◀────────────────────────────────────────── │
 //!    │ NOTIFY 7/1       messages with arguments    │
 //!    │ NOTIFY 8/1                                  │
@@ -17,13 +17,13 @@
 //!    │ ◀─────────────────────────────────────────▶ │    either may begin; the agent closes
 //! ```
 //!
-//! Bytes become frames, frames go through the connection, and what HAProxy asks comes out of it. Everything
-//! is borrowed from the buffer that was read, and every answer is appended to the one to be written:
+//! [`Frame::cut`] takes frames from the read buffer, and [`Connection::receive`] takes the frames. Frames and messages
+//! borrow from the read buffer, and answers are appended to the write buffer:
 //!
 //! ```
 //! use slowlane::wire::spop::{Ack, Connection, Data, Error, Frame, Scope, Step};
 //!
-//! /// Answers every whole frame in `bytes`, and says how many bytes that were.
+//! /// Answers every whole frame in `bytes` and returns their length.
 //! fn answer(connection: &mut Connection, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
 //!     let mut consumed = 0;
 //!     while let Some((frame, length)) = Frame::cut(&bytes[consumed..], connection.frame_bytes_max())? {
@@ -49,7 +49,7 @@
 //!     Ok(consumed)
 //! }
 //!
-//! // HAProxy's side of it:
+//! // HAProxy's side:
 //! use slowlane::wire::spop::{Action, HaproxyHello, Kind, Notify};
 //! let mut asked = Vec::new();
 //! HaproxyHello::new(16_380).encode(&mut asked);

@@ -1,4 +1,4 @@
-//! The frame in which HAProxy asks: messages, each with named arguments (SPOE.txt 3.2.6).
+//! NOTIFY, the question of HAProxy: messages with named arguments (SPOE.txt 3.2.6).
 //!
 //! ```text
 //!  payload:   message …
@@ -17,7 +17,7 @@ use crate::wire::spop::head::{Head, Kind};
 use crate::wire::spop::pair;
 use crate::wire::string;
 
-/// A question, to be answered by exactly one ACK with the same two ids.
+/// A question of HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
 ///
 /// ```
 /// use slowlane::wire::spop::{Data, Error, Frame, Notify};
@@ -43,27 +43,28 @@ pub struct Notify<'a> {
 }
 
 impl<'a> Notify<'a> {
-    /// Takes a frame whose kind is `Notify`. Its payload is not looked at until its messages are walked over.
+    /// Decodes a frame of the kind `Notify`. The payload is decoded later, by [`Messages`].
     pub fn decode(frame: Frame<'a>) -> Result<Notify<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
         Ok(Notify { stream_id, frame_id, payload: frame.payload })
     }
 
-    /// A walk over the messages, from the first.
+    /// A reader of the messages.
     pub fn messages(self) -> Messages<'a> {
         Messages { rest: Cursor::new(self.payload), arguments_left: 0 }
     }
 
-    /// Appends a NOTIFY to `out`, message by message.
+    /// Starts a NOTIFY at the end of `out`.
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> NotifyWriter<'_> {
         NotifyWriter { frame: FrameWriter::begin(out, Head::new(Kind::Notify, stream_id, frame_id)) }
     }
 }
 
-/// Walks once over the payload of a NOTIFY. Messages have no length: the next one begins behind the last argument.
+/// Reads the payload of a NOTIFY once, from start to end.
 ///
-/// A fault is found only when the walk reaches it, maybe after good arguments. Decide nothing before the walk ends.
+/// A message has no length: the next one follows its last argument. An error may come after valid arguments, so read
+/// the whole payload before you act on it.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: Cursor<'a>,
@@ -71,7 +72,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// The next message; arguments of the one before that were not asked for are walked over.
+    /// The next message. It skips the unread arguments of the previous one.
     pub fn next_message(&mut self) -> Result<Option<Message<'_, 'a>>, Error> {
         while let Some(argument) = self.next_argument() {
             argument?;
@@ -90,7 +91,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-/// One message, as far as its arguments.
+/// One message of a NOTIFY.
 #[derive(Debug)]
 pub struct Message<'m, 'a> {
     pub name: &'a [u8],
@@ -98,12 +99,14 @@ pub struct Message<'m, 'a> {
 }
 
 impl<'m, 'a> Message<'m, 'a> {
-    /// Name and value of each argument; a name may be empty.
+    /// The name and value of each argument. A name may be empty.
     pub fn arguments(self) -> impl Iterator<Item = Result<(&'a [u8], Data<'a>), Error>> {
         iter::from_fn(|| self.messages.next_argument())
     }
 
-    /// The same, faster: each is handed over as it is read. Some have been when one turns out to be wrong.
+    /// Calls `each` with every argument; faster than [`arguments`](Message::arguments).
+    ///
+    /// An error may come after calls for valid arguments.
     #[inline(always)]
     pub fn each_argument(self, mut each: impl FnMut(&'a [u8], Data<'a>)) -> Result<(), Error> {
         let mut rest = self.messages.rest;
@@ -116,7 +119,7 @@ impl<'m, 'a> Message<'m, 'a> {
     }
 }
 
-/// A NOTIFY at the end of a buffer, not finished yet.
+/// An unfinished NOTIFY at the end of a buffer.
 #[derive(Debug)]
 #[must_use = "a frame has no length until it is finished"]
 pub struct NotifyWriter<'o> {
@@ -124,7 +127,7 @@ pub struct NotifyWriter<'o> {
 }
 
 impl NotifyWriter<'_> {
-    /// Adds a message. It has at most 255 arguments: their number is one byte.
+    /// Adds a message with at most 255 arguments; more panic.
     pub fn message(self, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Self {
         let count = u8::try_from(arguments.len()).expect("a message has at most 255 arguments");
         string::encode(name, self.frame.out);
@@ -218,7 +221,7 @@ pub(super) mod tests {
         assert_eq!(names(of(b"")), Ok(vec![]));
         assert_eq!(names(of(b"\x01a")), Err(Error::Truncated), "no number of arguments");
         assert_eq!(names(of(b"\x01a\x01")), Err(Error::Truncated), "an argument too few");
-        assert_eq!(names(of(b"\x01a\x00\x09")), Err(Error::Truncated), "something behind the last message");
+        assert_eq!(names(of(b"\x01a\x00\x09")), Err(Error::Truncated), "bytes after the last message");
         assert_eq!(names(of(b"\x01a\x01\x01x\x0a\x00")), Err(Error::ReservedType(10)));
         assert_eq!(names(of(b"\xff\xf0\xfe\xfe\xfe\xfe\xfe\xfe\xfe\x0e")), Err(Error::Truncated));
     }

@@ -1,8 +1,8 @@
-//! The number that a DISCONNECT gives as its reason.
+//! The status code of a DISCONNECT, its reason.
 
 use std::fmt;
 
-/// A status code of SPOE.txt 3.5. Any number may arrive: agents define their own in the gaps.
+/// A status code of SPOE.txt 3.5. Others may arrive: agents may define their own codes.
 ///
 /// ```
 /// use slowlane::wire::spop::Status;
@@ -38,8 +38,9 @@ impl Status {
         self.0
     }
 
-    /// The status itself if SPOE.txt 3.5 has it, else unknown (99). Safe as a metric label: the sender of a status
-    /// may choose any number.
+    /// The status itself if SPOE.txt 3.5 defines it, otherwise 99 (unknown).
+    ///
+    /// Use it for metric labels: the sender can choose any number as status.
     ///
     /// ```
     /// use slowlane::wire::spop::Status;

@@ -1,4 +1,4 @@
-//! Laws of whole conversations, whatever the bytes and however they arrive.
+//! Properties of whole conversations, for any bytes in any chunks.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -24,7 +24,7 @@ struct Transcript {
     close: Option<Close>,
 }
 
-/// An agent that reads these chunks, one after the other, and answers every NOTIFY at once.
+/// Feeds the chunks to an agent that answers every NOTIFY at once.
 fn listen<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Transcript {
     let (mut connection, mut unread) = (Connection::new(FRAME_BYTES_MAX), Vec::new());
     let mut transcript = Transcript::default();
@@ -74,7 +74,7 @@ fn count(notify: Notify<'_>) -> Result<usize, Error> {
     Ok(arguments)
 }
 
-/// A conversation that a HAProxy may have.
+/// A possible conversation of HAProxy.
 fn any_conversation() -> impl Strategy<Value = (Vec<u8>, Vec<Spoken>)> {
     let hello = prop::sample::select(vec![HAPROXY_2_6, HAPROXY_3_2]);
     (hello, prop::collection::vec(any_messages(), 0..5), any::<bool>()).prop_map(
@@ -132,7 +132,7 @@ proptest! {
         prop_assert!(transcript.received.len() <= bytes.len() / 11);
     }
 
-    /// Frames of any kind and with any payload, of which more pass than of any bytes.
+    /// Frames of any kind with any payload: more of them are valid than of random bytes.
     #[test]
     fn any_frames_come_to_an_end(
         frames in prop::collection::vec((0_u8..5, 0_u32..4, prop::collection::vec(any::<u8>(), 0..40)), 0..20),
