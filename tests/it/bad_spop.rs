@@ -188,9 +188,9 @@ fn a_refused_handshake_is_told_why_after_a_second() {
     assert_eq!(refused, cases.len() as f64);
     let log = slowlane.process.log().join("\n");
     assert!(log.contains("INFO slowlane 0.1.0 starts"), "{log}");
-    // The first of all these, and so none before it was left unsaid.
+    // The first such line, so no earlier one was suppressed.
     let ended: Vec<&str> = log.lines().filter(|line| line.contains("spop connection ended")).collect();
-    assert!(!ended.is_empty() && !ended[0].contains("unsaid"), "{log}");
+    assert!(!ended.is_empty() && !ended[0].contains("suppressed"), "{log}");
 }
 
 #[test]
