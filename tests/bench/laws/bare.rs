@@ -21,8 +21,9 @@ const KEYS: usize = 1_000;
 const BURST: u32 = 100;
 const RATE_PER_SECOND: u32 = 100;
 
-/// The time between rounds at half the rate of a key. At a quarter of it, the rate is doubled.
+/// The time between rounds at half the rate of a key.
 pub const HALF: Duration = Duration::from_millis(20);
+/// The time between rounds at twice the rate of a key.
 pub const TWICE: Duration = Duration::from_millis(5);
 
 /// The warm-up: after it, no bucket is full, and delays have reached their maximum.
