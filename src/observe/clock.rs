@@ -1,4 +1,4 @@
-//! The clock of the process, made once by the daemon and handed down.
+//! The clock of the process. The daemon creates the only one.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::base::time::Timestamp;
 
-/// A clock that reads the wall once, at its start, and is monotonic from then on.
+/// A monotonic clock that starts with the time of the wall clock.
 ///
-/// It never sees a step of the wall clock. Its zero lies decades back, so "a full burst ago" always exists.
-/// Its moments stay comparable across a restart.
+/// Later steps of the wall clock do not affect it. Its zero is 1970, so moments in the past, like a full burst ago, can
+/// be represented. Moments remain comparable after a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -31,7 +31,7 @@ impl Clock {
         self.started.elapsed()
     }
 
-    /// A moment on the scale of the runtime's timers.
+    /// A moment as an `Instant`, for timers of the runtime.
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)
     }

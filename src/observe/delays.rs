@@ -1,4 +1,4 @@
-//! Delays of requests: a histogram that counts without a lock.
+//! A lock-free histogram of delays.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,16 +9,16 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Each power of two is cut into 2^4 buckets, so a quantile is off by 6 % at most.
+/// Each power of two has 2^4 buckets, so the error of a quantile is at most 6 %.
 const PARTS_BITS: u32 = 4;
 const PARTS: usize = 1 << PARTS_BITS;
 
-/// Delays above 2^20 ms, some 17 minutes, share the last bucket.
+/// Delays above 2^20 ms, about 17 minutes, share the last bucket.
 const OCTAVES: usize = 20;
 
 const BUCKETS: usize = (OCTAVES - PARTS_BITS as usize + 1) * PARTS;
 
-/// Counts of delays. Counting one takes two atomics.
+/// The number of delays by length. Counting one takes two atomic operations.
 ///
 /// ```text
 ///  bucket   0    1   …   15     16  …   31      32  …      47      48  …
@@ -92,7 +92,7 @@ impl DelayCounts {
         self.0.iter().sum()
     }
 
-    /// The delay in milliseconds at a quantile; none if there were no delays.
+    /// The delay in milliseconds at a quantile (0 to 1); `None` without delays.
     ///
     /// ```
     /// use std::time::Duration;

@@ -51,7 +51,7 @@ impl From<Level> for LevelFilter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
-    /// For who reads it, in colour on a terminal.
+    /// For people, in colour on a terminal.
     #[default]
     Human,
     /// For programs: one JSON object per line.
@@ -112,23 +112,23 @@ impl Started {
     }
 }
 
-/// Lets one line per second through, so that a thousand failures become one line with their number.
+/// Limits a log line to one per second, with the number of suppressed ones.
 #[derive(Debug, Default)]
 pub(crate) struct OncePerSecond {
     state: Mutex<(Timestamp, u64)>,
 }
 
 impl OncePerSecond {
-    /// `Some` means: log now, with the number of lines held back before, if any.
+    /// `Some`: log now, with the number of lines suppressed since the last one, if any.
     pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (said_at, unsaid) = *state;
-        if said_at != Timestamp::default() && now.since(said_at) < Duration::from_secs(1) {
+        let (logged_at, suppressed) = *state;
+        if logged_at != Timestamp::default() && now.since(logged_at) < Duration::from_secs(1) {
             state.1 += 1;
             return None;
         }
         *state = (now, 0);
-        Some((unsaid > 0).then_some(unsaid))
+        Some((suppressed > 0).then_some(suppressed))
     }
 }
 

@@ -1,7 +1,6 @@
-//! Every metric: its name, its help text, and the handle that counts it.
+//! All metrics, with their names, help texts and handles.
 //!
-//! No client can choose the value of a label. SLO numbers come from the policy, and all others from this
-//! file.
+//! Clients cannot choose the value of a label: SLO ids come from the policy, and all other values from this file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::delays::Delays;
 
-/// The handles of the metrics. On a request's path each is an atomic within reach, without a look-up.
+/// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -57,7 +56,7 @@ pub struct ConnectionMetrics {
 #[derive(Clone, Debug)]
 pub struct DecisionLogMetrics {
     pub lines: Counter,
-    /// Over the limit of their second.
+    /// The limit of lines per second was reached.
     pub dropped_rate: Counter,
     /// The queue of the writer was full.
     pub dropped_queue: Counter,
@@ -218,8 +217,9 @@ fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
     counter
 }
 
-/// Verdicts by SLO and verdict, and the shadow verdicts of dry runs. The arrays are indexed by SLO number, so
-/// counting takes one atomic and no policy.
+/// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
+///
+/// The arrays are indexed by SLO id, so counting takes one atomic operation and needs no policy.
 #[derive(Debug)]
 pub struct Verdicts {
     given: Counts,
@@ -296,7 +296,7 @@ impl Collector for Verdicts {
     }
 }
 
-/// A total that is counted elsewhere, and copied here for each scrape.
+/// A counter whose total is kept elsewhere, and copied before each scrape.
 #[derive(Debug)]
 pub struct Total {
     name: &'static str,

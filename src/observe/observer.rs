@@ -1,4 +1,4 @@
-//! The observation of a decision: counted, noted, logged and charged, in one call.
+//! The observation of decisions: metrics, throttled keys, decision log and charges.
 
 #![allow(clippy::disallowed_types, reason = "the edge hands the dice down")]
 
@@ -24,7 +24,7 @@ pub struct Observer {
     listener: Option<ChargeListener>,
 }
 
-/// Takes every charge as it is made. It runs on the deciding thread, so it must not block.
+/// A listener to charges. It runs on the deciding thread, so it must not block.
 pub type ChargeListener = Box<dyn Fn(&Charge) + Send + Sync>;
 
 impl Observer {
@@ -46,9 +46,10 @@ impl Observer {
         self.decision_log.as_ref()
     }
 
-    /// Observes the decisions on a batch. It counts them, notes the throttled keys, logs the wanted ones, and
-    /// hands out the charges. `fields` gives the fields of a
-    /// request for the log: over HTTP all that came, over SPOP those that the policy uses. `table` has the rows.
+    /// Observes the decisions on a batch: counts them, notes throttled keys, logs, and passes charges on.
+    ///
+    /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
+    /// policy uses. `table` has the entries of the keys.
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
@@ -79,7 +80,7 @@ impl Observer {
         }
     }
 
-    /// Hands out charges without a new decision: taken back, or ended.
+    /// Passes charges on that come without a decision: taken back, or ended.
     pub fn charged(&self, charges: &[Charge]) {
         if let Some(listener) = &self.listener {
             charges.iter().for_each(listener);
@@ -107,7 +108,7 @@ mod tests {
     use crate::table::Sizing;
     use crate::throttle::{Decisions, Throttle};
 
-    /// Two requests are let through, one is taken back: the listener gets three charges.
+    /// Two requests are let through, and one is taken back: three charges.
     #[test]
     fn a_listener_gets_what_is_taken_and_what_comes_back() {
         let sizing = Sizing { entries_max: 100, expire: Duration::from_secs(30) };

@@ -1,10 +1,10 @@
-//! Messages to systemd about the service. Without systemd they go nowhere, and that is not an error.
+//! Messages to systemd about the service (sd_notify). Without systemd they do nothing.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Characters of a status: as much as a line of `systemctl status` shows, and within a datagram.
+/// The most characters of a status: a line of `systemctl status` shows no more, and it fits a datagram.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -12,8 +12,9 @@ pub(crate) fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Reports that a requested reload has begun. [`ready`] ends it. `Type=notify-reload` needs the time, to
-/// match both with its signal.
+/// Reports that a requested reload has begun; [`ready`] reports its end.
+///
+/// It sends the time, which `Type=notify-reload` needs to match the reload with its signal.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -30,7 +31,7 @@ pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// The interval for [`alive`], if systemd has a watchdog for the service: half of its timeout.
+/// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
 pub(crate) fn watchdog() -> Option<Duration> {
     let mut usec = 0;
     sd_notify::watchdog_enabled(false, &mut usec).then(|| Duration::from_micros(usec) / 2)
@@ -46,7 +47,7 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text. A further line, from a file, could pass for a message of ours.
+/// The first line of a text: further lines, maybe from a file, would be messages of their own to systemd.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

@@ -1,4 +1,4 @@
-//! HAProxy's SPOE messages as questions, and decisions as its variables.
+//! HAProxy's SPOE messages as questions, and decisions as HAProxy's variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
 //! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
@@ -19,18 +19,17 @@ use crate::wire::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
 pub enum Question {
     /// `request`: asks for a verdict. The arguments are the fields.
     Verdict,
-    /// `request` with the argument `ratelimit`: asks also for the client's quota, which makes the answer
-    /// longer.
+    /// `request` with the argument `ratelimit`: asks also for the client's quota.
     VerdictAndPolicy,
     /// `hold`: asks for an answer after this delay.
     Hold(Duration),
-    /// `response`: tells that the request of this ticket has ended.
+    /// `response`: reports that the request of this ticket has ended.
     End(Ticket),
-    /// Anything else. It gets an answer too, or HAProxy would wait.
+    /// Anything else. It needs an answer, too: HAProxy would wait.
     Nothing,
 }
 
-/// The two ids of a NOTIFY, unique on its connection while it is in flight.
+/// The stream-id and frame-id of a NOTIFY, unique on its connection until its ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id {
     stream_id: u64,
@@ -43,10 +42,10 @@ impl Id {
     }
 }
 
-/// Reads the whole NOTIFY, so a NOTIFY with a broken end asks nothing.
+/// Reads the question of a NOTIFY. It fails if any part of the NOTIFY is invalid.
 ///
-/// The first of several questions counts. Messages and arguments with other names are ignored. `field` gets
-/// the fields of a request as they are read, even if the NOTIFY turns out to be broken.
+/// The first of several questions counts. Messages and arguments with other names are ignored. `field` gets the fields
+/// of a request as they are read, even if an invalid part follows.
 pub fn question<'a>(
     notify: &Notify<'a>,
     mut field: impl FnMut(&'a [u8], Value<'a>),
@@ -91,8 +90,7 @@ pub fn question<'a>(
     Ok(question)
 }
 
-/// The value of an argument. HAProxy sends NULL for a sample that it did not find; NULL and empty text are no
-/// value.
+/// The value of an argument; `None` for empty text and for NULL, which HAProxy sends for a missing sample.
 fn value(data: Data<'_>) -> Option<Value<'_>> {
     match data {
         Data::Null => None,
@@ -106,7 +104,7 @@ fn value(data: Data<'_>) -> Option<Value<'_>> {
     }
 }
 
-/// The delay of a `hold`. Negative numbers and other types mean no delay.
+/// The delay of a `hold` in milliseconds. Negative numbers and other types mean no delay.
 fn milliseconds(data: Data<'_>) -> Duration {
     let delay_ms = data.to_i64().and_then(|delay_ms| u64::try_from(delay_ms).ok());
     Duration::from_millis(delay_ms.unwrap_or(0))
@@ -163,8 +161,8 @@ fn finish_verdict(ack: AckWriter<'_>, decision: &Decision) {
     }
 }
 
-/// Most bytes of a ticket: two numbers of ten digits with a mark. Each SLO adds a number of four, a key of
-/// sixteen, and two marks.
+/// The most bytes of a ticket: two numbers of ten digits and a separator. Each SLO adds an id of four digits, a key of
+/// sixteen, and two separators.
 const TICKET_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
 
 fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
@@ -175,7 +173,7 @@ fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
 
 /// Appends the answer to a finished `hold`: `pass`, or the configured verdict if holding was impossible.
 ///
-/// The group of the hold has its own prefix, so it does not overwrite the variables of the verdict.
+/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict stay.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
     let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
@@ -187,8 +185,7 @@ pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends an answer that changes nothing. An ACK must have an action, so it unsets a variable that is never
-/// set.
+/// Appends an answer without effect. An ACK needs an action, so it unsets a variable that is never set.
 pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
     Ack::begin(out, id.stream_id, id.frame_id).unset_var(Scope::Txn, b"unknown").finish();
 }

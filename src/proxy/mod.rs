@@ -1,4 +1,4 @@
-//! The two proxies: their messages as requests, decisions in their formats, and the files shipped for them.
+//! HAProxy and nginx: their questions, their answers, and the files shipped for them.
 
 pub mod haproxy;
 pub mod nginx;

@@ -1,4 +1,4 @@
-//! The HTTP check for nginx: headers to a request, a decision to a status and headers.
+//! The HTTP check for nginx: reads requests from headers, and writes decisions as status and headers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::base::verdict::{Decision, Verdict};
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
 
-/// nginx's `$request_id`. An internal redirect asks again under the same id.
+/// nginx's `$request_id`. After an internal redirect, nginx asks again with the same id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const VERDICT: HeaderName = HeaderName::from_static("x-slowlane-verdict");
@@ -25,8 +25,7 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const TICKET: HeaderName = HeaderName::from_static("x-slowlane-ticket");
 
-/// Names of answer headers, which are not fields. A proxy may copy the headers of an answer into its next
-/// check, and they must not become fields.
+/// Headers of answers, which are never fields: a proxy may copy them into its next check.
 const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 
 /// The form of the answer, chosen by the query of `/check`.
@@ -34,12 +33,11 @@ const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 pub struct Manner {
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: StatusCode,
-    /// Whether to hold the answer for the delay. With `hold=off` it only states the delay.
+    /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
     pub hold: bool,
-    /// Longer delays are refused, with `max_delay=6s`. A proxy that gives up first would let the request
-    /// pass.
+    /// Longer delays are denied, with `max_delay=6s`. A proxy would let the request pass at its own timeout.
     pub max_delay: Duration,
-    /// Whether to add the client's quota as headers for it, with `ratelimit=on`.
+    /// Whether to add headers with the client's quota, with `ratelimit=on`.
     pub ratelimit: bool,
 }
 
@@ -63,7 +61,7 @@ impl Manner {
         manner
     }
 
-    /// The refusal in place of a delay that the proxy would not wait for.
+    /// The denial in place of a delay over `max_delay`; `None` for other verdicts.
     pub fn refusal(&self, verdict: Verdict) -> Option<Verdict> {
         let over = verdict.wait().checked_sub(self.max_delay).filter(|over| !over.is_zero())?;
         let retry_after_s = u32::try_from(over.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -78,11 +76,11 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 /// The request in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`.
 ///
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
-/// text; the policy knows the address fields.
+/// text; the policy parses addresses.
 ///
-/// With `deny=429` the proxy is Traefik, Caddy or the like. Then `X-Forwarded-For`, `-Host` and `-Method`
-/// fill the fields `source`, `website` and `method`, unless a header of ours sets them. `host` is the result
-/// of [`forwarded_host`].
+/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
+/// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them. `host` is the result of
+/// [`forwarded_host`].
 pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
     let mut request = named(headers);
     if manner.deny == StatusCode::TOO_MANY_REQUESTS {
@@ -98,14 +96,14 @@ pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>
     request
 }
 
-/// The last address of the last header, added by the asking proxy. Clients can forge the ones before it.
+/// The last address of the last `X-Forwarded-For`, which the asking proxy added. Clients can forge earlier ones.
 fn forwarded_source(headers: &HeaderMap) -> Option<&[u8]> {
     let last = headers.get_all(FORWARDED_FOR).iter().next_back()?.as_bytes();
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// The website in nginx's form: lower case, no port, no final dot. Otherwise a client could choose a spelling
-/// that no map has.
+/// The website in nginx's form: lower case, without port and final dot. Otherwise clients could choose a spelling that
+/// no map has.
 pub fn forwarded_host(headers: &HeaderMap, manner: Manner) -> Option<String> {
     let asked = manner.deny == StatusCode::TOO_MANY_REQUESTS;
     let host = headers.get(FORWARDED_HOST).filter(|_| asked)?.to_str().ok()?;
@@ -125,18 +123,19 @@ fn named(headers: &HeaderMap) -> Request<'_> {
     request
 }
 
-/// nginx's id of a request, the same each time that it asks about it.
+/// nginx's id of a request, the same in each check of that request.
 pub fn request_id(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
 }
 
-/// The ticket in a `/done` request: the request that has ended.
+/// The ticket in a `/done` request.
 pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
     headers.get(TICKET)?.to_str().ok()?.parse().ok()
 }
 
-/// The answer to a decision. Its body is empty, because a body would cost nginx the connection. `quota` is
-/// shown to the client, if given.
+/// The answer to a decision, with headers for `quota` if given.
+///
+/// The body is empty, because nginx closes the connection after an answer with a body.
 pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Quota>) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = match decision.verdict {
@@ -224,7 +223,7 @@ mod tests {
         let request = request(&headers, manner, host.as_deref());
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
-        assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "what was named wins");
+        assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "an explicit header overrides");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::server::{admin_socket, http1, page};
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// For the few bytes of a command.
+/// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -40,14 +40,14 @@ const OPENMETRICS: HeaderValue =
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// The admin listener, as served on all its connections.
+/// The service of the admin listener, shared by all its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     token: Option<Arc<Token>>,
 }
 
 impl Admin {
-    /// With a token, only health and readiness are told without it.
+    /// With a token, requests without it get only the page, health and readiness.
     pub(crate) fn new(token: Option<Token>) -> Admin {
         Admin { token: token.map(Arc::new) }
     }
@@ -64,14 +64,17 @@ impl Admin {
     async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
         let is_read = matches!(*method, Method::GET | Method::HEAD);
-        // The page holds no data. Its requests for data need the token.
+        // The page holds no data. Its requests to `/api/` need the token.
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
         match path {
             "/api/runtime" if *method == Method::POST => return command(request, agent, shutdown).await,
             "/api/runtime" => {
-                return plain(StatusCode::METHOD_NOT_ALLOWED, "only POST: one line of the Runtime API\n");
+                return plain(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "use POST, with one line of the Runtime API as the body\n",
+                );
             }
             _ if !is_read => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
             _ => {}
@@ -97,7 +100,7 @@ impl Admin {
     }
 }
 
-const NOT_FOUND: &str = "there are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
@@ -106,7 +109,7 @@ fn page() -> Answer {
     answer
 }
 
-/// The verdict that a request would get, and the reasons.
+/// Answers `/api/why`: the verdict that a request would get, and its reasons.
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let why = Why::of(&agent.throttle, &query.request(), agent.clock.now());
@@ -117,11 +120,11 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     }
 }
 
-/// One line of the Runtime API, and its answer without the empty line at the end.
+/// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
-    // A browser tells where a page comes from that sends something. No page has anything to say here.
+    // Browsers add Origin to requests that a web page sends. No web page needs the Runtime API.
     if request.headers().contains_key(ORIGIN) {
-        return plain(StatusCode::FORBIDDEN, "not from a web page\n");
+        return plain(StatusCode::FORBIDDEN, "requests from web pages are refused\n");
     }
     let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
     let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
@@ -140,7 +143,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shut
     answer
 }
 
-/// An answer of the Runtime API as a body: a piece when the one before is written.
+/// An answer of the Runtime API as a body, which produces each piece after the previous one was written.
 struct Pieces {
     told: Option<Told>,
     agent: Arc<Agent>,
@@ -157,7 +160,7 @@ impl Body for Pieces {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let pieces = self.get_mut();
         let Some(told) = &mut pieces.told else { return Poll::Ready(None) };
-        // Other clients get their turn.
+        // Yield after each piece, so that other clients are served meanwhile.
         pieces.is_resting = !pieces.is_resting;
         if pieces.is_resting {
             cx.waker().wake_by_ref();
@@ -171,7 +174,7 @@ impl Body for Pieces {
     }
 }
 
-/// One entry of the table, by the hex of its key.
+/// Answers `/api/table/<key>`: one entry, by its key in hex.
 fn row(key: &str, agent: &Agent) -> Answer {
     let Some(key) = Key::from_hex(key) else {
         return plain(StatusCode::BAD_REQUEST, "a key is sixteen hex digits\n");
@@ -182,7 +185,7 @@ fn row(key: &str, agent: &Agent) -> Answer {
     }
 }
 
-/// The table's numbers are read when they are asked for, and not kept up to date on a request's path.
+/// Answers `/metrics`. The table's metrics are read here, to keep the work off the request path.
 fn metrics(agent: &Agent) -> Answer {
     let usage = agent.throttle.usage();
     agent.metrics.table_entries.set(usage.entries as i64);
@@ -193,8 +196,8 @@ fn metrics(agent: &Agent) -> Answer {
     with_type(OPENMETRICS, agent.metrics.text())
 }
 
-/// Adds headers that protect a browser. Answers contain names that clients chose: a browser must not guess their type,
-/// keep them, or show them in another page.
+/// Adds headers that protect browsers. Answers contain names that clients chose, so a browser must not guess their
+/// type, cache them, or show them in a frame.
 fn guarded(mut answer: Answer) -> Answer {
     let headers = [
         (CONTENT_SECURITY_POLICY, "default-src 'none'"),
@@ -204,7 +207,7 @@ fn guarded(mut answer: Answer) -> Answer {
         (X_FRAME_OPTIONS, "DENY"),
     ];
     for (name, value) in headers {
-        // The page has a policy of its own.
+        // The page sets its own content security policy.
         answer.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     answer

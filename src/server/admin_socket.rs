@@ -1,4 +1,4 @@
-//! The admin socket: one connection of a Runtime API client, mostly socat.
+//! One connection of the admin socket, the Runtime API for clients like socat.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, com
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 
-/// As HAProxy's `tune.bufsize`, which bounds a line there.
+/// The longest line, as in HAProxy, where `tune.bufsize` limits it.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 
-/// The longest wait for a whole line, and for a client that does not read its answer.
+/// The longest wait for a whole line, and for a client to read its answer.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves until the other end leaves, has had its answer, or the end begins.
+/// Serves until the client closes, the last answer is sent, or the shutdown begins.
 pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
     let info = shutdown.clone();
     let mut console = Console {
@@ -42,7 +42,7 @@ pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutd
 /// A client that sends commands and reads their answers.
 struct Console {
     stream: Patience,
-    /// Bytes that were read and not yet used.
+    /// Bytes read but not yet used.
     read: Vec<u8>,
     prompt: Prompt,
     agent: Arc<Agent>,
@@ -51,7 +51,7 @@ struct Console {
 
 impl Console {
     async fn run(&mut self) -> io::Result<()> {
-        // A client that sends a letter now and then has no more time than a silent one.
+        // The limit is for the whole line: single bytes do not extend it.
         while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
             let commands = commands(&line);
             for (place, words) in commands.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Console {
         Ok(())
     }
 
-    /// The next line without its end; none where there is no more, or it is too long.
+    /// The next line without its line break; `None` at the end of the input, or if the line is too long.
     async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut looked = 0;
         loop {
@@ -86,7 +86,7 @@ impl Console {
             }
             let mut piece = [0; 1024];
             match self.stream.read(&mut piece).await? {
-                // A line may end with the connection instead of a line break.
+                // The last line needs no line break.
                 0 if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
                 0 => return Ok(None),
                 read => self.read.extend_from_slice(&piece[..read]),
@@ -102,22 +102,21 @@ impl Console {
         };
     }
 
-    /// An answer ends with an empty line. The last of a line is followed by the prompt for the next.
+    /// Writes an answer and an empty line. After the last command of a line, the prompt follows.
     async fn answer(&mut self, command: Result<Command, String>, is_last: bool) -> io::Result<()> {
         let mut answer = self.agent.answer(command, &self.shutdown);
         let mut piece = String::with_capacity(PIECE_BYTES);
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
             piece.clear();
-            // Other clients get their turn.
+            // Yield after each piece, so that other clients are served meanwhile.
             tokio::task::yield_now().await;
         }
         piece.push_str(if is_last && self.prompt == Prompt::Prompting { "\n> " } else { "\n" });
         self.stream.write_all(piece.as_bytes()).await
     }
 
-    /// Closes the connection. Unread bytes are taken from the socket first: left there, they would cause a connection
-    /// reset at the other end.
+    /// Closes the connection. It reads remaining bytes first, because unread bytes cause a connection reset.
     async fn close(&mut self) -> io::Result<()> {
         let mut unread = [0; LINE_BYTES_MAX];
         tokio::select! {

@@ -1,4 +1,4 @@
-//! What every connection works with: the throttle, the clock, the observer and the holds.
+//! The state shared by all connections: the throttle, the clock, the observer and the holds.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
 use crate::throttle::Throttle;
 
-/// What every connection works with.
+/// The state shared by all connections.
 #[derive(Debug)]
 pub struct Agent {
     pub throttle: Arc<Throttle>,
@@ -40,12 +40,12 @@ impl Agent {
         Agent { throttle, clock, metrics, status, observer, holds, holds_line: OncePerSecond::default() }
     }
 
-    /// With a log of its decisions.
+    /// Adds a decision log.
     pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
         Agent { observer: self.observer.with_decision_log(decision_log), ..self }
     }
 
-    /// With a listener to all charges: taken, taken back, ended.
+    /// Adds a listener to all charges: taken, taken back and ended.
     pub fn with_listener(self, listener: ChargeListener) -> Agent {
         Agent { observer: self.observer.with_listener(listener), ..self }
     }
@@ -60,18 +60,22 @@ impl Agent {
         self.observer.charged(&charges);
     }
 
-    /// Ends a request that an SLO counts until then.
+    /// Ends a request that an SLO counts until its end.
     pub(super) fn end(&self, ticket: &Ticket, now: Timestamp) {
         let charges = self.throttle.end(&self.throttle.policy(), ticket, now);
         self.observer.charged(&charges);
     }
 
-    /// A place for one held answer; where there is none, the verdict that stands in for the hold.
+    /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.
     pub(super) fn place(&self, now: Timestamp) -> Result<Place, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.when_full().verdict();
-            if let Some(unsaid) = self.holds_line.allow(now) {
-                tracing::warn!(unsaid, "too many answers are held: {} at once", verdict.name());
+            if let Some(suppressed) = self.holds_line.allow(now) {
+                tracing::warn!(
+                    suppressed,
+                    "too many held answers: the verdict is {} at once",
+                    verdict.name()
+                );
             }
             verdict
         })

@@ -1,4 +1,4 @@
-//! Entrances: listeners, the loop that accepts connections, and the limit on them.
+//! Entrances: listeners, their accept loops, and the limit on connections.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::server::listener::Listener;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 
-/// The listeners of one protocol, and how many connections they may have together.
+/// The listeners of one protocol, and the most connections that they may have together.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     pub listeners: Vec<Listener>,
@@ -21,7 +21,7 @@ pub(crate) struct Entrance {
     pub metrics: ConnectionMetrics,
 }
 
-/// The pause after an `accept` that failed for lack of something, mostly of file descriptors.
+/// The pause after `accept` failed for lack of a resource, mostly file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Entrance {
@@ -46,7 +46,7 @@ impl Entrance {
     }
 }
 
-/// One listener's loop.
+/// The accept loop of one listener.
 struct Accept {
     listener: Listener,
     places: Arc<Semaphore>,
@@ -63,13 +63,15 @@ impl Accept {
         F: Future<Output = ()> + Send + 'static,
     {
         self.accept(&mut shutdown, serve).await;
-        // First the socket file goes, then the shutdown is told that this loop is over.
+        // This order removes the socket file before the shutdown can finish.
         drop(self);
         drop(shutdown);
     }
 
-    /// When all places are taken, one more connection is accepted and waits for a place. Later ones wait in the
-    /// system's queue and cost nothing here. The proxy's own timeout lets their requests pass.
+    /// Accepts connections until the shutdown begins.
+    ///
+    /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
+    /// requests pass after the proxy's own timeout.
     async fn accept<S, F>(&self, shutdown: &mut Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
@@ -107,18 +109,18 @@ impl Accept {
             return place;
         }
         self.metrics.waited.inc();
-        if let Some(unsaid) = self.full_line.allow(self.agent.clock.now()) {
-            tracing::warn!(listener = %self.listener, unsaid, "too many connections: new ones wait");
+        if let Some(suppressed) = self.full_line.allow(self.agent.clock.now()) {
+            tracing::warn!(listener = %self.listener, suppressed, "too many connections: new ones wait");
         }
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }
 
     async fn accept_failed(&self, error: &io::Error) {
         self.metrics.accept_errors.inc();
-        if let Some(unsaid) = self.error_line.allow(self.agent.clock.now()) {
-            tracing::error!(listener = %self.listener, unsaid, "cannot accept a connection: {error}");
+        if let Some(suppressed) = self.error_line.allow(self.agent.clock.now()) {
+            tracing::error!(listener = %self.listener, suppressed, "cannot accept a connection: {error}");
         }
-        // A connection that closed before it was accepted tells nothing about the next one.
+        // These mean that a client closed before `accept`, so the next connection needs no pause.
         if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }

@@ -1,4 +1,4 @@
-//! Listeners that systemd has opened.
+//! Listeners that systemd has opened (socket activation).
 
 use std::io;
 
@@ -7,11 +7,11 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::server::listener::Listener;
 
-/// The sockets that systemd has opened, by the names that their units give them.
+/// The sockets that systemd has opened, by the names of `FileDescriptorName=`.
 #[derive(Debug, Default)]
 pub(crate) struct Handed(Vec<(String, Offered)>);
 
-/// A socket that belongs to no runtime yet.
+/// A socket that is not yet part of a tokio runtime.
 #[derive(Debug)]
 enum Offered {
     Tcp(std::net::TcpListener),
@@ -34,7 +34,7 @@ impl Offered {
 }
 
 impl Handed {
-    /// Takes the sockets of `LISTEN_FDS`. Sockets that are not listeners are left alone.
+    /// Takes the sockets of `LISTEN_FDS`. It logs and skips those that are not listeners.
     pub(crate) fn from_systemd() -> Handed {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':').map(str::to_owned);
@@ -50,7 +50,7 @@ impl Handed {
         Handed(handed)
     }
 
-    /// The sockets of this name, for the runtime of the caller. A socket with an unknown name is taken for SPOP.
+    /// Takes the sockets of this name, for the runtime of the caller. A socket of an unknown name serves SPOP.
     pub(crate) fn take(&mut self, name: &str) -> Vec<Listener> {
         let is_ours = |given: &str| given == name || (name == "spop" && !["http", "admin"].contains(&given));
         let (ours, others) = std::mem::take(&mut self.0).into_iter().partition(|(given, _)| is_ours(given));
@@ -71,5 +71,5 @@ fn take(offered: &mut ListenFd, number: usize) -> io::Result<Offered> {
 }
 
 fn of_no_use(name: &str, error: &io::Error) {
-    tracing::warn!("socket {name:?} from systemd is of no use: {error}");
+    tracing::warn!("cannot use the socket {name:?} from systemd: {error}");
 }

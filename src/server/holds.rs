@@ -1,4 +1,4 @@
-//! Places for held answers, as many as the limits allow.
+//! Places for held answers, up to the configured limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::base::hold::{HoldLimits, WhenFull};
 
-/// Counts the answers held by all connections together.
+/// Counts the held answers of all connections.
 #[derive(Debug)]
 pub(crate) struct Holds {
     limits: HoldLimits,
@@ -31,12 +31,12 @@ impl Holds {
         self.limits.when_full
     }
 
-    /// The time that an answer is really held for when `delay` is asked.
+    /// The delay, cut to the longest hold.
     pub(crate) fn bounded(&self, delay: Duration) -> Duration {
         delay.min(self.limits.hold_max)
     }
 
-    /// A place for one held answer, until it is dropped; none when all are taken.
+    /// A place for one held answer, free again when it is dropped; `None` at the limit.
     pub(crate) fn place(self: &Arc<Holds>) -> Option<Place> {
         if self.held.fetch_add(1, Relaxed) >= self.limits.holds_max {
             self.held.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! The HTTP check: one connection of nginx, or of any proxy that asks over HTTP.
+//! The HTTP check: one connection of nginx, or of another proxy that asks over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::throttle::Decisions;
 
 type Answer = Response<Empty<Bytes>>;
 
-/// The check, as served on all its connections.
+/// The service of the HTTP check, shared by all its connections.
 #[derive(Clone, Debug)]
 pub struct Check {
     repeats: Arc<Repeats>,
@@ -30,8 +30,10 @@ pub struct Check {
 }
 
 impl Check {
-    /// `idle_timeout` bounds the wait for a whole request. It must be longer than a proxy keeps an idle
-    /// connection (nginx: 60 s), or the proxy finds it closed at the moment of its next question.
+    /// `idle_timeout` limits the wait for a whole request.
+    ///
+    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
+    /// question over a connection that is just being closed.
     pub fn new(idle_timeout: Duration) -> Check {
         Check { repeats: Arc::default(), idle_timeout }
     }
@@ -60,10 +62,10 @@ impl Check {
         nginx::response(&decision, manner, quota)
     }
 
-    /// Decides a request under one policy. Also gives the quota, if the proxy asked for it.
+    /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
     ///
-    /// A request id that was answered within the last second is not counted again. Only nginx asks twice;
-    /// with `deny=429` the proxy is another one, and its clients may choose the ids.
+    /// A request id that was answered within the last second is not counted again. Only nginx asks twice. `deny=429`
+    /// means another proxy, whose clients may choose the ids, so ids are ignored.
     fn decide(
         &self,
         question: &hyper::Request<Incoming>,
@@ -97,7 +99,7 @@ impl Check {
     }
 }
 
-/// Answers `/done`: a request that an SLO counts until its end has ended.
+/// Answers `/done`: ends a request that an SLO counts until its end.
 fn end(question: &hyper::Request<Incoming>, agent: &Agent) -> Answer {
     match nginx::ticket(question.headers()) {
         Some(ticket) => {
@@ -114,7 +116,9 @@ fn status(status: StatusCode) -> Answer {
     answer
 }
 
-/// Holds the answer until the delay is over or the shutdown begins. Without a free place, gives the configured verdict.
+/// Holds the answer until the delay is over or the shutdown begins.
+///
+/// Returns `Pass`, or the verdict of `[hold] when_full` without a free place.
 async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdown: Shutdown) -> Verdict {
     let _place = match agent.place(agent.clock.now()) {
         Ok(place) => place,
@@ -134,7 +138,7 @@ async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdo
     decision.verdict
 }
 
-/// Takes the request back if it is dropped early: the client's connection has closed.
+/// Takes the request back when dropped, unless disarmed: the client closed its connection during the hold.
 struct Abandoned<'a> {
     decision: Option<Decision>,
     agent: &'a Agent,

@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection: its limits and its end.
+//! One HTTP/1.1 connection, with its limits.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,12 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::server::shutdown::Shutdown;
 
-/// The longest head of a request, roughly. Proxies accept shorter ones from clients (nginx 32 KiB, HAProxy 16 KiB), and
-/// every connection may hold one in memory.
+/// The approximate limit for the head of a request: every connection may hold one in memory.
+///
+/// It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves until the client closes, sends no whole request for `idle_timeout`, or the shutdown begins. A faulty client
-/// loses its own connection only.
+/// Serves until the client closes, sends no whole request for `idle_timeout`, or the shutdown begins.
+///
+/// An error ends only this connection.
 pub(super) async fn serve<B, F>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     idle_timeout: Duration,

@@ -1,12 +1,12 @@
-//! The bytes that have been read and not yet been used.
+//! The read buffer of a connection.
 
-/// As much as is read at once, to begin with: a few questions. Most connections never have more, and there are many.
+/// The initial size: room for a few questions. Most of the many connections never need more.
 const READ_BYTES_MIN: usize = 2 * 1024;
 
-/// As much as is read at once where there is always more.
+/// The size that a busy connection grows to. Only a longer frame needs more.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// A buffer that is filled at one end and used from the other, and is never larger than one frame needs.
+/// A first-in, first-out buffer, limited to the size of one frame.
 ///
 /// ```text
 ///  │ used │ bytes() ······ │ space() ······ │
@@ -18,7 +18,7 @@ pub(super) struct Inbox {
     start: usize,
     end: usize,
     bytes_max: usize,
-    /// The last read filled all the space there was.
+    /// The last read filled all the space.
     is_small: bool,
 }
 
@@ -39,7 +39,7 @@ impl Inbox {
         }
     }
 
-    /// Where to read to; empty only when a whole frame of the greatest size is there.
+    /// The space for the next read. It is empty only if the buffer holds a whole frame of the largest size.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -58,7 +58,7 @@ impl Inbox {
         self.is_small = self.end == self.buffer.len();
     }
 
-    /// Forgets all there is.
+    /// Drops all bytes.
     pub(super) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }

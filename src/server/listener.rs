@@ -1,4 +1,4 @@
-//! Listeners, TCP or Unix, and how they are bound.
+//! Listeners, TCP or Unix, and their binding.
 
 use std::fmt;
 use std::fs;
@@ -18,20 +18,20 @@ pub(crate) const UNIX_MODE: u32 = 0o660;
 
 /// The longest queue of connections that are not yet accepted.
 ///
-/// nginx, and HAProxy up to 3.0, open one connection for each request that waits: hundreds within a millisecond. With the
-/// usual 128, connections beyond them are retried only after a second.
+/// nginx, and HAProxy up to 3.0, open one connection for each waiting request: hundreds within a millisecond. With the
+/// usual 128, clients retry further connections only after a second.
 const BACKLOG: u32 = 4096;
 
 /// A bound socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    /// The path is removed with the listener. A socket from systemd has none to remove.
-    Unix(UnixListener, #[expect(dead_code, reason = "it is there to be dropped")] Option<PathGuard>),
+    /// Removes its path when dropped, except for a socket from systemd.
+    Unix(UnixListener, #[expect(dead_code, reason = "only its drop is used")] Option<PathGuard>),
 }
 
 impl Listener {
-    /// A Unix socket gets the permissions of `unix_mode`.
+    /// Binds an address. A Unix socket gets the permissions `unix_mode`.
     pub(crate) async fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let listener = match address {
             Address::Tcp(address) => bind_tcp(address).await,
@@ -66,7 +66,7 @@ impl fmt::Display for Listener {
     }
 }
 
-/// The address cannot be listened on.
+/// The address cannot be bound. The message ends with a remedy.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address}: {source}; {}", remedy(.source))]
 pub(crate) struct BindError {
@@ -84,7 +84,7 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// An admin listener that others could reach, without a token.
+/// An admin listener without a token that other machines could reach.
 #[derive(Debug, Error)]
 #[error(
     "admin on {0} is open to others: set a token ([admin] token or token_file), or listen on 127.0.0.1 or unix:/path"
@@ -96,7 +96,7 @@ impl OpenAdmin {
         if address.is_local() { Ok(()) } else { Err(OpenAdmin(address.to_string())) }
     }
 
-    /// The same for a bound socket: a name has been resolved, or systemd has opened it.
+    /// The same check for a bound socket, whose name is resolved or which systemd has opened.
     pub(crate) fn unless_bound_locally(listener: &Listener) -> Result<(), OpenAdmin> {
         let is_local = match listener {
             Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
@@ -106,7 +106,7 @@ impl OpenAdmin {
     }
 }
 
-/// Binds the first address of a name that can be bound.
+/// Resolves a name, and binds the first of its addresses that can be bound.
 async fn bind_tcp(address: &str) -> io::Result<Listener> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in lookup_host(address).await? {
@@ -120,13 +120,13 @@ async fn bind_tcp(address: &str) -> io::Result<Listener> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A restart may find connections of the one before still in TIME-WAIT.
+    // After a restart, connections of the previous process may still be in TIME-WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Replaces a socket file without a listener, and no other file.
+/// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
 async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         match UnixStream::connect(path).await {
@@ -139,7 +139,7 @@ async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     Ok(Listener::Unix(listener, Some(PathGuard(path.to_owned()))))
 }
 
-/// Removes a socket file with its listener.
+/// Removes the socket file when its listener is dropped.
 #[derive(Debug)]
 pub(crate) struct PathGuard(PathBuf);
 

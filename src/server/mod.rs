@@ -1,9 +1,9 @@
-//! The sockets: listeners, their connections, and everything that waits.
+//! Sockets: listeners, connections and held answers.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "sockets, timers and tasks are what this room is for"
+    reason = "this module is for sockets, timers and tasks"
 )]
 
 pub(crate) mod admin;

@@ -1,4 +1,4 @@
-//! The status page, and the numbers that it shows.
+//! The status page and its data.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,17 +8,17 @@ use hyper::header::HeaderValue;
 use crate::observe::status::Sources;
 use crate::server::agent::Agent;
 
-/// The whole page: it needs nothing else but `/api/`.
+/// The whole page. It loads nothing but data from `/api/`.
 const PAGE: &str = include_str!("page.html");
 
-/// The placeholder in the page for a random word, new for each answer.
+/// The placeholder in the page for the nonce of each answer.
 const NONCE: &str = "NONCE";
 
-/// The page, and the content security policy that it is to be sent with.
+/// The page, and its content security policy.
 pub(super) fn page() -> (String, HeaderValue) {
     let nonce = nonce();
-    // The page may ask its own server for numbers, and no other server. Only the script and the style with this nonce
-    // run. No other page may frame it.
+    // The page may connect only to its own server. Only the script and the style with this nonce are allowed. Other
+    // pages may not frame it.
     let policy = format!(
         "default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-{nonce}'; \
          script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -27,13 +27,13 @@ pub(super) fn page() -> (String, HeaderValue) {
     (PAGE.replace(NONCE, &nonce), policy)
 }
 
-/// The standard library draws its keys from the system.
+/// A random word. `RandomState` has random keys from the system.
 fn nonce() -> String {
     let random = || RandomState::new().hash_one(0);
     format!("{:016x}{:016x}", random(), random())
 }
 
-/// A snapshot as JSON.
+/// A status snapshot as JSON.
 pub(super) fn status(agent: &Agent) -> Bytes {
     let sources = Sources {
         throttle: &agent.throttle,

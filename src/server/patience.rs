@@ -1,4 +1,4 @@
-//! A stream that gives up a client that does not read its answer.
+//! A stream with a write timeout, for clients that do not read their answers.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::server::stream::Stream;
 
-/// Gives up a connection whose client has read nothing for `stalled_max`: it holds one of a bounded number of places.
+/// Fails with `TimedOut` if the client reads nothing for `stalled_max`: the number of connections is limited.
 pub(super) struct Patience {
     stream: Stream,
     stalled_max: Duration,
@@ -71,7 +71,7 @@ mod tests {
     use crate::table::Sizing;
     use crate::throttle::Throttle;
 
-    /// Its table has more rows than any socket holds.
+    /// An agent with more rows in its table than the buffers of a socket can hold.
     fn agent() -> Arc<Agent> {
         let sizing = Sizing { entries_max: 50_000, expire: Duration::from_secs(3_600) };
         let throttle = Arc::new(Throttle::new(Policy::builtin(), sizing, 0));
@@ -85,7 +85,7 @@ mod tests {
         Arc::new(agent)
     }
 
-    /// A way to ask for the whole table.
+    /// A listener that can show the whole table.
     #[derive(Clone, Copy, Debug)]
     enum Way {
         Socket,
@@ -104,7 +104,7 @@ mod tests {
             }
         }
 
-        /// Serves one connection; gives how long that took.
+        /// Serves one connection and returns the time that it took.
         async fn serve(self, agent: Arc<Agent>, stream: UnixStream) -> Duration {
             let (_trigger, shutdown) = shutdown::channel();
             let (started, stream) = (Instant::now(), Stream::Unix(stream));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_nothing_is_given_up_after_a_minute() {
+    async fn a_client_that_does_not_read_is_closed_after_a_minute() {
         let agent = agent();
         for way in WAYS {
             let (mut client, server) = UnixStream::pair().unwrap();
@@ -130,12 +130,12 @@ mod tests {
             assert!(is_about(served, 60), "{way:?}: {served:?}");
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).await.unwrap();
-            assert!(!answer.is_empty() && !answer.ends_with(b"\n\n"), "{way:?}: the rest is not kept");
+            assert!(!answer.is_empty() && !answer.ends_with(b"\n\n"), "{way:?}: the answer is cut off");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_slowly_gets_all_of_it() {
+    async fn a_slow_reader_gets_the_whole_answer() {
         let agent = agent();
         for way in WAYS {
             let (mut client, server) = UnixStream::pair().unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_a_letter_now_and_then_has_no_more_time_than_who_is_silent() {
+    async fn single_bytes_do_not_extend_the_timeout() {
         let agent = agent();
         for (way, seconds) in [(Way::Socket, 60), (Way::Http, 75)] {
             for letters in [&b""[..], b"GET /api/status"] {

@@ -1,4 +1,4 @@
-//! Requests asked about more than once: nginx's internal redirects ask again under the same id.
+//! Repeated requests: after an internal redirect, nginx asks again with the same request id.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,16 +9,16 @@ use xxhash_rust::xxh64::xxh64;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 
-/// How long an answered request is remembered.
+/// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The most ids remembered by one shard, 24 MiB in all. Past it an id is forgotten at once, and a request
-/// that is redirected counts twice.
+/// The most ids in one shard; all shards take 24 MiB. Further ids are not remembered, so their redirected requests
+/// count twice.
 const IDS_MAX: usize = 7_168;
 
 const SHARDS: usize = 16;
 
-/// An answer, and when its delay is over.
+/// An answer, and the end of its delay.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     decision: Decision,
@@ -44,7 +44,7 @@ struct Shard {
 }
 
 impl Repeats {
-    /// The answer to a request that was decided before: the rest of its delay, or the same refusal.
+    /// The answer to a repeated request: the rest of its delay, or the same denial.
     pub(super) fn recall(&self, id: &[u8], now: Timestamp) -> Option<Decision> {
         let hash = xxh64(id, 0);
         let answer = *self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner).answers.get(&hash)?;
@@ -58,7 +58,7 @@ impl Repeats {
         Some(decision)
     }
 
-    /// Remembers a decision. False: there was no room.
+    /// Remembers a decision; false if there is no room.
     pub(super) fn remember(&self, id: &[u8], decision: Decision, now: Timestamp) -> bool {
         let wait = decision.verdict.wait();
         let hash = xxh64(id, 0);
@@ -77,7 +77,7 @@ impl Repeats {
 }
 
 impl Shard {
-    /// Once a second everything forgotten goes.
+    /// Removes expired answers, at most once a second.
     fn sweep(&mut self, now: Timestamp) {
         if now.since(self.swept_at) >= MEMORY {
             self.answers.retain(|_, answer| answer.forgotten_at() > now);

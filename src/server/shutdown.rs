@@ -1,4 +1,4 @@
-//! The shutdown: every task is told once, and waited for.
+//! The shutdown: it notifies every task, and waits for all of them.
 
 use tokio::sync::{mpsc, watch};
 
@@ -9,7 +9,7 @@ pub(crate) struct Trigger {
     served: mpsc::Receiver<()>,
 }
 
-/// Held by every task that serves, and dropped when it is done.
+/// Every task that serves holds one and drops it at its end.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     begun: watch::Receiver<bool>,
@@ -23,7 +23,7 @@ pub(crate) fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// Tells every task, and waits until the last has dropped its `Shutdown`.
+    /// Begins the shutdown, and waits until every task has dropped its `Shutdown`.
     pub(crate) async fn end(mut self) {
         let _ = self.begun.send(true);
         while self.served.recv().await.is_some() {}
@@ -37,7 +37,7 @@ impl Shutdown {
 
     /// Returns once the shutdown has begun.
     pub async fn begun(&mut self) {
-        // An error means that the trigger is gone, which is a shutdown too.
+        // An error means that the trigger was dropped, which is a shutdown, too.
         let _ = self.begun.wait_for(|begun| *begun).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Streams: the connections of listeners, TCP or Unix.
+//! Streams: accepted connections, TCP or Unix.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A proxy whose machine has vanished sends nothing more. Its connections are detected within minutes.
+/// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
-/// A connection as the system gave it: nothing has been read from it, nothing has been set on it.
+/// A connection just after `accept`, without any socket option set.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Tcp(TcpStream),
@@ -20,15 +20,15 @@ pub(crate) enum Accepted {
 }
 
 impl Accepted {
-    /// Makes it ready to be served.
+    /// Sets the socket options.
     ///
     /// The task that serves the connection calls this, not the loop that accepts. Nothing here waits or fails
     /// yet. A TLS handshake would: its place is here, where it delays no other connection.
     pub(crate) fn open(self) -> Stream {
         match self {
             Accepted::Tcp(stream) => {
-                // Each answer is one write already: waiting for a second one would only add latency. A refusal means
-                // that the other side has gone, and the first read reports it.
+                // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the
+                // other side has closed, which the first read reports.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
                 Stream::Tcp(stream)
@@ -57,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as fits at once.
+    /// Writes without waiting, as much as the socket accepts.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),

@@ -1,4 +1,4 @@
-//! The way of a NOTIFY, from bytes to bytes, takes no memory once it is warm.
+//! Answering a NOTIFY, from bytes to bytes, allocates nothing after a warm-up.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -23,20 +23,20 @@ use crate::support::spop::hello;
 
 const NOTIFIES: usize = 10_000;
 
-/// As many as a connection may find in its buffer at once.
+/// The requests of one read, more than a batch holds.
 const BATCH: usize = 100;
 
-/// All five maps filled, and under each both laws.
+/// A policy with five full maps, with both laws under each.
 fn policy() -> Policy {
     policy_of(|_| ["", "law=adaptive"].map(str::to_owned))
 }
 
-/// All five maps filled; of the two SLOs of each type the options are `of`.
+/// A policy with five full maps. `of` gives the options of the two SLOs of each type.
 fn policy_of(of: impl Fn(usize) -> [String; 2]) -> Policy {
     let read = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap();
         let lines = |line: fn(usize) -> String| (0..1_000).map(line).collect::<String>();
-        // Of two neighbours one has the first (…1) and one the second (…2).
+        // Lines alternate between the first SLO (…1) and the second (…2).
         let text = match name {
             "slo.map" => {
                 (0..6_000)
@@ -65,7 +65,7 @@ fn policy_of(of: impl Fn(usize) -> [String; 2]) -> Policy {
     Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
 }
 
-/// A batch of questions, each of another source; every website and owner is known to some lookup or to none.
+/// A batch of questions from different sources. Some websites and owners match a lookup, others match none.
 fn batch(number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for index in number * BATCH..(number + 1) * BATCH {
@@ -90,7 +90,7 @@ fn batch(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// A daemon without its sockets: one conversation, as the server holds it.
+/// A daemon without sockets: one conversation, as the server uses it.
 struct Daemon {
     agent: Arc<Agent>,
     conversation: Conversation,
@@ -113,7 +113,7 @@ impl Daemon {
         daemon
     }
 
-    /// Everything from the bytes that were read to the bytes that are written.
+    /// Answers the read bytes.
     fn take(&mut self, bytes: &[u8]) {
         self.conversation.clear_out();
         self.now = self.now + Duration::from_millis(1);
@@ -137,12 +137,12 @@ fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
     let mut daemon = Daemon::new(sizing);
     let batches: Vec<_> = (0..NOTIFIES / BATCH + 1).map(batch).collect();
     let (first, others) = batches.split_first().unwrap();
-    // The first takes what each thread needs once.
+    // The first batch allocates memory that each thread needs once.
     daemon.take(first);
     assert_none(measured(&mut daemon, others));
     assert_none(measured(&mut daemon, others));
 
-    // They were questions of every kind: else this proves little.
+    // The questions fell under all SLOs, so the test covers all lookups.
     let slos = [0, 1001, 1002, 2001, 2002, 3001, 3002, 4001, 4002, 5001, 5002];
     assert!(daemon.agent.status.throttled.top(1_000).len() > 100, "nobody was noted");
     let text = daemon.agent.metrics.text();
@@ -157,11 +157,11 @@ fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
 
 const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
 
-/// Whatever the law, as long as what it remembers is in the row; and whether it stands alone or with another one.
+/// Every law without annexes, alone and with a second SLO.
 #[test]
 fn no_law_that_remembers_in_its_row_takes_memory() {
     for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log"].contains(name)) {
-        // Of the source's SLO and of the owner's the website's is the second, where there is one.
+        // The SLO of the website is the second one for those of source and owner.
         let of = |kind: usize| {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
             [format!("law={name}{also}"), format!("law={name} dry_run=yes{also}")]
@@ -177,8 +177,7 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
     }
 }
 
-/// A key that is new to them takes what it needs. Known to them it takes no more, but that a log grows and a source is
-/// entered: once warm, nothing.
+/// Laws with annexes allocate for a new key, a growing log and a new source, but nothing after a warm-up.
 #[test]
 fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
     for name in ["fair", "sliding-log"] {
@@ -190,7 +189,7 @@ fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
         let batches: Vec<_> = (0..10).map(batch).collect();
         let cold = measured(&mut daemon, &batches);
         assert!(cold.count_total > 0, "{name}");
-        // Until the bursts are over and every source that shares a bucket has been entered.
+        // Until the bursts are used up, and every source has its place in the annex.
         (0..20).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
         assert_none(measured(&mut daemon, &batches));
         assert!(
@@ -203,7 +202,7 @@ fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
 
 #[test]
 fn a_table_that_is_full_or_forgets_takes_no_memory() {
-    // 1792 is the most that the index of a shard holds before it would be made larger: the worst size.
+    // 1792 is the worst size: the index of a shard is full, just before it would grow.
     for entries_max in [1_000, 1_792] {
         for expire in [Duration::from_secs(30), Duration::from_millis(3)] {
             let mut daemon = Daemon::new(Sizing { entries_max, expire });

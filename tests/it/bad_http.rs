@@ -1,4 +1,4 @@
-//! HTTP as no proxy and no operator speaks it: a clear answer or a closed connection, and nobody else disturbed.
+//! Invalid HTTP: it gets a clear answer or a closed connection, and disturbs no other client.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -13,8 +13,8 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, message};
 use crate::support::{PATIENCE, eventually};
 
-/// Everybody passes; `slow.example` passes once and then waits a minute longer each time, and
-/// `denied.example` passes once a minute.
+/// `slow.example` passes once, and then waits a minute longer each time. `denied.example` passes once a minute. Others
+/// pass.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -51,7 +51,7 @@ impl Raw {
         self.0.write_all(text.as_ref()).unwrap();
     }
 
-    /// The next answer without its body, or what came before the connection was closed.
+    /// The next answer without its body, or the bytes before the connection was closed.
     fn head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -72,13 +72,13 @@ impl Raw {
         head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{head:?}"))
     }
 
-    /// Nothing more is said, and the connection is closed.
+    /// Checks that the connection is closed without further bytes.
     fn is_closed(&mut self) {
         assert_eq!(self.head(), "");
     }
 }
 
-/// Another client on a connection of its own, which must never notice.
+/// Another client on its own connection, which must not be disturbed.
 struct Bystander(Client);
 
 impl Bystander {
@@ -119,7 +119,7 @@ fn random_bytes_disturb_nobody() {
     }
     eventually("the connections of nonsense are given up", || {
         let open = |listener| slowlane.metric("slowlane_connections", listener);
-        // One is the bystander's; the other asks for the metrics.
+        // One connection is the bystander's; the other one reads the metrics.
         (open("listener=\"http\"") == 1.0 && open("listener=\"admin\"") == 1.0).then_some(())
     });
     let log = slowlane.process.log().join("\n");
@@ -154,7 +154,7 @@ fn a_head_that_is_too_large_is_refused() {
     for address in [slowlane.http, slowlane.admin] {
         for headers in [&long, &many] {
             let mut raw = Raw::said(address, format!("{CHECK}{headers}\r\n"));
-            // Closed on the rest of a head, the connection may be reset and the answer be lost.
+            // A close with unread bytes may reset the connection, and the answer is lost.
             let said = raw.head();
             assert!(said.is_empty() || said.starts_with("HTTP/1.1 431 "), "{said:?}");
             raw.is_closed();
@@ -186,8 +186,8 @@ fn a_body_is_neither_waited_for_nor_kept() {
     let ask = |method: &str, rest: &str| {
         Raw::said(slowlane.http, format!("{method} /check HTTP/1.1\r\nHost: slowlane\r\n{rest}"))
     };
-    // Never sent: the answer comes all the same. What follows on such a connection cannot be told from the
-    // body, so it is closed.
+    // The body is never sent: the answer comes anyway. Later bytes cannot be told from the body, so the connection is
+    // closed.
     for rest in [
         "Content-Length: 1000\r\n\r\n",
         "Content-Length: 1000\r\n\r\nten bytes.",
@@ -197,7 +197,7 @@ fn a_body_is_neither_waited_for_nor_kept() {
         assert_eq!(raw.status(), 204, "{rest:?}");
         raw.is_closed();
     }
-    // Sent: the connection goes on behind it.
+    // The body is sent: the connection continues after it.
     for rest in [
         "Content-Length: 5\r\n\r\nhello",
         "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
@@ -362,15 +362,14 @@ fn a_request_id_is_counted_once_where_nginx_asks() {
         client::get(slowlane.http, path, &[("X-Slowlane-Website", "denied.example"), ("X-Request-Id", id)])
             .status
     };
-    // An internal redirect asks again under the same id; it may do so for a second, so all of it is retried
-    // where the machine took longer.
+    // An internal redirect asks again with the same id, within a second. On a slow machine the test tries again.
     let started = Instant::now();
     let answers = [ask("/check", "a"), ask("/check", "a"), ask("/check", "b"), ask("/check", "b")];
     if started.elapsed() < Duration::from_secs(1) {
         assert_eq!(answers, [204, 204, 403, 403]);
         assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"2002\""), 2.0);
     }
-    // Where a refusal is 429 it is not nginx that asks, and its clients might choose the id; and no id is no id.
+    // With `deny=429`, clients may choose the ids, so they are ignored. An empty id is ignored, too.
     let before = slowlane.metric("slowlane_verdicts_total", "slo=\"2002\"");
     assert_eq!([ask("/check?deny=429", "b"), ask("/check?deny=429", "b")], [429, 429]);
     assert_eq!([ask("/check", ""), ask("/check", "")], [403, 403]);
@@ -413,7 +412,7 @@ fn the_admin_listener_answers_get_and_head_only() {
     }
 }
 
-/// The label values that a metric may have: words of ours, numbers of the policy, and status codes.
+/// The allowed label values: constants of slowlane, SLO ids, and status codes.
 const LABELS: &[(&str, &[&str])] = &[
     ("listener", &["spop", "http", "admin"]),
     ("type", &["hello", "notify", "ack", "disconnect"]),

@@ -1,4 +1,4 @@
-//! SPOP as no HAProxy speaks it: a clear refusal, nothing lost, and nobody else disturbed.
+//! Invalid SPOP: it gets a clear error, loses no answer, and disturbs no other connection.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Heard, Line, frame, goodbye, hello, hello_of, hold, message, notify, request};
 use crate::support::{PATIENCE, eventually};
 
-/// Everybody passes; `slow.example` passes once and is then denied for a minute.
+/// `slow.example` passes once and is then denied for a minute. Others pass.
 const POLICY: &[(&str, &str)] = &[
     ("slo.map", "0 burst=1000000 rate=5000/s\n2001 burst=1 rate=1/m max_delay=1s\n"),
     ("website.map", "slow.example 2001\n"),
 ];
 
-/// HAProxy up to 3.0 repeats a refused handshake at once: the refusal comes no earlier than this.
+/// A refusal comes no earlier than this, because HAProxy up to 3.0 repeats a refused handshake at once.
 const REFUSAL_PAUSE_MIN: Duration = Duration::from_millis(900);
 
 fn slowlane() -> Slowlane {
@@ -31,7 +31,7 @@ fn verdict(heard: &Heard) -> &str {
     heard.variable("verdict").expect("every answer has a verdict")
 }
 
-/// Another connection, which must never notice.
+/// Another connection, which must not be disturbed.
 struct Bystander {
     line: Line,
     asked: u64,
@@ -188,9 +188,9 @@ fn a_refused_handshake_is_told_why_after_a_second() {
     assert_eq!(refused, cases.len() as f64);
     let log = slowlane.process.log().join("\n");
     assert!(log.contains("INFO slowlane 0.1.0 starts"), "{log}");
-    // The first of all these, and so none before it was left unsaid.
+    // The first such line, so no earlier one was suppressed.
     let ended: Vec<&str> = log.lines().filter(|line| line.contains("spop connection ended")).collect();
-    assert!(!ended.is_empty() && !ended[0].contains("unsaid"), "{log}");
+    assert!(!ended.is_empty() && !ended[0].contains("suppressed"), "{log}");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_health_check_is_greeted_and_closed() {
     assert_eq!(slowlane.metric("slowlane_spop_frames_total", "type=\"hello\""), 3.0);
 }
 
-/// Bytes of a seed: nonsense, or something true with a few bytes changed.
+/// Random bytes, or valid frames with a few bytes changed.
 fn nonsense(dice: &mut fastrand::Rng) -> Vec<u8> {
     let truth = match dice.u8(..4) {
         0 => return (0..dice.usize(1..5_000)).map(|_| dice.u8(..)).collect(),
@@ -341,7 +341,7 @@ fn a_frame_that_dribbles_in_without_end_is_timed_out() {
     let slowlane = Slowlane::with_config(POLICY, "[spop]\ntimeout = \"600ms\"\n");
     let mut line = Line::greeted(slowlane.spop);
     line.say(&16_000u32.to_be_bytes());
-    // Each byte comes well within the timeout; all of them never would.
+    // Each byte comes within the timeout, but the whole frame does not.
     eventually("a dribbler is closed", || {
         thread::sleep(Duration::from_millis(20));
         line.try_say(b"\x03").is_err().then_some(())
@@ -349,7 +349,7 @@ fn a_frame_that_dribbles_in_without_end_is_timed_out() {
     assert_eq!(slowlane.metric("slowlane_spop_errors_total", "status=\"2\",by=\"slowlane\""), 1.0);
 }
 
-/// The most memory that a process has ever had, in KiB.
+/// The peak memory of a process, in KiB.
 fn peak_kib(slowlane: &Slowlane) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", slowlane.process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -359,9 +359,9 @@ fn peak_kib(slowlane: &Slowlane) -> u64 {
 #[test]
 fn who_never_reads_its_answers_is_closed_and_costs_no_memory() {
     const CLIENTS: usize = 4;
-    /// Far more than all the socket buffers between us can hold.
+    /// Far more than the buffers of the sockets can hold.
     const SAID_BYTES_MAX: usize = 256 << 20;
-    /// A connection's own buffers take less than one of these each.
+    /// A limit far above the buffers of the connections.
     const PEAK_KIB_MAX: u64 = 16 << 10;
 
     let slowlane = Slowlane::with_config(POLICY, "[spop]\ntimeout = \"600ms\"\n");
@@ -505,7 +505,7 @@ fn at_the_end_everything_held_is_answered_and_everybody_is_told() {
     }
     let told = |line: &mut Line| matches!(line.hear(), Heard::Disconnect { status: 0, .. });
     assert!(told(&mut holding) && told(&mut idle) && told(&mut silent));
-    // HAProxy may answer with a goodbye of its own, or still ask; neither is answered any more.
+    // HAProxy may send its own DISCONNECT, or another question. Neither gets an answer.
     let _ = holding.try_say(&goodbye());
     let _ = idle.try_say(&request(1, "192.0.2.1", "free.example"));
     drop(silent);
@@ -515,7 +515,7 @@ fn at_the_end_everything_held_is_answered_and_everybody_is_told() {
 
 #[test]
 fn a_stream_of_questions_without_end_does_not_hold_up_the_end() {
-    /// So many are asked at once, and so often ahead of the answers: something is always there to be read.
+    /// Questions per write. Several writes precede the answers, so there is always something to read.
     const BATCH: u64 = 50;
     const AHEAD: usize = 4;
 
@@ -570,7 +570,7 @@ fn haproxys_complaint_is_counted_under_a_known_status() {
     }
     let complaints = |labels| slowlane.metric("slowlane_spop_errors_total", labels);
     assert_eq!(complaints("status=\"4\",by=\"haproxy\""), 1.0);
-    // Who says it chooses the number: it must not become a time series for each.
+    // The sender chooses the status code, so codes must not become time series.
     assert_eq!(complaints("status=\"99\",by=\"haproxy\""), 3.0);
 }
 

@@ -1,4 +1,4 @@
-//! A batch decides as its requests would one by one: verdicts, rows, annexes and charges.
+//! A batch gives the same verdicts, rows, annexes and charges as single requests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -28,7 +28,7 @@ use crate::support::spop::{hello, message};
 const WEBSITES: [&str; 3] = ["one.example", "two.example", "none.example"];
 const OWNERS: [&str; 3] = ["ann", "bob", "nobody"];
 
-/// A request, and the time that has passed since the one before; none of it within a batch.
+/// A request, and the time since the previous one. No time passes within a batch.
 #[derive(Clone, Copy, Debug)]
 struct Ask {
     source: u32,
@@ -36,7 +36,7 @@ struct Ask {
     owner: usize,
     cost: i64,
     draw: u64,
-    /// It begins a new batch, so much later.
+    /// The request begins a new batch, this much later.
     after_ms: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Ask {
     }
 }
 
-/// Six SLOs of four types: the options of each.
+/// The options of six SLOs of four types.
 #[derive(Clone, Debug)]
 struct Slos([String; 6]);
 
@@ -104,13 +104,13 @@ fn ask() -> impl Strategy<Value = Ask> {
     )
 }
 
-/// All that a decision leaves behind.
+/// The state after the decisions.
 #[derive(Debug, PartialEq)]
 struct Left {
     rows: Vec<(u64, Entry, Duration)>,
     annexes: AnnexUsage,
     evictions: u64,
-    /// What every kind of request would be told next, and by which formulas: they show what is in the annexes.
+    /// The next decision on every kind of request, with its formulas. They depend on the annexes.
     foreseen: Vec<(Decision, Vec<String>)>,
 }
 
@@ -133,7 +133,7 @@ impl Left {
     }
 }
 
-/// Decides all, each batch as one.
+/// Decides all requests in their batches.
 fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let (policy, mut now, mut all) = (throttle.policy(), START, Vec::new());
     let mut decisions = Decisions::new();
@@ -154,7 +154,7 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     (all, now)
 }
 
-/// Decides all, each as a batch of one.
+/// Decides all requests as batches of one.
 fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let (mut now, mut all) = (START, Vec::new());
     for (number, ask) in asks.iter().enumerate() {
@@ -165,7 +165,7 @@ fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     (all, now)
 }
 
-/// SPOP as it is served: two requests under `concurrency` are let through, and one of them ends.
+/// Over SPOP: two requests under `concurrency` are let through, and one of them ends.
 #[test]
 fn a_listener_of_the_agent_gets_what_spoe_takes_and_ends() {
     let read = |path: &Path| match path.to_str().unwrap() {
@@ -208,7 +208,7 @@ fn a_listener_of_the_agent_gets_what_spoe_takes_and_ends() {
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
 
-/// Holds batches against single requests.
+/// Compares batches with single requests.
 fn same_in_batches(throttle: impl Fn() -> Throttle, asks: &[Ask]) -> Result<(), TestCaseError> {
     let (together, alone) = (throttle(), throttle());
     let (decided, end) = in_batches(&together, asks);
@@ -220,8 +220,8 @@ fn same_in_batches(throttle: impl Fn() -> Throttle, asks: &[Ask]) -> Result<(), 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Over all laws, `also=`, dry runs, costs and equal keys; with a table of one shard that is full, and one of eight;
-    /// with no room for annexes, with hardly any, and with enough.
+    /// For all laws, `also=`, dry runs, costs and equal keys. The table has one full shard, or eight. Annexes have no room,
+    /// little, or enough.
     #[test]
     fn a_batch_decides_as_its_requests_one_by_one(
         slos in [options(), options(), options(), options(), options(), options()].prop_map(Slos),
@@ -233,7 +233,7 @@ proptest! {
         same_in_batches(|| Throttle::new(slos.policy(), sizing, annex_bytes_max), &asks)?;
     }
 
-    /// Annexes share one bound, so it matters which request of a batch comes first to the last of the room.
+    /// Annexes share one limit, so requests of a batch must use the last room in their order.
     #[test]
     fn requests_take_the_last_room_for_annexes_in_their_order(
         laws in prop::collection::vec(prop::sample::select(&["law=fair", "law=sliding-log"][..]), 6),
@@ -245,14 +245,14 @@ proptest! {
         same_in_batches(|| Throttle::new(slos.policy(), sizing, annex_bytes_max), &asks)?;
     }
 
-    /// As long as nothing is evicted or expires, the charges of a key are what its row counts as let through.
+    /// Without eviction and expiry, the charges of a key equal the count of its row.
     #[test]
     fn the_charges_of_a_key_are_what_its_row_has_let_through(
         slos in [options(), options(), options(), options(), options(), options()].prop_map(Slos),
         asks in prop::collection::vec(ask(), 1..120),
     ) {
         let throttle = Throttle::new(slos.policy(), Sizing { entries_max: 100_000, expire: Duration::from_secs(30) }, 1 << 20);
-        // All in one millisecond, so that the counter of the current second has everything.
+        // All in one millisecond, so that one second counts everything.
         let asks: Vec<Ask> = asks.into_iter().map(|ask| Ask { after_ms: None, ..ask }).collect();
         let (decided, now) = in_batches(&throttle, &asks);
         let charges: Vec<Charge> = decided.iter().flat_map(|decision| decision.charges()).collect();

@@ -21,11 +21,11 @@ use crate::support::{PATIENCE, client, project, skipped};
 pub struct Ran {
     pub code: i32,
     pub out: String,
-    /// What stood on standard error, a problem each line, without the name that it begins with.
+    /// The lines of standard error, without the name of the program.
     pub problems: Vec<String>,
 }
 
-/// Runs a command that ends by itself.
+/// Runs a command to its end.
 pub fn ran(args: &[&str]) -> Ran {
     ran_in(Path::new("."), args)
 }
@@ -36,7 +36,7 @@ pub fn ran_in(folder: &Path, args: &[&str]) -> Ran {
     for line in err.lines() {
         match line.strip_prefix("slowlane: ") {
             Some(problem) => problems.push(problem.to_owned()),
-            // A start that fails late has logged what went well before.
+            // A start that fails late has logged its earlier steps.
             None => assert!(line.contains(" INFO "), "{line}"),
         }
     }
@@ -166,7 +166,7 @@ fn version_is_the_one_of_the_package() {
     }
 }
 
-/// Who reads a little of what is printed and leaves, as `head` does, has not made a mistake; a full disk is one.
+/// A closed pipe, as by `head`, is not an error. A full disk is one.
 #[test]
 fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
     let (log, policy) = (tempfile::NamedTempFile::new().unwrap(), project("haproxy/maps"));
@@ -240,7 +240,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
     }
 }
 
-/// Addresses that are free, but for those in `given`.
+/// Runs the daemon on free addresses, except for those in `given`.
 fn run_with(given: &[&str]) -> Ran {
     let mut args = vec!["run"];
     for flag in ["--spop", "--http", "--admin"] {
@@ -275,7 +275,7 @@ fn an_address_that_cannot_be_had_is_told_with_a_remedy() {
     ] {
         for flag in ["--spop", "--http", "--admin"] {
             if (flag, address) == ("--admin", "192.0.2.1:9000") {
-                // Others could reach that one: it wants a token first.
+                // Other machines could reach that listener, so the first error is the missing token.
                 continue;
             }
             let Ran { code, out, problems } = run_with(&[flag, address]);
@@ -286,7 +286,7 @@ fn an_address_that_cannot_be_had_is_told_with_a_remedy() {
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "precious");
     assert!(
         UnixStream::connect(folder.path().join("taken.sock")).is_ok(),
-        "whoever listens there still does"
+        "the other program still listens there"
     );
 }
 
@@ -331,7 +331,7 @@ fn policy(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 const SLO_MAP: (&str, &str) = ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s\n");
 
-/// The problems that both commands tell about a policy, without its path.
+/// The problems of a policy without its path, equal for both commands.
 fn problems_of(dir: &Path) -> Vec<String> {
     let args = ["--policy", dir.to_str().unwrap()];
     let checked = ran(&[&["check"], &args[..]].concat());
@@ -466,7 +466,7 @@ fn a_policy_that_can_be_served_is_ok() {
     }
 }
 
-/// Set where the test runs in a network of its own.
+/// This variable is set if the test runs in its own network namespace.
 const ALONE: &str = "SLOWLANE_TEST_ALONE";
 
 #[test]
@@ -505,14 +505,14 @@ fn with_nothing_at_all_it_serves_on_its_defaults() {
     assert!(process.wait().success(), "Ctrl-C is an end like any other");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 
-    // What the help calls the defaults is what was served.
+    // The defaults in the help are the addresses in use.
     let (_, help, _) = typed(Path::new(HERE), &["run", "--help"]);
     let told: Vec<&str> =
         help.split("[default: ").skip(1).filter_map(|rest| rest.split(']').next()).collect();
     assert_eq!(told, defaults);
 }
 
-/// A command whose arguments run in a network with nothing but a loopback, if that is allowed here.
+/// A command that runs its arguments in a network namespace with only a loopback; `None` if not permitted.
 fn network_of_its_own() -> Option<Command> {
     for flags in ["-n", "-rn"] {
         let unshare = |rest: &str| {

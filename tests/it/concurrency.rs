@@ -1,4 +1,4 @@
-//! The law `concurrency` through the real proxies: who is counted, and how the end of a request comes back.
+//! The law `concurrency` through real proxies: counted requests, and reports of their end.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::support::haproxy::{
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 
-/// `five` and `one` have so many places. Those of `brief` count for a second at most, those of the others for a minute.
+/// `five` and `one` have that many places. The lease of `brief` is a second, that of the others a minute.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -25,12 +25,12 @@ const POLICY: &[(&str, &str)] = &[
     ("website.map", "five.example 2001\nbrief.example 2002\none.example 2003\n"),
 ];
 
-/// How many requests for a website are in flight, as the table tells an operator.
+/// The requests in flight for a website, from the table.
 fn in_flight(slowlane: &Slowlane, website: &str) -> u32 {
     let key = KeyHasher::new(2).part(website.as_bytes()).finish();
     let row = client::get(slowlane.admin, &format!("/api/table/{key}"), &[]);
     let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
-    // At least 1000, as under any law: one in flight reads as none.
+    // At least 1000, as under any law, so one request in flight cannot be told from none.
     gpt0.expect("the table has the entry").parse::<u32>().unwrap() / 1_000
 }
 
@@ -44,8 +44,8 @@ fn ask_and_stay(mut client: Client, website: &str) -> Client {
     client
 }
 
-/// Twenty clients at once ask for what five at a time may have, while the application answers nobody: five are inside, fifteen
-/// are refused. Then it answers, and they ask again and again.
+/// Twenty clients ask at once where five are allowed. While the application does not answer, five are inside and fifteen
+/// are denied. Then it answers, and the clients ask repeatedly.
 fn twenty_for_five(slowlane: &Slowlane, app: &Backend, client: impl Fn() -> Client + Sync) {
     let ask = || client().request("GET", "/", &[("Host", "five.example")], "");
     app.gate.close();
@@ -91,7 +91,7 @@ fn five_at_a_time_are_let_through_haproxy() {
         haproxy.wait_for_agent("UP");
         twenty_for_five(&slowlane, &app, || haproxy.client());
 
-        // The end of a request is told where one has a ticket, and only there.
+        // HAProxy reports the end of requests with a ticket, and of no others.
         let questions = || slowlane.metric("slowlane_spop_frames_total", "notify");
         let mut client = haproxy.client();
         for (website, has_ticket, told) in [("five.example", true, 2.0), ("free.example", false, 1.0)] {
@@ -123,7 +123,7 @@ fn a_place_that_nobody_frees_is_free_when_its_lease_is_over() {
         app.gate.close();
         let lost: Vec<_> = (0..5).map(|_| ask_and_stay(haproxy.client(), "brief.example")).collect();
         eventually("five are inside", || (app.gate.inside() == 5).then_some(()));
-        // Killed, not ended: nobody tells that the five have.
+        // Killed, so the ends of the five requests are never reported.
         drop((haproxy, lost));
         app.gate.open();
         let haproxy = start();
@@ -152,7 +152,7 @@ fn a_client_that_leaves_haproxy_frees_its_place_when_the_application_has_answere
     });
 }
 
-/// Then there is no response, and HAProxy sends no event. 2.6 waits for the response all the same.
+/// Without a response, HAProxy sends no event. HAProxy 2.6 waits for the response anyway.
 #[test]
 fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease() {
     each(&[(V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
@@ -172,7 +172,7 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
         let leaving = ["one.example", "brief.example"].map(|website| ask_and_stay(haproxy.client(), website));
         eventually("they are inside", || (app.gate.inside() == 2).then_some(()));
         drop(leaving);
-        // The client has left while the headers of the response were waited for.
+        // The client left before the headers of the response.
         let has_left = |line: &&String| line.contains(" CH-- ");
         eventually("HAProxy has seen it", || {
             (haproxy.process.log().iter().filter(has_left).count() == 2).then_some(())
@@ -185,7 +185,7 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
     });
 }
 
-/// HAProxy sends no event for a response of its own.
+/// HAProxy sends no event for its own responses.
 #[test]
 fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {
     each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
@@ -214,7 +214,7 @@ fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {
     });
 }
 
-/// nginx as it is shipped, but it tells of the end, and its log has what every server behind it answered.
+/// The shipped nginx configuration, but with reports of the end, and with all upstream statuses in the log.
 fn telling_of_the_end(name: &str, text: String) -> String {
     match name {
         "nginx.conf" => {
@@ -231,7 +231,7 @@ fn five_at_a_time_are_let_through_nginx() {
     let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, telling_of_the_end);
     twenty_for_five(&slowlane, &app, || nginx.client());
 
-    // What the client gets is the application's, and the end is told where there is a ticket.
+    // The client gets the answer of the application. The end is reported if there is a ticket.
     let mut client = nginx.client();
     for (website, answers) in [("five.example", "404 : 204;"), ("free.example", "404;")] {
         let response = client.request("GET", "/status/404", &[("Host", website)], "");
@@ -300,7 +300,7 @@ fn a_proxy_without_events_tells_of_the_end_over_http() {
     let ticket = let_through.header("x-slowlane-ticket").unwrap();
     let (begun, counted) = ticket.split_once('-').unwrap();
     let (slo, _) = counted.split_once('.').unwrap();
-    // Tickets of nobody: of another key, another SLO and another time. They change nothing.
+    // Foreign tickets, with another key, SLO or time, change nothing.
     for nobodys in [
         format!("{begun}-{slo}.0123456789ABCDEF"),
         format!("{begun}-5999.0123456789ABCDEF"),

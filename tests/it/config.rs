@@ -1,4 +1,4 @@
-//! The config file: what it changes, and what is said about one that is wrong.
+//! The config file: its effects and its errors.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
 use crate::support::{client, eventually};
 
-/// What is said about a config file of this text, without the path.
+/// The error for a config file with this text, without the path.
 fn said(text: impl AsRef<[u8]>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slowlane.toml");
@@ -187,7 +187,7 @@ fn an_empty_config_is_the_default() {
     assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO; no maps\n", 0));
 }
 
-/// A folder with a config, and beside it two policies: `one` has one SLO and `two` has two.
+/// A folder with a config and two policies: `one` has one SLO, and `two` has two.
 fn folder(config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (dir, slo_map) in
@@ -215,7 +215,7 @@ fn a_relative_policy_stands_beside_the_config_and_a_typed_one_where_it_is_typed(
     assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, "ok: 2 SLOs; no maps\n");
 }
 
-/// `slowlane run` with a config of these lines that puts all three listeners on Unix sockets in a folder.
+/// Runs the daemon with a config of these lines, with all three listeners on Unix sockets in a folder.
 fn run_on_sockets(folder: &Path, lines: &str, typed: &[&str]) -> Process {
     let socket = |name: &str| format!("listen = [\"unix:{}/{name}.sock\"]", folder.display());
     let config = ["spop", "http", "admin"].map(|name| format!("[{name}]\n{}\n", socket(name))).concat();
@@ -249,7 +249,7 @@ fn a_level_of_warn_leaves_out_what_is_normal() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = run_on_sockets(folder.path(), "[log]\nlevel = \"warn\"\n", &[]);
     eventually("it serves", || folder.path().join("admin.sock").exists().then_some(()));
-    // The last socket is there a moment before the signals of the end are looked for; they are not lost.
+    // The last socket appears before the daemon waits for signals. An earlier signal is not lost.
     process.signal("TERM");
     assert!(process.wait().success());
     assert_eq!(process.log(), [""; 0]);
@@ -290,12 +290,12 @@ fn an_operator_throttles_by_api_key_and_method() {
     assert_eq!(http("k-123", "GET"), slo("6001", 403));
     assert_eq!(http("k-123", "POST"), slo("6001", 204), "another method is another bucket");
     assert_eq!(http("k-124", "GET"), slo("0", 204), "a key that nobody knows");
-    // HAProxy's argument may be spelled either way, and it is one bucket with nginx's.
+    // HAProxy's argument may have either spelling, and shares its key with nginx's header.
     for name in [&b"api_key"[..], b"api-key"] {
         assert_eq!(spop(name, "k-123", "GET"), ("6001".into(), "deny".into()));
     }
     assert_eq!(spop(b"api_key", "k-123", "PUT"), ("6001".into(), "pass".into()));
-    // These lookups are instead of the built-in ones.
+    // These lookups replace the built-in ones.
     let website = client::get(slowlane.http, "/check", &[("X-Slowlane-Website", "shop.example")]);
     assert_eq!(website.header("x-slowlane-slo"), Some("0"));
 }
@@ -376,7 +376,7 @@ fn a_full_table_forgets_and_tells() {
 
 #[test]
 fn an_entry_is_forgotten_when_its_time_is_over() {
-    // `adaptive` needs no memory of its own, so `expire` alone decides.
+    // `adaptive` sets no expiry of its own, so only `expire` counts.
     let files = [
         ("slo.map", "0 burst=1 rate=1/s law=adaptive\n3001 burst=9 rate=9/s law=adaptive\n"),
         ("source.map", "0.0.0.0/0 3001\n"),

@@ -1,4 +1,4 @@
-//! `slowlane config`: what it prints is what is shipped, and the real programs take it.
+//! `slowlane config` prints the shipped files, and the real programs accept them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::support::printed::{EACH, Printed};
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{project, skipped};
 
-/// What a command prints that goes well.
+/// The output of a successful command.
 fn printed(args: &[&str]) -> String {
     let ran = ran(args);
     assert_eq!((ran.code, ran.problems.as_slice()), (0, &[] as &[String]), "{args:?}");
@@ -29,7 +29,7 @@ fn shipped(path: &str) -> String {
 fn what_is_printed_for_the_defaults_is_what_is_shipped() {
     let haproxy = |version: &str, args: &[&str]| {
         let text = printed(&[&["config", "haproxy", "--version", version], args].concat());
-        // Which version it is for, before all else of the main file.
+        // The first line of the main file names the version.
         let (head, rest) = text.split_once('\n').unwrap();
         let number: String = version.split(['.', '-']).take(2).collect::<Vec<_>>().join(".");
         match head == format!("# For HAProxy {number}; --version names another.") {
@@ -46,7 +46,7 @@ fn what_is_printed_for_the_defaults_is_what_is_shipped() {
     for version in ["3.2", "3.5-dev5"] {
         assert_eq!(haproxy(version, &[]), shipped("haproxy/haproxy-3.2-pause.cfg"));
     }
-    // Where a later version would warn, it is asked for what it wants.
+    // Later versions get the lines without which they would warn.
     assert_eq!(haproxy("3.2", &["--delivery", "hold"]), replace(&hold, "    mode tcp\n", "    mode spop\n"));
     for name in ["spoe-slowlane.conf", "maps/slo.map", "maps/source+website.map"] {
         assert_eq!(haproxy("2.6", &["--file", name]), shipped(&format!("haproxy/{name}")));
@@ -135,7 +135,7 @@ fn what_cannot_be_printed_is_told() {
         "[http] listen is empty: give an address with --http"
     );
 
-    // Nothing is written over, and then nothing else is written either.
+    // An existing file is not overwritten, and then no other file is written.
     let there = folder.path().join("slowlane.conf");
     fs::write(&there, "mine").unwrap();
     let refused = problems(&["nginx", "--dir", folder.path().to_str().unwrap()]);
@@ -185,7 +185,7 @@ fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
 const POLICY: [(&str, &str); 2] =
     [("slo.map", "0 burst=1000 rate=1000/s\n3001 burst=1 rate=2/s\n"), ("source.map", "0.0.0.0/0 3001\n")];
 
-/// Two requests: the first passes at once, the second when its delay is over, and both reach the application.
+/// Checks two requests: the first passes at once, the second after its delay. Both reach the application.
 fn is_throttled(mut client: Client, app: &Backend, what: &str) {
     let [first, second] = ["/first", "/second"].map(|path| client.request("GET", path, &[], ""));
     assert_eq!((first.status, second.status), (200, 200), "{what}");

@@ -31,7 +31,7 @@ fn every_target_accepts_its_corpus() {
     }
 }
 
-/// A target that is missing from one of the places is never fuzzed, or never replayed.
+/// A target that is missing in one place would never be fuzzed, or never replayed.
 #[test]
 fn every_target_has_a_binary_and_a_corpus() {
     let names: Vec<&str> = targets::ALL.iter().map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! What the daemon tells of its decisions and of itself: the decision log, and the log.
+//! The decision log, and the log of the daemon.
 
 use std::fs;
 use std::io::Read;
@@ -18,7 +18,7 @@ use crate::support::spop::{Line, message};
 use crate::support::{eventually, own_address};
 use slowlane::wire::spop::Data;
 
-/// One SLO per website: one at once and the next in half a second; none; only tried.
+/// One SLO per website: `slow` passes one at once and the next after half a second; one denies all; one is a dry run.
 const POLICY: [(&str, &str); 2] = [
     (
         "slo.map",
@@ -27,7 +27,7 @@ const POLICY: [(&str, &str); 2] = [
     ("website.map", "slow.example 2001\nclosed.example 2002\ntried.example 2003\n"),
 ];
 
-/// The lines of a file, once there are so many, each read as JSON.
+/// Waits until a file has `count` lines, and reads each as JSON.
 fn lines(path: &Path, count: usize) -> Vec<Value> {
     let text = eventually("the decision log is written", || {
         let text = fs::read_to_string(path).ok()?;
@@ -57,7 +57,7 @@ fn a_decision_is_a_line_that_says_who_was_delayed_and_why() {
     let time = told["time"].as_str().unwrap();
     assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 24, "{time}");
 
-    // Over HTTP, denied; then what a dry run would have denied.
+    // A denial over HTTP, then one of a dry run.
     let headers = [("X-Slowlane-Source", "192.0.2.8"), ("X-Slowlane-Website", "closed.example")];
     assert_eq!(slowlane.check("", &headers).status, 403);
     let tried = [("X-Slowlane-Website", "tried.example"), ("X-Slowlane-Api-Key", "k")];
@@ -118,12 +118,12 @@ fn a_second_has_no_more_lines_than_it_may() {
         let dropped = metric("slowlane_decision_log_dropped_total", "reason=\"rate\"");
         (dropped + written == count as f64).then_some(written)
     });
-    // Seconds of a clock: the first and the last may have begun before and end after the test.
+    // Seconds of the clock: the first may begin before the test, and the last may end after it.
     let seconds_max = started.elapsed().as_secs() + 2;
     assert!(written <= seconds_max as f64, "{written} lines in {seconds_max} s");
 }
 
-/// Standard output is a socket that nobody reads: it takes some lines, and then no more.
+/// Standard output is a socket without a reader: it accepts some lines, and then no more.
 #[test]
 fn a_place_that_takes_no_lines_makes_nobody_wait() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn a_place_that_takes_no_lines_makes_nobody_wait() {
         }
         assert!(id < 100_000, "the queue has no bound");
     }
-    // It ends all the same, and what was taken are whole lines.
+    // The daemon ends anyway, and all written lines are complete.
     process.signal("TERM");
     assert!(process.wait().success());
     let mut taken = String::new();

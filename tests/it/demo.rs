@@ -1,4 +1,4 @@
-//! `slowlane demo`: it tells its story, and leaves nothing behind however it ends.
+//! `slowlane demo`: its output, and that it cleans up in any case.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::support::process::Process;
 use crate::support::skipped;
 use crate::support::slowlane::BINARY;
 
-/// A demonstration whose temporary folder is in a folder of its own.
+/// A running demo, with its temporary files in a separate folder.
 struct Demo {
     process: Process,
     folder: TempDir,
@@ -28,12 +28,12 @@ impl Demo {
         Demo { process, folder }
     }
 
-    /// Once so many seconds have been told.
+    /// Waits for the line of this second.
     fn wait_for_second(&mut self, number: u32) {
         self.process.logged(&format!("{number:>6}  "));
     }
 
-    /// The addresses that it speaks of, which must be those of somebody who listens.
+    /// The addresses in its output, each checked to have a listener.
     fn addresses(&mut self) -> Vec<String> {
         let page = self.process.logged("the page        http://");
         let mut addresses = vec![page.trim_end_matches('/').to_owned()];
@@ -53,7 +53,7 @@ impl Demo {
         children.flat_map(|ids| ids.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
     }
 
-    /// It has ended, and so has all that it started. Its exit code, and what it told.
+    /// Checks that the demo and its children have ended, and returns its exit code and output.
     fn ended(mut self, addresses: &[String], children: &[String]) -> (Option<i32>, Vec<String>) {
         let code = self.process.wait().code();
         assert_eq!(fs::read_dir(self.folder.path()).unwrap().count(), 0, "a folder was left behind");
@@ -63,12 +63,12 @@ impl Demo {
         for child in children {
             assert!(fs::metadata(format!("/proc/{child}")).is_err(), "process {child} was left behind");
         }
-        // The lines of a process that has ended come in a moment later.
+        // The output of a process may arrive after its end.
         (code, self.process.log())
     }
 }
 
-/// A whole one of eight seconds.
+/// Runs a whole demo of eight seconds.
 fn tells_its_story(args: &[&str], first_line: &str) {
     let mut demo = Demo::start(&[&["--seconds", "8"], args].concat());
     let addresses = demo.addresses();
@@ -87,11 +87,11 @@ fn tells_its_story(args: &[&str], first_line: &str) {
     };
     let rate = |number| row(number)[1].parse::<f64>().unwrap();
     for number in 1..=8 {
-        // second, crawler's rate, its time, customer's rate, its time, refused, and a bar where there is one
+        // second, crawler's rate and time, customer's rate and time, refused, and a bar if any
         assert!(row(number).len() >= 8, "{:?}", row(number));
         assert_eq!(row(number)[7], "0", "a 429 in second {number}");
     }
-    // Some seven times as much, so that a machine that stalls for a second or two changes nothing.
+    // The real factor is about 7, so a slow machine does not matter.
     let sum = |numbers: std::ops::RangeInclusive<usize>| numbers.map(rate).sum::<f64>();
     assert!(sum(1..=4) > sum(6..=8), "the crawler was slowed down: {told:#?}");
 }
@@ -123,7 +123,7 @@ fn it_can_be_ended_at_any_moment() {
         let (code, told) = demo.ended(&addresses, &children);
         assert_eq!(code, Some(0), "{signal}: {told:#?}");
     }
-    // Also by somebody who listens no more.
+    // Also by a socket file without a listener.
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(BINARY);
     command.args(["demo", "--haproxy", "none"]).env("TMPDIR", folder.path());

@@ -1,4 +1,4 @@
-//! Fields as no clean client sends them, through HAProxy's protocol and through nginx's alike.
+//! Unusual fields, over SPOP and over HTTP.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -14,7 +14,7 @@ const SLO_MAP: &str = "0 burst=1000000 rate=5000/s\n\
     1001 burst=1 rate=1/m max_delay=1s\n2001 burst=1 rate=1/m max_delay=1s\n\
     3001 burst=1 rate=1/m max_delay=1s\n5001 burst=1 rate=1/m max_delay=1s\n";
 
-/// Who asks.
+/// The proxy that asks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Proxy {
     Haproxy,
@@ -64,7 +64,7 @@ impl Proxy {
     }
 }
 
-/// What nginx has for what HAProxy sends with a type.
+/// The header of nginx for a typed value of HAProxy.
 fn header(value: Data<'_>) -> Vec<u8> {
     match value {
         Data::Null => vec![],
@@ -311,7 +311,7 @@ fn numbers_are_looked_up_in_decimal() {
         );
         assert_eq!(ask(Data::Bool(false)).0, 0);
         assert_eq!(ask(Data::Int64(i64::MAX)), answer(1001, "pass"));
-        // HAProxy has no number above that: an XXH64 arrives as the bits of a negative one.
+        // HAProxy has no larger numbers: a large XXH64 arrives as a negative number.
         assert_eq!(Proxy::Haproxy.ask(&slowlane, &[("owner", Data::Uint64(u64::MAX))]).0, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Through a real HAProxy, with the configuration files that slowlane ships.
+//! Tests with a real HAProxy and the shipped configuration files.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
 use crate::support::{eventually, free_port, skipped};
 
-/// One SLO per website. `slow`: two at once, then one per half a second. `queue`: one at once, then 200/s; `busy`: 40/s.
+/// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 200/s. `busy`: 40/s.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -26,7 +26,7 @@ const POLICY: &[(&str, &str)] = &[
     ("website.map", "slow.example 2001\ndenied.example 2002\nqueue.example 2003\nbusy.example 2004\n"),
 ];
 
-/// HAProxy counts time in milliseconds, so it may end a wait within the one that it should last.
+/// HAProxy counts time in milliseconds, so a wait may be up to a tick shorter.
 const TICK: Duration = Duration::from_millis(2);
 
 /// An application, slowlane and HAProxy between them.
@@ -37,12 +37,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// HAProxy as it is shipped, but it tells what it heard, and waits for a verdict until there is one.
+    /// The shipped HAProxy configuration, but it reports its variables and has a long timeout for verdicts.
     fn patient(version: Version, delivery: Delivery, policy: &[(&str, &str)]) -> Scene {
         Scene::with(version, delivery, policy, telling_patiently)
     }
 
-    /// HAProxy as it is shipped, but it tells what it heard.
+    /// The shipped HAProxy configuration, but it reports its variables.
     fn telling(version: Version, delivery: Delivery) -> Scene {
         Scene::with(version, delivery, POLICY, telling)
     }
@@ -64,12 +64,12 @@ impl Scene {
         self.haproxy.client().request("GET", "/", &[("Host", host)], "")
     }
 
-    /// What is told to a GET with these headers.
+    /// The variables after a GET with these headers.
     fn told(&self, headers: &[(&str, &str)]) -> Told {
         Told::by(&self.haproxy.client().request("GET", "/", headers, ""))
     }
 
-    /// So many requests take their slots without a proxy; who comes next waits for them all.
+    /// Takes the slots of `requests` requests without a proxy, so the next request waits for all of them.
     fn queue(&self, website: &str, requests: u64) {
         let mut line = Line::greeted(self.slowlane.spop);
         for number in 1..=requests {
@@ -77,7 +77,7 @@ impl Scene {
         }
     }
 
-    /// So many clients at once ask for a website.
+    /// Starts clients that ask for a website at once.
     fn crowd(&self, clients: usize, website: &str) -> Crowd {
         let ask = |number| {
             let mut client = self.haproxy.client();
@@ -88,8 +88,7 @@ impl Scene {
         Crowd((0..clients).map(ask).collect())
     }
 
-    /// Whether so many requests in all have been counted for the queue and, where it is slowlane that holds, so many are
-    /// held at once.
+    /// Whether the queue has counted this many requests and, if slowlane holds, this many answers are held.
     fn crowd_waits(&self, delivery: Delivery, requests: usize, holds: usize) -> bool {
         let reached = |name, labels, number| self.slowlane.metric(name, labels) as usize >= number;
         reached("slowlane_verdicts_total", "slo=\"2003\"", requests)
@@ -101,7 +100,7 @@ impl Scene {
     }
 }
 
-/// Clients that have asked and wait, each on its own connection.
+/// Clients that wait for answers, each on its own connection.
 struct Crowd(Vec<(Client, Instant)>);
 
 impl Crowd {
@@ -113,7 +112,7 @@ impl Crowd {
     }
 }
 
-/// Asks until the answer is a delay worth measuring. On a machine that stalls, a slot may pass between two requests.
+/// Asks until the delay is long enough to measure. On a slow machine, a slot may pass between two requests.
 fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
     let mut attempts = (0..100).map(|_| ask());
     let found = attempts.find_map(|response| {
@@ -144,7 +143,7 @@ fn requests_pass_wait_and_are_denied() {
         assert_eq!(get("free.example").status, 200);
         assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"0\",verdict=\"pass\""), 1.0);
 
-        // Two at once and then 2/s: the fourth leaves a second after the first came, whatever the machine does.
+        // Two at once and then 2/s: the fourth leaves a second after the first arrived, on any machine.
         let started = Instant::now();
         for host in ["slow.example", "SLOW.example:8080", "slow.example", "slow.example"] {
             assert_eq!(get(host).status, 200);
@@ -176,7 +175,7 @@ fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
         };
 
         for method in ["POST", "PUT"] {
-            // A queue of three seconds: even a slow machine shows the upload to the application before they are over.
+            // A queue of three seconds gives even a slow machine enough time to pass the upload on.
             scene.queue("queue.example", 600);
             let (response, delay, seen) = ask("queue.example", method, &body);
             let took = seen.at - response.asked_at;
@@ -234,7 +233,7 @@ fn haproxy_sees_every_variable() {
     });
 }
 
-/// One SLO of each type; one request is all that a key may have.
+/// One SLO of each type, with a single request per key.
 const TYPES: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -305,7 +304,7 @@ fn an_ipv6_customer_is_a_network_and_a_mapped_address_the_one_it_maps() {
     assert!(mapped.is("deny"), "{mapped:?}");
     assert_eq!(mapped.key, key(3, |key| key.address(address("192.0.2.3"))));
 
-    // And one that really comes over IPv6.
+    // A request that really arrives over IPv6.
     let local = SocketAddr::from((address("::1"), port));
     let told = Told::by(&Client::connect(local).request("GET", "/", &[], ""));
     assert_eq!((told.slo, told.key), (Some(3001), key(3, |key| key.address(address("::")))));
@@ -330,7 +329,7 @@ fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
         let files: Vec<_> = first.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let scene = Scene::patient(version, delivery, &files);
         let slowlane = &scene.slowlane;
-        // When each generation was begun to be written, and when it was seen to be in force.
+        // For each generation, the start of its edit, and the moment at which it was in force.
         let begun = Instant::now();
         let mut times = vec![(begun, begun)];
         let load = Load::start(4, scene.haproxy.address, &["a.example", "b.example"]);
@@ -387,12 +386,14 @@ fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
     });
 }
 
-/// What a request may cost while no agent answers: `timeout processing` of the first engine, 100 ms. This is the contract, so
-/// here is an upper bound; a slow machine may take twenty times as long, and the next longer timeout would be far beyond.
+/// The longest delay of a request while no agent answers.
+///
+/// It is `timeout processing` of the first engine, 100 ms, and twenty times as much for a slow machine. The next longer
+/// timeout would exceed it by far.
 const DARK_MAX: Duration = Duration::from_millis(20 * 100);
 
-/// Clients that pass and clients that are delayed, at work. They are apart because HAProxy 2.6 may keep one that is delayed
-/// until a dead agent is back.
+/// Clients that pass, and clients that are delayed. They are separate because HAProxy 2.6 may keep delayed requests until
+/// a dead agent is back.
 fn loads(haproxy: &Haproxy) -> (Load, Load) {
     let free = Load::start(3, haproxy.address, &["free.example"]);
     let busy = Load::start(3, haproxy.address, &["busy.example"]);
@@ -401,7 +402,7 @@ fn loads(haproxy: &Haproxy) -> (Load, Load) {
     (free, busy)
 }
 
-/// While no agent answers: from its end on, and from the moment in which HAProxy knew.
+/// The time without an agent: its start, and the moment at which HAProxy has noticed.
 struct Dark {
     from: Instant,
     known: Instant,
@@ -409,8 +410,7 @@ struct Dark {
 }
 
 impl Dark {
-    /// Every request that came and went meanwhile was let through, soon and without a verdict, and none was asked about once
-    /// HAProxy knew that there is nobody to ask.
+    /// Checks that all requests in this time passed soon, without a verdict. After HAProxy has noticed, it must not ask.
     fn assert_open(&self, responses: &[Response]) {
         let between =
             |response: &&Response| response.asked_at > self.from && response.answered_at() < self.until;
@@ -456,7 +456,7 @@ fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
     });
 }
 
-/// HAProxy 2.6 keeps a hold that still waits for a connection when the agent dies, until there is an agent again.
+/// If the agent dies, HAProxy 2.6 keeps holds that wait for a connection until the agent is back.
 #[test]
 fn who_is_caught_between_verdict_and_hold_goes_on_when_the_agent_is_back() {
     each(EACH_DELIVERY, |version, delivery| {
@@ -476,7 +476,7 @@ fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
     each(EACH_DELIVERY, |version, delivery| {
         let mut scene = Scene::telling(version, delivery);
         scene.queue("queue.example", 800);
-        // As many as it takes: where the machine stalls, a request may pass.
+        // Repeated, because a request may pass on a slow machine.
         let mut held = Vec::new();
         eventually("five are delayed", || {
             held.push(scene.crowd(1, "queue.example"));
@@ -511,7 +511,7 @@ fn a_reload_of_haproxy_costs_no_request() {
         }
         let mut decided = 0;
         for response in load.end_well() {
-            // HAProxy up to 3.0 may close a connection of the old process on a question that is on its way.
+            // The old process of HAProxy up to 3.0 may close a connection with a pending question.
             let told = Told::by(&response);
             assert!(told.verdict.is_some() || told.error.is_some_and(|error| error >= 256), "{response:?}");
             assert!(response.took + TICK >= told.delay || told.hold_error.is_some(), "{response:?}");
@@ -538,7 +538,7 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
             assert!(told.is("delay") && waited + TICK >= told.delay, "{waited:?} {told:?}");
             assert_eq!(told.hold_error, None);
         }
-        // Two hundred a second, and no slot twice: all eleven hundred are through after five and a half seconds.
+        // At 200/s without gaps, all 1100 requests are through after 5.5 s.
         let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
         assert!(last - started >= Duration::from_millis(5_490), "{:?}", last - started);
     });
@@ -594,7 +594,7 @@ fn haproxy_asks_over_a_unix_socket_as_well() {
         let (response, delay) = delayed(|| get("slow.example"));
         assert!(response.took + TICK >= delay);
 
-        // A socket file that a killed agent left behind is taken over.
+        // The agent replaces the socket file of a killed agent.
         slowlane.kill();
         haproxy.wait_for_agent("DOWN");
         let _slowlane = slowlane.restarted();
@@ -618,7 +618,7 @@ fn a_burst_of_connections_finds_room_while_the_agent_is_busy() {
     }
 }
 
-/// So many requests at once each want a connection, from nginx and from HAProxy up to 3.0.
+/// Requests at once, each with its own connection from nginx and from HAProxy up to 3.0.
 const BURST: usize = 1_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! A map means to slowlane what it means to HAProxy: the same random maps and questions, put to both.
+//! Maps match like in HAProxy: both get the same random maps and values.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -39,7 +39,7 @@ fn haproxy(dir: &Path, lookups: &[Lookup]) -> Process {
     haproxy
 }
 
-/// The value that HAProxy finds for each of some keys: `get map` for all of them in one go.
+/// The value that HAProxy finds for each key, with one connection for all `get map` commands.
 fn ask_haproxy(dir: &Path, file: &Path, values: &[String]) -> Vec<Option<i64>> {
     let mut found = Vec::new();
     for values in values.chunks(100) {
@@ -59,7 +59,7 @@ fn ask_haproxy(dir: &Path, file: &Path, values: &[String]) -> Vec<Option<i64>> {
     found
 }
 
-/// A word over few letters, so that keys and values meet.
+/// A word of few letters, so that values often match.
 fn word(rng: &mut Rng, letters: &str, length: std::ops::Range<usize>) -> String {
     let letters: Vec<char> = letters.chars().collect();
     (0..rng.usize(length)).map(|_| *rng.choice(&letters).unwrap()).collect()
@@ -102,7 +102,7 @@ fn value(rng: &mut Rng, method: Method) -> String {
     }
 }
 
-/// A line as people write them, and as they should not.
+/// A line of a map, well-formed or not.
 fn line(rng: &mut Rng, method: Method, id: usize) -> String {
     let blanks = word(rng, " \t", 0..3);
     let (before, between, after) = (&blanks, word(rng, " \t", 1..4), word(rng, " \t", 0..3));

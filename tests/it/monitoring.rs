@@ -1,4 +1,4 @@
-//! The dashboard and the alerts: they speak of what a daemon exports, and their own tools take them.
+//! The dashboard and the alerts: they use exported metrics, and promtool accepts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,10 +11,10 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
 use crate::support::{client, project, skipped};
 
-/// What Prometheus adds to every sample.
+/// Labels that Prometheus adds to every sample.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
-/// The metrics of a daemon to which everything has happened that a metric is kept of, each with its labels and their values.
+/// All metrics of a daemon after events of every kind, each with its labels and their values.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let slo_map = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s max_delay=1s\n\
                    2002 burst=0 rate=0/s dry_run=yes\n";
@@ -103,7 +103,7 @@ fn of_alerts() -> Vec<String> {
     found
 }
 
-/// The metrics that an expression names, each with what stands in its braces.
+/// The metrics in an expression, each with the text in its braces.
 fn named(expression: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = expression;
@@ -142,7 +142,7 @@ fn the_dashboard_and_the_alerts_name_only_what_a_daemon_exports() {
                     is_ours || OF_PROMETHEUS.contains(&label.as_str()),
                     "no label {label} of {metric}: {expression}"
                 );
-                // Alternatives are words; a status is not one of these.
+                // Check alternatives that are words, but not status codes.
                 let words = value.split('|').filter(|word| word.chars().all(|c| c.is_ascii_lowercase()));
                 for word in words.filter(|_| is_ours) {
                     assert!(known[&label].contains(word), "{metric} has no {label}={word}: {expression}");
@@ -175,18 +175,18 @@ fn every_panel_has_a_title_a_description_and_a_place_of_its_own() {
             assert!(cells.insert(cell), "{} lies over another panel", panel["title"]);
         }
     }
-    // An alert is no help without the line that says what to do.
+    // Every alert must say what to do.
     let alerts = fs::read_to_string(project("monitoring/prometheus-alerts.yml")).unwrap();
     let count = |word: &str| alerts.lines().filter(|line| line.trim_start().starts_with(word)).count();
     assert_eq!((count("runbook: "), count("summary: ")), (count("- alert: "), count("- alert: ")));
-    // And each is tried by the test of the rules.
+    // Every alert must have a test.
     let tried = fs::read_to_string(project("tests/monitoring/alerts_test.yml")).unwrap();
     for name in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(tried.contains(&format!("alertname=\"{name}\"")), "{name} is not tried");
     }
 }
 
-/// On the PATH, or as tests/support/unpack-promtool has unpacked it.
+/// promtool, from the PATH or unpacked by tests/support/unpack-promtool.
 fn promtool() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let places = [PathBuf::from("promtool"), target.join("prometheus/promtool")];
@@ -206,7 +206,7 @@ fn promtool_takes_the_alerts_and_each_fires_for_its_cause() {
         let text = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
     }
-    // It reads the dashboard's questions as well, each as a rule.
+    // promtool also checks the queries of the dashboard, each as a rule.
     let mut expressions = Vec::new();
     of_dashboard(&dashboard(), &mut expressions);
     let questions =

@@ -1,4 +1,4 @@
-//! Through a real nginx, with the configuration files that slowlane ships, and over HTTP as other proxies ask.
+//! Tests with a real nginx and the shipped configuration files, and of the HTTP check for other proxies.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,7 @@ use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
 
-/// One SLO per website. `slow`: two at once, then one per half a second. `queue`: one at once, then 100/s. `rare`: one per ten
-/// seconds.
+/// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 100/s. `rare`: one per ten seconds.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -43,7 +42,7 @@ impl Scene {
         Scene { app, slowlane, nginx }
     }
 
-    /// With an nginx that says of no delay that it is too long.
+    /// A scene in which nginx accepts delays of any length.
     fn patient() -> Scene {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
@@ -73,7 +72,7 @@ impl Scene {
         Duration::from_millis(delay)
     }
 
-    /// So many clients at once ask for a website.
+    /// Starts clients that ask for a website at once.
     fn crowd(&self, clients: usize, website: &str) -> Vec<(Client, Instant)> {
         let ask = |_| {
             let mut client = self.nginx.client();
@@ -84,7 +83,7 @@ impl Scene {
         (0..clients).map(ask).collect()
     }
 
-    /// So many requests take their slots without a proxy; who comes next waits for them all.
+    /// Takes the slots of `requests` requests without a proxy, so the next request waits for all of them.
     fn queue(&self, website: &str, requests: u64) {
         let mut line = Line::greeted(self.slowlane.spop);
         for number in 1..=requests {
@@ -102,7 +101,7 @@ fn requests_pass_wait_and_are_denied() {
     assert_eq!(get("free.example").body, "ok\n");
     assert_eq!(scene.verdicts("slo=\"0\",verdict=\"pass\""), 1.0);
 
-    // Two at once and then 2/s: the fourth leaves a second after the first came, whatever the machine does.
+    // Two at once and then 2/s: the fourth leaves a second after the first arrived, on any machine.
     let started = Instant::now();
     for host in ["slow.example", "SLOW.example:8080", "slow.example", "slow.example"] {
         assert_eq!(get(host).status, 200);
@@ -178,7 +177,7 @@ fn a_terminated_agent_answers_everything_first() {
     for (mut client, at) in crowd {
         assert_eq!(client.receive("GET", at).unwrap().status, 200);
     }
-    // They would have waited for six seconds, and the agent ends after five whatever happens.
+    // The delays are six seconds, and the agent ends after five at the latest.
     assert!(ending.elapsed() < Duration::from_millis(4_900), "{:?}", ending.elapsed());
     assert!(scene.slowlane.process.wait().success());
     load.wait_for(20);
@@ -201,7 +200,7 @@ fn a_client_that_leaves_while_held_gives_its_slot_back() {
     assert_eq!(scene.app.count(), 1, "who has left is not served");
 }
 
-/// nginx gives up after seven seconds and lets pass; nothing is counted then.
+/// After seven seconds, nginx gives up and lets the request pass. It is not counted then.
 #[test]
 fn what_nginx_would_not_wait_for_is_refused_and_takes_no_slot() {
     let scene = Scene::shipped();
@@ -209,14 +208,14 @@ fn what_nginx_would_not_wait_for_is_refused_and_takes_no_slot() {
     for _ in 0..3 {
         let refused = scene.get("rare.example", "/");
         let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-        // The slot is ten seconds after the first request, and in four at the latest it is near enough.
+        // The slot is ten seconds after the first request, so after four more seconds it is near enough.
         assert!(refused.status == 429 && (1..=4).contains(&retry_after), "{retry_after}");
     }
     assert!(scene.next_delay("rare.example") <= Duration::from_secs(10), "the slot is still free");
     assert_eq!((scene.app.count(), scene.verdicts("verdict=\"deny\"")), (1, 3.0));
 }
 
-/// Locations that send a request on to another one, where nginx asks again.
+/// Locations with internal redirects, after which nginx asks again.
 const REDIRECTS: &str = "
         location /files/ { root /nonexistent; try_files $uri /elsewhere; }
         location /errors/ { root /nonexistent; error_page 404 = /elsewhere; }
@@ -241,7 +240,7 @@ fn a_request_that_nginx_redirects_within_counts_once() {
         })
     };
     assert_eq!(verdicts_for_each(&|text| text), [1.0, 1.0, 1.0]);
-    // nginx did ask twice: what is told apart by no id counts twice.
+    // nginx did ask twice: without an id, the request counts twice.
     let id = "proxy_set_header X-Request-Id       $request_id;";
     assert_eq!(verdicts_for_each(&|text| replace(&text, id, "")), [2.0, 2.0, 2.0]);
 }
@@ -257,7 +256,7 @@ fn the_connection_to_the_agent_is_kept() {
         client.request("GET", "/", &[("Host", "denied.example")], "");
     }
     assert_eq!(scene.verdicts(""), 120.0);
-    // A client stays with one worker, which asks one question at a time for it.
+    // A client stays with one worker, which asks one question at a time for that client.
     let connections = scene.slowlane.metric("slowlane_connections_accepted_total", "http");
     assert!(connections <= 3.0, "{connections} connections for 120 questions");
 }
@@ -272,7 +271,7 @@ fn two_hundred_wait_at_once_and_each_gets_its_turn() {
     for (mut client, at) in crowd {
         assert_eq!(client.receive("GET", at).unwrap().status, 200);
     }
-    // A hundred a second, and no slot twice: all four hundred are through after four seconds.
+    // At 100/s without gaps, all 400 requests are through after 4 s.
     let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
     assert!(last - started >= Duration::from_millis(3_990), "{:?}", last - started);
 }
@@ -281,7 +280,7 @@ fn two_hundred_wait_at_once_and_each_gets_its_turn() {
 fn nginx_asks_over_a_unix_socket_as_well() {
     let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
     let agent = format!("unix:{}", slowlane.socket("http").display());
-    // The socket is open to its owner and group, and workers started by root would be somebody else.
+    // Only the owner and group may use the socket, and workers started by root would be another user.
     let edit = |config: String| replace(&config, "# user www-data;", "user root root;");
     let nginx = Nginx::with(&agent, app.address, edit);
     let get = |host| nginx.client().request("GET", "/", &[("Host", host)], "").status;

@@ -15,7 +15,7 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Heard, Line};
 use crate::support::{eventually, project};
 
-/// Names that would do something in a page, or in a terminal, that is not careful.
+/// Names that would be harmful without escaping, in a page or in a terminal.
 const SCRIPT: &str = "<script>document.title='hacked'</script>";
 const IMAGE: &str = "<img/src=x/onerror=document.title='hacked'>";
 const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
@@ -34,7 +34,7 @@ fn slowlane() -> Slowlane {
     Slowlane::with_policy(&policy.each_ref().map(|(name, text)| (*name, text.as_str())))
 }
 
-/// A connection that says which engine it is of.
+/// A connection with the id of its engine.
 fn engine(slowlane: &Slowlane, id: &str) -> Line {
     let mut hello = Vec::new();
     let offered = HaproxyHello { engine_id: Some(id.as_bytes()), ..HaproxyHello::new(16_380) };
@@ -45,7 +45,7 @@ fn engine(slowlane: &Slowlane, id: &str) -> Line {
     line
 }
 
-/// Everybody asks a few times.
+/// Sends a few requests of each source.
 fn ask(line: &mut Line) {
     for (times, source, website) in [
         (7, "192.0.2.1", "shop.example"),
@@ -91,7 +91,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     assert_eq!(page.text("#version"), env!("CARGO_PKG_VERSION"));
     assert_eq!(page.text("#reloads"), "none since the start");
 
-    // Most throttled first, then by another column, twice.
+    // Sorted by throttling first, then by another column in both directions.
     let first = "#keys tbody tr:first-child";
     let denied = "#keys th:nth-child(8) button";
     page.shows(first, "source=2001:db8:1:2::/64");
@@ -105,7 +105,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.type_text(" nobody");
     page.shows(first, "nothing like this");
 
-    // A key is explained by what the daemon would say now: its lines, its numbers, its verdict.
+    // The explanation of a key shows its lines, numbers and verdict.
     page.value(
         "const filter = document.querySelector('#keys-filter'); filter.value = 'shop'; \
                 filter.dispatchEvent(new Event('input'))",
@@ -126,13 +126,13 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     }
     page.click("#why-close");
     assert_eq!(page.value("document.querySelector('#why').hidden"), true);
-    // A name that would do something is explained as well, and does nothing there.
+    // The explanation of a harmful name has no effect on the page.
     page.value(
         "const hostile = document.querySelector('#keys-filter'); hostile.value = '<script>'; \
                 hostile.dispatchEvent(new Event('input'))",
     );
     page.shows(first, SCRIPT);
-    // By the keyboard alone: who closes it is where he was.
+    // By keyboard only: after closing, the focus is back on the button.
     page.value("document.querySelector('#keys tbody button').focus()");
     page.press("Enter");
     page.shows("#why-text", "\nSLO 2002  burst=3 rate=1/d\n");
@@ -144,7 +144,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.value("hostile.value = 'shop'; hostile.dispatchEvent(new Event('input'))");
     page.shows(first, "website=shop.example");
 
-    // A row that is there keeps its place in the document, and with it the focus of whoever is at its button.
+    // An update keeps existing rows in the document, and so the focus on their buttons.
     page.value("window.row = document.querySelector('#keys tbody tr'); row.querySelector('button').focus()");
     line.ask(1, "192.0.2.1", "shop.example");
     page.shows(first, "\t6\t0\t");
@@ -153,18 +153,18 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     assert_eq!(page.value("document.querySelector('#banner').hidden"), true);
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
-    // And at the top, where nobody has to scroll, for as long as it is so.
+    // The problem is shown at the top until it is solved.
     page.shows("#banner", "Policy refused, the one before it serves on (and ");
     page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a number");
     page.value("scrollTo(0, 0)");
     assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);
     slowlane.replace("slo.map", SLO_MAP);
     page.shows("#reloads", "4 SLOs; source.map 1 line, website.map ");
-    // This one is served, with names that are hardly meant.
+    // This policy is valid, but has warnings.
     page.shows("#banner", "Policy warning (and ");
     page.shows("#banner", "website.map:2: \"<script>");
 
-    // Nothing has come into the page but text.
+    // Names were inserted only as text.
     assert_eq!(page.value("document.title"), "slowlane");
     let strange = "document.querySelectorAll('img, b, iframe, script:not([nonce])').length";
     assert_eq!(page.value(strange), 0);
@@ -178,7 +178,7 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
     ask(&mut line);
     let mut page = page(&slowlane);
     page.shows("#keys", "website=shop.example");
-    // Two seconds with something in them, so that there is an area.
+    // Wait for two seconds with values, so that there is an area.
     let areas = "document.querySelector('polygon.pass')?.getBBox().width > 1";
     eventually("the chart has an area", || (page.value(areas) == true).then_some(()));
 
@@ -191,7 +191,7 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
         assert_eq!(page.value(HARD_TO_READ), serde_json::json!([]), "{scheme}");
     }
 
-    // On a common screen no number stands apart from its name, on a phone the columns that matter are on the screen.
+    // On a common screen, numbers stay beside their names. On a phone, the main columns are visible.
     page.value("show = (show => now => show({ ...now, rates: [1234.5, 234.5, 36.8] }))(show)");
     page.shows("#verdicts", "deny 36.8");
     for (width, height) in [(1280, 800), (390, 844)] {
@@ -212,7 +212,7 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
         assert_eq!(page.value(&seen), serde_json::json!(columns));
     }
 
-    // On a phone nothing sticks out, and what matters is there. A phone would show a page that is wider as small as it is wide.
+    // On a phone, nothing exceeds the width: the phone would shrink the whole page.
     page.resize(360, 740);
     let widths = "[document.documentElement.scrollWidth, innerWidth, visualViewport.width]";
     assert_eq!(page.value(widths), serde_json::json!([360, 360, 360]));
@@ -265,7 +265,7 @@ fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
     let towering = drawn(&mut page, 0, &of(1_200));
     told(&towering, &["0", "50", "100", "cut: 1200"]);
     assert_eq!(towering["cut"], 1);
-    // What is not much higher is seen whole.
+    // A slightly higher value is not cut off.
     let whole = drawn(&mut page, 0, &of(80));
     told(&whole, &["0", "50", "100"]);
     assert_eq!(whole["cut"], 0);
@@ -279,7 +279,7 @@ fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
     }
 }
 
-/// Texts that stand out from what is behind them by less than WCAG 2.2 asks for (1.4.3: 4.5 to 1).
+/// Texts with less contrast to their background than WCAG 2.2 requires (1.4.3: 4.5 to 1).
 const HARD_TO_READ: &str = "(() => {
     const light = colour => {
         const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
@@ -322,7 +322,7 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
     }
     assert_eq!(page.value(form), true);
     page.shows("#slos", "5000/s, burst 10000");
-    // Nobody is throttled: also what is empty can be put in order.
+    // No key is throttled: an empty table can be sorted, too.
     page.shows("#keys", "nobody is throttled");
     page.click("#keys th:first-child button");
     assert_eq!(page.value("document.querySelector('#keys th').getAttribute('aria-sort')"), "ascending");
@@ -444,7 +444,7 @@ fn makes_the_picture_of_the_page() {
         ("owner.map", "acme 1001\n"),
         ("source+website.map", "198.51.100.0/24+shop.example 5001\n"),
     ]);
-    // Who, how many of them, how long each pauses, and in which seconds.
+    // Source, number of clients, pause of each, and the seconds in which they ask.
     let groups = [
         ("192.0.2.", "shop.example", "", 25, 300, 0..310),
         ("192.0.2.1", "shop.example", "", 30, 200, 110..210),
@@ -487,7 +487,7 @@ fn makes_the_picture_of_the_page() {
     thread::sleep(Duration::from_secs(270).saturating_sub(started.elapsed()));
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 820);
     page.shows("#keys", "owner=acme");
-    // A browser that starts takes the machine for a moment; its trace in the numbers is to be past.
+    // The start of the browser affects the numbers, so wait until that is past.
     thread::sleep(Duration::from_secs(300).saturating_sub(started.elapsed()));
     let png = bytes_of(&page.screenshot());
     ended.store(true, Relaxed);

@@ -7,7 +7,7 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, message};
 use slowlane::wire::spop::Data;
 
-/// One SLO per website: two at once; no more than one at a time, in the sense of a window; only tried; none.
+/// One SLO per website: two at once; a window; a dry run; three in flight; one that denies all.
 const POLICY: [(&str, &str); 2] = [
     (
         "slo.map",
@@ -32,7 +32,7 @@ fn ask(client: impl Fn() -> Client, host: &str) -> Told {
     told(&client().request("GET", "/", &[("Host", host)], ""))
 }
 
-/// What the clients of a proxy are told that tells them.
+/// Checks the headers of a proxy that sends quotas to clients.
 fn clients_are_told(client: impl Fn() -> Client) {
     let some = |text: &str| Some(text.to_owned());
     let shop = some("\"2001\";q=2;w=120");
@@ -40,7 +40,7 @@ fn clients_are_told(client: impl Fn() -> Client) {
     assert_eq!(ask(&client, "shop.example"), (200, some("\"2001\";r=0"), shop.clone(), None));
     let (status, limit, policy, retry_after) = ask(&client, "shop.example");
     assert_eq!((status, policy), (429, shop));
-    // The time until there is more is that after which asking again is of use.
+    // The time until more requests are left equals Retry-After.
     let seconds: u32 = retry_after.unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds), "{seconds}");
     assert_eq!(limit, Some(format!("\"2001\";r=0;t={seconds}")));
@@ -54,7 +54,7 @@ fn clients_are_told(client: impl Fn() -> Client) {
     assert_eq!(ask(&client, "closed.example"), closed);
 }
 
-/// What they are told by a proxy that does not: only when to come back.
+/// Checks the headers of a proxy that does not send quotas: only Retry-After.
 fn clients_are_not_told(client: impl Fn() -> Client) {
     assert_eq!(ask(&client, "shop.example"), (200, None, None, None));
     assert_eq!(ask(&client, "closed.example"), (429, None, None, Some("86400".to_owned())));
@@ -92,7 +92,7 @@ fn who_does_not_ask_is_not_told() {
     let website = ("X-Slowlane-Website", "blog.example");
     assert_eq!(told(&slowlane.check("", &[website])).1, None);
     assert_eq!(told(&slowlane.check("?ratelimit=on", &[website])).1.as_deref(), Some("\"2002\";r=3"));
-    // What is not counted is no part of a quota.
+    // A request that is not counted has no quota.
     let free = slowlane.check("?ratelimit=on", &[website, ("X-Slowlane-Cost", "0")]);
     assert_eq!(told(&free), (204, None, None, None));
 

@@ -1,4 +1,4 @@
-//! The policy, edited under the daemon's feet in every way that editors, `cp` and Kubernetes have.
+//! Hot reloads after edits by editors, `cp` and Kubernetes.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 
-/// Edits are read once the directory has been quiet for this long.
+/// The time without changes before an edit is read.
 const SETTLE: Duration = Duration::from_millis(100);
 
 const SLO_MAP: &str =
@@ -41,7 +41,7 @@ fn refused(slowlane: &Slowlane) {
     eventually("the edit is refused", || (reloads(slowlane, "refused") >= 1.0).then_some(()));
 }
 
-/// Root reads what nobody may read, so this only shows that permissions are looked at.
+/// Root can read any file, so this only shows that a change of permissions is noticed.
 #[test]
 fn a_file_whose_permissions_are_mended_is_read_again() {
     let slowlane = slowlane();
@@ -50,14 +50,14 @@ fn a_file_whose_permissions_are_mended_is_read_again() {
     eventually("it was read again", || (reloads(&slowlane, "done") == 1.0).then_some(()));
 }
 
-/// Puts a file of this text in the place of another, as editors do.
+/// Replaces a file by a rename, as editors do.
 fn rename_over(path: &Path, text: &str) {
     let new = path.with_extension("map~");
     fs::write(&new, text).unwrap();
     fs::rename(new, path).unwrap();
 }
 
-/// The same with a link.
+/// Replaces a link by a rename.
 fn link_over(target: &str, path: &Path) {
     let new = path.with_file_name("link~");
     symlink(target, &new).unwrap();
@@ -173,7 +173,7 @@ fn a_map_in_a_folder_that_is_made_later_is_noticed() {
     let slowlane = Slowlane::with_config(&[("slo.map", SLO_MAP)], config);
     assert_eq!(slo(&slowlane), "0");
     fs::create_dir(slowlane.policy().join("keys")).unwrap();
-    // Whether the folder is watched by now or not.
+    // The folder may or may not be watched by now.
     thread::sleep(2 * SETTLE);
     fs::write(slowlane.policy().join("keys/website.map"), "shop.example 2002\n").unwrap();
     serves(&slowlane, "2002");
@@ -208,7 +208,7 @@ fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     slowlane.process.logged("4 SLOs; website.map 2 lines (before: 0)");
     slowlane.process.logged("WARN ");
     slowlane.process.logged("website.map:2: \"Shop.example\" has capitals: ");
-    // Nothing that is read has changed, but something is not where it was meant to be.
+    // No policy file has changed, but there is a map file that no lookup reads.
     fs::write(slowlane.policy().join("sources.map"), "192.0.2.1 2001\n").unwrap();
     slowlane.process.logged("sources.map: no lookup reads this file: the maps in use are slo.map, ");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "refused")), ("2001", 0.0));
@@ -285,7 +285,7 @@ fn other_files_in_the_directory_concern_nobody() {
     let slowlane = Slowlane::with_config(&files, "[log]\nlevel = \"debug\"\n");
     let looks =
         || slowlane.process.log().iter().filter(|line| line.contains("policy files unchanged")).count();
-    // One look may have begun before the edit; the look after it has not.
+    // One check may have begun before the edit. The next one has not.
     let looked_at = |edit: &dyn Fn()| {
         let before = looks();
         edit();
@@ -387,7 +387,7 @@ fn no_request_sees_half_a_policy() {
     symlink("v1", &dir).unwrap();
     serves(&slowlane, "2001");
     eventually("it was read", || (reloads(&slowlane, "done") >= 1.0).then_some(()));
-    // On a slow machine the moment without a directory may have been long enough to be noticed.
+    // On a slow machine, the time without a directory may be long enough to be noticed.
     let refused = reloads(&slowlane, "refused");
 
     thread::scope(|scope| {

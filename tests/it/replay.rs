@@ -35,7 +35,7 @@ use crate::support::pages::Page;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, project};
 
-/// A website for each law; one has two SLOs at once, and one is a dry run.
+/// A website for each law, one with two SLOs, and one with a dry run.
 const SLO_MAP: &str = "0 burst=50 rate=20/s
 2001 burst=5 rate=10/s
 2002 burst=5 rate=10/s law=adaptive
@@ -55,7 +55,7 @@ const SLO_MAP: &str = "0 burst=50 rate=20/s
 const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 2008\nw9 2009\nw10 2010\n\
                            w11 2011\nw12 2012\nw13 5001\n";
 
-/// One website more than those with an SLO.
+/// The websites with an SLO, and one more.
 const WEBSITES: u8 = 14;
 
 fn policy() -> Policy {
@@ -155,7 +155,7 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
         request.push(b"cost", Value::Number(*cost));
         let now = Timestamp::from_millis(*ms);
         let decision = throttle.decide_one(&request, now, Draw::from_bits(dice.u64(..)));
-        // In the log it took no time, so it ends with its delay, and this law delays nothing.
+        // In the log it took no time, so it ends after its delay, and this law has no delays.
         if let Some(ticket) = decision.ticket() {
             throttle.end(&throttle.policy(), &ticket, now);
         }
@@ -179,14 +179,14 @@ fn replayed(log: String) -> Outcome {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Bit for bit, under every law.
+    /// Replayed and live verdicts are equal under every law.
     #[test]
     fn replayed_verdicts_are_the_live_ones(asked in asked(), late in prop::collection::vec(any::<bool>(), 600)) {
         let want: BTreeMap<_, _> =
             live(&asked).into_iter().filter(|(_, row)| row[1] + row[2] > 0).collect();
         let mut lines: Vec<String> = asked.iter().map(line).collect();
         prop_assert_eq!(&rows(&replayed(lines.concat())), &want);
-        // Requests of one moment stay in place: nothing tells which came first.
+        // Requests of the same moment keep their order.
         for (at, _) in late.iter().enumerate().filter(|&(_, &late)| late) {
             if at + 1 < lines.len() && asked[at].ms != asked[at + 1].ms {
                 let is_moved = at > 0 && late[at - 1];
@@ -264,7 +264,7 @@ fn a_line_takes_no_memory() {
     assert!(many < few + 2_000, "40000 lines more took {} allocations", many - few);
 }
 
-/// A folder with a policy that gives `shop.example` five requests and then one an hour, and no other website a limit.
+/// A folder with a policy that limits only `shop.example`: five requests, then one per hour.
 struct Desk(TempDir);
 
 const DESK_SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=5 rate=1/h law=token-bucket\n";
@@ -410,7 +410,7 @@ fn a_clock_that_is_put_back_is_noted_with_the_line() {
         "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and it has no zone: the \
          requests of that hour were decided all at once; replay the lines before it in a separate run"
     );
-    // Connections of an hour stand among others.
+    // Some connections take an hour.
     let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
     desk.write("haproxy.log", log.as_bytes());
     assert_eq!(told(&["haproxy.log"]), None);
@@ -721,7 +721,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
     });
 }
 
-/// The shipped log-format carries website and owner, whatever a client puts into them.
+/// The shipped log-format contains website and owner, for any values of clients.
 #[test]
 fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
     let slo_map = "0 burst=10000 rate=5000/s\n1001 burst=3 rate=1/h law=token-bucket\n\
@@ -753,7 +753,7 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
         let mut client = haproxy.client();
         let mut denied = 0;
         for (host, owner) in asked.iter().cycle().take(6 * asked.len()) {
-            // HAProxy from 3.0 on answers an invalid Host with 400 and asks nobody.
+            // HAProxy 3.0 and later answers an invalid Host with 400 and does not ask the agent.
             let headers = [("Host", *host), ("X-Api-Key", *owner)];
             let response = client.request("GET", "/a?b=\"c", &headers, "");
             if response.status == 400 {
@@ -770,7 +770,7 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
             haproxy.process.log().into_iter().filter(|line| line.contains(" website=")).collect::<Vec<_>>()
         };
         eventually("HAProxy has logged all", || (of_requests().len() == 48).then_some(()));
-        // A line that HAProxy refused by itself is not a request, and replay would count it as a fault.
+        // Requests that HAProxy refused by itself were not asked, and replay would count their lines as faulty.
         let (refused, lines): (Vec<String>, Vec<String>) =
             of_requests().into_iter().partition(|line| line.contains("<BADREQ>"));
         assert!(version != V2_6 || refused.is_empty(), "it takes any Host: {refused:?}");
@@ -832,7 +832,7 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
         let denied = statuses.iter().filter(|&&status| status == 429).count();
         let requests = if format == "combined" { 24 } else { 16 };
         assert_eq!(denied, requests - 5, "{statuses:?}");
-        // A TLS handshake on a plain port is in the log, but nginx never asked about it.
+        // A TLS handshake on a plain port is in the log, but nginx did not ask about it.
         let mut stranger = std::net::TcpStream::connect(nginx.address).unwrap();
         stranger.write_all(b"\x16\x03\x01\x00\x01\x01\n").unwrap();
 

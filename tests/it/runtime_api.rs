@@ -22,7 +22,7 @@ use crate::support::spop::{Line, request};
 use crate::support::{PATIENCE, eventually};
 use crate::table_cli::{StickTable, WEBSITES, talk};
 
-/// A policy that gives every source a row of its own.
+/// A policy with a separate row for every source.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
@@ -189,7 +189,7 @@ fn a_connection_ends_with_its_line_unless_it_is_interactive() {
     let header = "# table: slowlane, type: binary, size:1000000, used:0\n";
     assert_eq!(told(&slowlane, "show table\nshow table\n"), format!("{header}\n"), "one line, one answer");
     assert_eq!(told(&slowlane, "show table\r\n"), format!("{header}\n"));
-    // A client that closes its sending side has said its last line, with or without a line break.
+    // The last line before a client closes its sending side needs no line break.
     let mut half = UnixStream::connect(socket(&slowlane)).unwrap();
     half.write_all(b"show table").unwrap();
     half.shutdown(std::net::Shutdown::Write).unwrap();

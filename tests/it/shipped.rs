@@ -18,7 +18,7 @@ fn succeeds(output: &Output) {
     assert!(output.status.success(), "{text}");
 }
 
-/// A copy of `haproxy/` whose files find each other.
+/// A copy of `haproxy/` with adapted paths.
 fn haproxy_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(project("haproxy")).unwrap().map(Result::unwrap) {
@@ -44,14 +44,14 @@ fn every_haproxy_that_a_file_is_for_takes_it_without_a_warning() {
                 continue;
             };
             let mut command = Command::new(binary);
-            // -dW: a warning is an error. Lua warns since 3.1 unless told what 2.6 does not know, as the file says.
+            // -dW makes warnings errors. Lua since 3.1 warns without a setting that 2.6 does not have.
             if (version, delivery) != (V3_2, Delivery::Lua) {
                 command.arg("-dW");
             }
             succeeds(&command.arg("-c").arg("-f").arg(folder.path().join(delivery.file())).output().unwrap());
         }
     }
-    // And the files that are there are those that are known here.
+    // The test must know all files in the folder.
     let there = fs::read_dir(project("haproxy")).unwrap().map(|file| file.unwrap().file_name());
     let configs = there.filter(|name| name.to_str().unwrap().ends_with(".cfg")).count();
     assert_eq!(configs, files.len());
@@ -64,7 +64,7 @@ fn nginx_takes_its_files_without_a_warning() {
     assert!(!log.contains("[warn]") && !log.contains("[emerg]"), "{log}");
 }
 
-/// HAProxy as it is shipped, but fail closed, as its comments say how.
+/// The shipped HAProxy configuration, but fail closed, as its comments describe.
 #[test]
 fn who_wants_it_fails_closed() {
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {

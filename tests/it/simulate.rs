@@ -1,4 +1,4 @@
-//! The simulator: what each law makes of a load, and that it says the same each time.
+//! The simulator: the effect of each law on a load, and reproducible results.
 
 use std::fs;
 use std::path::Path;
@@ -77,8 +77,8 @@ fn a_step_in_the_number_of_clients_is_settled_within_a_second() {
     }
 }
 
-/// Every question of a crowd raises its estimate, of those that it refuses too; it comes down by one client a request
-/// at most, and the more these wait the fewer there are.
+/// Every question raises the estimate of `adaptive`, denied ones too. It falls by at most one client per request, and
+/// waiting clients send few requests.
 #[test]
 fn adaptive_takes_a_minute_where_pace_takes_none() {
     let ten = phase("adaptive", clients("10"));
@@ -118,11 +118,11 @@ fn a_greedy_source_gets_one_share_under_fair_and_five_sixths_under_pace() {
 
 #[test]
 fn clients_that_have_left_spend_the_slots_of_those_who_stay() {
-    // Of fifty each would have to wait for a second.
+    // With fifty clients, each has to wait for a second.
     let patience = |ms| Load { patience: Some(std::time::Duration::from_millis(ms)), ..clients("50") };
     let impatient = phase("pace", patience(500));
     assert_eq!((impatient.all.let_through, impatient.all.left > 0), (0, true));
-    // A shorter queue is one that they wait in.
+    // The clients do wait in a shorter queue.
     let shorter = phase("pace max_delay=500ms", patience(500));
     assert!(error(&shorter.all).abs() <= 0.005 && shorter.all.left == 0, "{shorter:?}");
 }

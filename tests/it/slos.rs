@@ -1,4 +1,4 @@
-//! What an SLO line may say, through the real HAProxy: every law, costs, several SLOs for one request, dry runs.
+//! SLO lines through a real HAProxy: every law, costs, several SLOs for one request, dry runs.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -37,13 +37,13 @@ impl Scene {
     }
 }
 
-/// HAProxy as it is shipped, but it tells what it heard, and takes the cost of a request from its client: a number, or a text
-/// that is one.
+/// The shipped HAProxy configuration, but it reports its variables, and takes the cost from a header of the client: a
+/// number, or the text of one.
 fn counting_costs(name: &str, text: String) -> String {
     let text = telling_patiently(name, text);
     match name {
         "spoe-slowlane.conf" => {
-            // Of two arguments of one name the first that is there counts.
+            // Of two arguments with one name, the first with a value counts.
             let costs = "method=method cost=req.hdr(x-cost-number),add(0) cost=req.hdr(x-cost)";
             replace(&text, "method=method\n", &format!("{costs}\n"))
         }
@@ -51,7 +51,7 @@ fn counting_costs(name: &str, text: String) -> String {
     }
 }
 
-/// Under each, five pass at once and the sixth is refused for a minute at least; the three below have other numbers.
+/// Under each, five pass at once, and the sixth is denied for at least a minute. Three other laws follow below.
 const FIVE_AT_ONCE: [(&str, &str); 8] = [
     ("pace", "burst=5 rate=1/m max_delay=1s"),
     ("fair", "burst=5 rate=1/m max_delay=1s"),
@@ -98,13 +98,13 @@ fn every_law_decides_for_haproxy() {
         assert_eq!(remaining, [4, 3, 2, 1, 0, 0, 0].map(Some), "{name}");
         assert!(Told::by(&answers[5]).retry_after_s.unwrap() >= 30, "{name}: {:?}", answers[5]);
     }
-    // It refuses for what it saw in the last second, so some more requests may pass on a slow machine.
+    // It denies by the rate of the last second, so more requests may pass on a slow machine.
     assert_eq!(scene.statuses(&[("Host", "adaptive.example")]), [200; 5]);
     let mut attempts = (0..100).map(|_| scene.get(&[("Host", "adaptive.example")]).status);
     assert!(attempts.any(|status| status == 429), "adaptive passes a hundred requests in a row");
-    // A cold bucket has one, and holds the distance from then on.
+    // A cold bucket has one token, and then spaces requests.
     assert_eq!(scene.statuses(&[("Host", "warm-up.example")]), [200, 429, 429]);
-    // One after the other they are one at a time.
+    // In sequence, only one request is in flight at a time.
     assert_eq!(scene.statuses(&[("Host", "concurrency.example")]), [200; 12]);
 
     for name in Law::NAMES {
@@ -160,7 +160,7 @@ fn an_slo_that_names_another_lookup_is_held_together_with_it() {
         let acme = [(); 5].map(|()| told("acme"));
         let refused = (429, 1001, 0);
         assert_eq!(acme, [(200, 2001, 2), (200, 2001, 1), (200, 2001, 0), refused, refused]);
-        // What the owner's SLO refused was not counted by the website's.
+        // Requests denied by the owner's SLO do not count under the website's.
         assert_eq!(told("globex"), (200, 2001, 6));
     });
 }
@@ -193,7 +193,7 @@ fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
         assert_eq!(verdicts("verdicts", 2001), [5.0, 0.0, 0.0]);
         assert_eq!(verdicts("shadow_verdicts", 2001), [1.0, 0.0, 4.0]);
         assert_eq!(verdicts("verdicts", 2002), [5.0, 0.0, 0.0]);
-        // One passes, two would wait for a minute and two, and the others for too long.
+        // One passes, two would wait for one and two minutes, and the others for too long.
         assert_eq!(verdicts("shadow_verdicts", 2002), [1.0, 2.0, 2.0]);
         let metrics = client::get(scene.slowlane.admin, "/metrics", &[]).body;
         for (name, kind) in [
@@ -210,8 +210,8 @@ fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
 /// Requests that are let through until it is over: six seconds' worth.
 const SHARED: usize = 300;
 
-/// One bucket of 50/s; nine sources with a connection each, and one with forty-five that never rests. First come, first served
-/// would give the nine a sixth of what there is; `fair` gives them nine tenths.
+/// One key at 50/s, nine sources with one connection each, and one source with 45 busy connections. First come, first
+/// served would give the nine 1/6 of the rate. `fair` gives them 9/10.
 #[test]
 fn light_sources_get_their_share_beside_a_greedy_one() {
     let policy = [
@@ -230,7 +230,7 @@ fn light_sources_get_their_share_beside_a_greedy_one() {
                 200 => {}
                 429 => {
                     refused += 1;
-                    // Much sooner than it was told to.
+                    // The client comes back much too early.
                     thread::sleep(Duration::from_millis(50));
                 }
                 status => panic!("{source}: status {status}"),

@@ -1,4 +1,4 @@
-//! The units, and what the service says to systemd, whose part the test plays.
+//! The systemd units, and the messages of the service. The test takes the part of systemd.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -56,7 +56,7 @@ fn systemd_takes_the_units_and_finds_them_shut_in() {
     succeeds(&analyze(&["security", "--offline=true", "--threshold=20"]).output().unwrap());
 }
 
-/// The command that a line of the service unit runs, with a program and a config of ours.
+/// The command of a line in the service unit, with the program and config of the test.
 fn unit_command(line: &str, folder: &Path) -> String {
     let command = replace(line, "/usr/bin/slowlane", BINARY);
     replace(&command, "/etc/slowlane/", &format!("{}/", folder.display()))
@@ -80,7 +80,7 @@ fn service_command(folder: &Path, before: &str) -> Command {
 
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n";
 
-/// The service, and what it says to systemd.
+/// The service, and its messages to systemd.
 struct Service {
     process: Process,
     socket: UnixDatagram,
@@ -98,7 +98,7 @@ impl Service {
         Service { process, socket, folder }
     }
 
-    /// The next message, signs of life left out unless they are asked for.
+    /// The next message, without watchdog messages unless the test asks for them.
     fn says(&self) -> String {
         loop {
             let message = self.says_anything();
@@ -114,7 +114,7 @@ impl Service {
         String::from_utf8_lossy(&bytes[..length]).trim().to_owned()
     }
 
-    /// What it says between a SIGHUP and the end of the reload: the status that it ends with.
+    /// Sends SIGHUP, checks the messages of the reload, and returns the final status.
     fn reload(&self) -> String {
         self.process.signal("HUP");
         let begun = self.says();
@@ -162,7 +162,7 @@ fn the_service_shows_that_it_lives_twice_as_often_as_it_must() {
     let service = Service::start("export WATCHDOG_PID=$$ WATCHDOG_USEC=200000;");
     while service.says_anything() != "READY=1" {}
     assert_eq!([service.says_anything(), service.says_anything()], ["WATCHDOG=1", "WATCHDOG=1"]);
-    // What hangs says nothing more, and systemd would end it.
+    // A hanging service sends no more messages, and systemd would end it.
     service.process.stop();
     service.socket.set_nonblocking(true).unwrap();
     let mut bytes = [0; 64];
@@ -198,8 +198,8 @@ fn a_reload_ends_when_the_policy_is_in_force_or_refused() {
     };
     assert_eq!(slo(), "0");
 
-    // The directory is watched as well: what is reloaded by that is told as a status. Whichever comes first, after the answer
-    // to the signal the new policy is in force.
+    // The watcher may reload before the signal does, and also sends a status. In any case, the new policy is in force after
+    // the answer to the signal.
     let policy = service.folder.path().join("policy");
     let write = |name: &str, text: &str| {
         let new = service.folder.path().join("new");
@@ -279,7 +279,7 @@ fn the_sockets_of_systemd_wait_for_the_agent() {
     let (address, path) = (own_address(), folder.path().join("spop.sock"));
     let tcp = TcpListener::bind(address).unwrap();
     let unix = UnixListener::bind(&path).unwrap();
-    // Whoever asks before the agent is there waits, and is answered.
+    // A client that connects before the start of the agent waits for its answer.
     let early = std::thread::spawn(move || Line::greeted(address).ask(1, "192.0.2.1", "shop.example"));
 
     // Descriptors 3 and 4, as systemd passes them: they come in as standard input and output.
@@ -296,7 +296,7 @@ fn the_sockets_of_systemd_wait_for_the_agent() {
     let log = service.log();
     assert_eq!(log.iter().filter(|line| line.contains("SPOP on ")).count(), 2, "only these: {log:?}");
 
-    // HAProxy asks over either, and a restart of the agent refuses nobody.
+    // HAProxy asks over either socket, and a restart of the agent refuses no connection.
     let app = Backend::start();
     let agent = format!("unix@{}", path.display());
     let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();

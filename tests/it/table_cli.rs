@@ -120,7 +120,7 @@ fn who_is_cleared_begins_anew_whatever_the_law_remembers() {
         assert!(row.contains(" http_req_cnt=2 "), "{row}");
         said(&slowlane, &["clear", &key]);
         assert_eq!([ask(), ask()], [204, 403], "{website}");
-        // To set columns forgives no debt.
+        // Setting these columns does not clear the debt.
         said(&slowlane, &["set", &key, "data.gpt0", "1000", "data.http_req_cnt", "0", "data.gpc0_rate", "0"]);
         assert_eq!(ask(), 403, "{website}");
     }
@@ -184,7 +184,7 @@ impl StickTable {
         Some(table)
     }
 
-    /// What it answers to some bytes.
+    /// The answer to some bytes.
     pub fn ask(&self, said: &str) -> String {
         self.try_ask(said).expect("HAProxy answers")
     }
@@ -200,7 +200,7 @@ impl StickTable {
 
 pub const WEBSITES: &str = "# ours\nshop.example 2001\n\n  fair.example   2002 \n";
 
-/// All that comes back on a Unix socket until it is closed.
+/// All bytes from a Unix socket until it is closed.
 pub fn talk(socket: &Path, said: &[u8]) -> Option<String> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -208,14 +208,14 @@ pub fn talk(socket: &Path, said: &[u8]) -> Option<String> {
     let mut heard = Vec::new();
     match stream.read_to_end(&mut heard) {
         Ok(_) => {}
-        // HAProxy leaves what else was said.
+        // HAProxy closes without reading the rest.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
         Err(error) => panic!("waited in vain after {:?}: {error}", String::from_utf8_lossy(said)),
     }
     Some(String::from_utf8_lossy(&heard).into_owned())
 }
 
-/// Without what is of the moment: an address in memory, and the time that is left.
+/// A row without values that change: an address in memory, and the time left.
 fn lasting(row: &str) -> String {
     let words = row.split(' ').map(|word| match (word.strip_prefix("0x"), word.strip_prefix("exp=")) {
         (Some(hex), _) => {
@@ -244,7 +244,7 @@ fn a_row_is_shown_to_the_byte_as_haproxy_shows_one() {
         for path in ["/passed", "/passed", "/passed", "/other"] {
             assert_eq!(client::get(theirs.web, path, &[]).status, 200);
         }
-        // HAProxy lets go of a row a moment after it has answered.
+        // HAProxy releases a row shortly after its answer.
         let shown = eventually("nobody uses a row of HAProxy's", || {
             let shown = theirs.ask("show table slowlane\n");
             (!shown.contains(" use=1 ")).then_some(shown)
@@ -261,7 +261,7 @@ fn a_row_is_shown_to_the_byte_as_haproxy_shows_one() {
                 ("data.gpc1_rate", value("gpc1_rate(1000)=")),
             ];
             let columns: String = columns.iter().map(|(name, value)| format!(" {name} {value}")).collect();
-            // Rates fade, so each is looked at when it is set.
+            // Rates decay, so each is read right after it is set.
             let key = value("key=");
             let line = format!("set table slowlane key {key}{columns}; show table slowlane key {key}\n");
             let ours = talk(&slowlane.folder().join("admin.sock"), line.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! The throttle with its table, in virtual time: what is remembered, for how long, and over what.
+//! The throttle with its table, in virtual time: entries, their expiry, and reloads.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn policy(slo_map: &str, website_map: &str) -> Policy {
     Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
 }
 
-/// Every website has a bucket of its own, under a law that remembers nothing for longer than `expire`.
+/// Every website has its own key, under a law that needs no entry for longer than `expire`.
 fn throttle(entries_max: u32, law: &str) -> Throttle {
     let websites: String = (0..100).map(|number| format!("w{number} 2001\n")).collect();
     let slo_map = format!("0 burst=9 rate=9/s\n2001 burst=1 rate=1/s {law}\n");
@@ -110,7 +110,7 @@ fn a_slot_that_is_taken_back_is_free_and_one_of_an_slo_that_is_gone_is_no_matter
 
 #[test]
 fn a_decision_is_made_under_one_policy_while_policies_are_replaced() {
-    // The key tells which type of SLO it was made for: 2001 by website, 0 by nothing.
+    // The key contains the type of its SLO: 2 (website) for 2001, 0 for 0.
     let by_website = || policy("0 burst=9 rate=9/s\n2001 burst=9 rate=9/s\n", "w1 2001\n");
     let by_nothing = || policy("0 burst=9 rate=9/s\n", "");
     let throttle =

@@ -21,7 +21,7 @@ fn slowlane() -> Slowlane {
     ])
 }
 
-/// Seven are delayed, five and then four denied.
+/// Asks for three websites: seven requests are delayed, then five and four denied.
 fn ask(slowlane: &Slowlane) {
     let mut line = Line::greeted(slowlane.spop);
     for (times, website) in [(9, "shop.example"), (8, "api.example"), (7, ESCAPE)] {
@@ -64,7 +64,7 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
     top.shows("an explanation", |text| {
         text.contains(" why ") && text.contains("SLO 2001") && text.contains("nothing was counted")
     });
-    // What a small screen has no room for is scrolled to.
+    // On a small screen, the selection scrolls.
     top.resize(14, 70);
     top.shows("its beginning", |text| text.contains("arrows scroll: 1-") && !text.contains("│verdict"));
     top.press("\x1b[6~\x1b[F");
@@ -74,7 +74,7 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
     top.resize(30, 110);
     top.press("q");
     top.shows("the table again", |text| !text.contains(" why "));
-    // Escape alone is told from the beginning of another key by a pause.
+    // A pause after Escape tells it from the start of another key.
     top.press("\x1b");
     top.shows("all again", |text| websites(text).len() == 3);
 
@@ -101,7 +101,7 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
     assert!(status.success() && is_given_back);
 }
 
-/// The cells of the row that has this in it, and the names above it.
+/// The cells of the row that contains a text, and the headings.
 fn row<'t>(text: &'t str, part: &str) -> Option<(Vec<&'t str>, Vec<&'t str>)> {
     let cells = |line: &'t str| -> Vec<&str> {
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
@@ -110,7 +110,7 @@ fn row<'t>(text: &'t str, part: &str) -> Option<(Vec<&'t str>, Vec<&'t str>)> {
     Some((cells(names), cells(text.lines().find(|line| line.contains(part))?)))
 }
 
-/// On the terminal that everybody has, and on narrower ones.
+/// On a common terminal, and on narrower ones.
 #[test]
 fn no_number_is_cut_on_a_narrow_terminal() {
     let slowlane = slowlane();
@@ -138,7 +138,7 @@ fn no_number_is_cut_on_a_narrow_terminal() {
     assert!(top.ended().0.success());
 }
 
-/// The way that the README goes: see who takes the most before anybody has to wait, then give that one its own line.
+/// The steps of the README: find the busiest source before any request waits, then add a line for it.
 #[test]
 fn a_dry_run_for_everybody_tells_who_takes_the_most() {
     const EVERYBODY: &str = "0.0.0.0/0 3001\n::/0 3001\n";
@@ -251,7 +251,7 @@ fn who_is_no_daemon_is_told_from_one() {
         told.problems
     );
 
-    // The system takes the connection; nobody answers.
+    // The system accepts the connection, but no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let told = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
     assert!(told.problems[0].contains("no answer within 5 s"), "{:?}", told.problems);
@@ -287,7 +287,7 @@ fn a_token_is_sent_to_a_daemon_that_wants_one() {
     assert!(told.problems[0].contains("token: expected a token of 16 or more letters"));
 }
 
-/// A server that says the same to everybody.
+/// A server with a constant answer.
 fn strange(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

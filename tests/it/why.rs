@@ -1,4 +1,4 @@
-//! `slowlane why`, and who may ask it: of files, of a daemon, with and without a token.
+//! `slowlane why`: from files and from a daemon, with and without a token.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,7 @@ const POLICY: &[(&str, &str)] = &[
     ("website.map", "slow.example 2001\ndenied.example 2002\n"),
 ];
 
-/// What a command prints that goes well.
+/// The output of a successful command.
 fn said(args: &[&str]) -> String {
     let Ran { code, out, problems } = ran(args);
     assert_eq!((code, problems.as_slice()), (0, &[][..]), "{args:?}");
@@ -35,7 +35,7 @@ fn refused(args: &[&str]) -> String {
     problems.into_iter().next().unwrap()
 }
 
-/// The lines of a section of the manual's chapter on watching that stand between fences, each a text.
+/// The code blocks in a section of the manual's chapter on watching.
 pub fn examples(section: &str) -> Vec<String> {
     let section = Page::read("doc/book/watching.md").section(section);
     section.all_blocks().into_iter().map(|block| block.text).collect()
@@ -89,7 +89,7 @@ fn files_are_asked_without_a_daemon() {
     {
         assert!(json.contains(part), "{part}: {json}");
     }
-    // What is wrong with files is told as `check` does.
+    // Errors in files are reported like by `check`.
     fs::write(dir.join("slo.map"), "0 burst=x rate=1/s\n").unwrap();
     let [asked, checked] =
         [&["why", "--policy", &policy, "a=b"][..], &["check", "--policy", &policy]].map(ran);
@@ -243,7 +243,7 @@ fn no_admin_listens_to_others_without_a_token() {
     let typed = ran(&["run", "--config", config, "--admin", "0.0.0.0:0"]);
     assert!(typed.problems[0].starts_with("admin on 0.0.0.0:0 is open to others"), "{:?}", typed.problems);
 
-    // With one it does. What is no token is not repeated.
+    // With a token it works. Errors do not repeat an invalid token.
     for (text, told) in [
         ("token = \"short\"", ":2: expected a token of 16 or more letters"),
         ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more letters"),

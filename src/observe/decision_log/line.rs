@@ -1,4 +1,4 @@
-//! A line of the decision log: JSON in plain ASCII, whatever a client sends.
+//! A line of the decision log: JSON in ASCII, for any text from clients.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use crate::base::date::Utc;
 use crate::base::request::Value;
 use crate::base::verdict::{Decision, Verdict};
 
-/// Characters of a client's value that are logged. Longer values would let clients fill the disk.
+/// The most characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
 pub(super) fn line<'a>(
@@ -44,7 +44,7 @@ fn write_line<'a>(
     line.push_str(",\"fields\":{");
     let mut names: Vec<&[u8]> = Vec::new();
     for (name, value) in fields {
-        // The first field of a name counts.
+        // Of fields with the same name, only the first counts.
         if names.contains(&name) {
             continue;
         }
@@ -62,8 +62,9 @@ fn write_line<'a>(
     Ok(())
 }
 
-/// A client's text as a JSON string on one line of ASCII. Quotes, control characters and non-ASCII characters
-/// are escaped. Invalid UTF-8 is replaced, and long text is cut.
+/// Appends text from a client as a JSON string in ASCII.
+///
+/// Quotes, control characters and non-ASCII characters are escaped. Invalid UTF-8 is replaced, and long text is cut.
 fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
     // A character has at most four bytes.
     let is_cut = bytes.len() > VALUE_CHARS_MAX * 4;
@@ -135,8 +136,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// For any text of a client, a JSON reader gets the text back and a terminal gets no control
-        /// characters.
+        /// JSON readers get the original text back, and terminals get no control characters.
         #[test]
         fn any_text_is_one_plain_line_of_json(bytes in prop::collection::vec(any::<u8>(), 0..1200), text in "\\PC{0,300}") {
             for bytes in [&bytes[..], text.as_bytes()] {

@@ -1,16 +1,17 @@
-//! The decision log: one line of JSON for each logged decision, to show why a client was delayed or denied.
+//! The decision log: one line of JSON per logged decision, to show the reason for a delay or denial.
 //!
 //! ```text
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! It slows no request down. A line is made only if its verdict is wanted, if it is drawn, and if this second has room for
-//! it. A bounded queue takes it to a separate thread that writes. When the queue is full, lines are dropped and counted.
+//! It does not slow requests down. A line is made only if its kind of verdict is wanted, if the sample includes it, and
+//! if the limit per second allows it. A separate thread writes the lines from a bounded queue. When the queue is full,
+//! lines are dropped and counted.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it writes a file, in a thread of its own"
+    reason = "it writes a file, in its own thread"
 )]
 
 mod line;
@@ -33,7 +34,7 @@ use line::line;
 pub(crate) use settings::{Place, Sample, Settings};
 use writer::{Message, QUEUE_MAX, Writer};
 
-/// How long the shutdown waits for queued lines.
+/// The longest wait of a shutdown for queued lines.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Handle used by request threads.
@@ -48,7 +49,7 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Opens the place, and starts the thread that writes there.
+    /// Opens the log, and starts the thread that writes to it. It fails if the file cannot be opened.
     pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let writer = Writer::open(&settings.place, metrics.clone(), clock)?;
@@ -58,8 +59,10 @@ impl DecisionLog {
         Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics, clock })
     }
 
-    /// Whether to log a decision. Its verdict, or that of a dry run, must be of a wanted kind. The sample
-    /// must draw it, and this second must have room for a line.
+    /// Whether to log a decision.
+    ///
+    /// Its verdict, or that of a dry run, must be of a wanted kind. The sample must include it, and the limit per
+    /// second must allow another line. `draw` gives 64 random bits.
     pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
@@ -76,8 +79,9 @@ impl DecisionLog {
         is_within
     }
 
-    /// Queues a line for a decision, or counts it as dropped. `rate` is the rate of its key; `fields` are the
-    /// fields of its request.
+    /// Queues the line of a decision, or counts it as dropped.
+    ///
+    /// `rate` is the rate of its key in requests per second; `fields` are the fields of its request.
     pub fn write<'a>(
         &self,
         decision: &Decision,
@@ -92,7 +96,7 @@ impl DecisionLog {
         }
     }
 
-    /// Waits until the queued lines are written, for one second at most.
+    /// Waits until the queued lines are written, at most one second.
     pub fn flush(&self) {
         let (done, is_done) = sync_channel(1);
         let deadline = self.clock.now() + GOODBYE;
@@ -105,12 +109,12 @@ impl DecisionLog {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        // In vain: the place takes no more, and the end has waited long enough.
+        // After the deadline, lines that are still queued are lost.
         let _ = is_done.recv_timeout(deadline.since(self.clock.now()));
     }
 }
 
-/// A limit for each second of the clock.
+/// A limit per second of the clock.
 #[derive(Debug)]
 struct PerSecond {
     most: u32,
@@ -170,13 +174,13 @@ mod tests {
         assert_eq!(wanted(NOW + Duration::from_millis(999)), 0);
         assert_eq!(wanted(NOW + Duration::from_millis(1000)), 3);
         assert_eq!(log.metrics.dropped_rate.get(), 24);
-        // Chance comes first: a line that was not drawn is not a drop.
+        // The sample is applied first: a line outside the sample is not counted as dropped.
         let half = Sample::new(0.5).unwrap();
         assert!(half.draws(0) && half.draws(u64::MAX / 2) && !half.draws(u64::MAX / 2 + 2));
         assert_eq!([0.0, -1.0, 1.1, f64::NAN].map(Sample::new), [None; 4]);
     }
 
-    /// The writer hangs: the queue fills up, further lines are counted, and no caller waits.
+    /// While the writer hangs, the queue fills up. Further lines are counted, and no caller waits.
     #[test]
     fn a_hanging_writer_blocks_no_decision() {
         let (mut log, _file) = log(1.0, 1000, &[Kind::Delay]);

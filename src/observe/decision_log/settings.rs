@@ -1,35 +1,35 @@
-//! Settings of the decision log: where its lines go, and which decisions it has.
+//! Settings of the decision log.
 
 use std::path::PathBuf;
 
 use crate::base::kind::Kind;
 
-/// Which decisions are logged, and where.
+/// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub place: Place,
     pub sample: Sample,
-    /// The most lines of any second.
+    /// The most lines per second.
     pub per_second: u32,
     pub kinds: Vec<Kind>,
 }
 
-/// Where the lines go.
+/// The destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Stdout,
     File(PathBuf),
 }
 
-/// The share of the decisions that is logged, chosen by chance.
+/// The fraction of the decisions that is logged, as a random sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The greatest draw of 64 random bits that is logged.
+    /// The largest draw of 64 random bits that is logged.
     most: u64,
 }
 
 impl Sample {
-    /// A share of more than 0 and at most 1.
+    /// A fraction of more than 0 and at most 1; `None` outside this range.
     pub fn new(part: f64) -> Option<Sample> {
         // For 1 the product is 2^64: the cast cuts it to the largest number.
         (part > 0.0 && part <= 1.0).then(|| Sample { most: (part * 2f64.powi(64)) as u64 })

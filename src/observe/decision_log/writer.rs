@@ -13,32 +13,32 @@ use crate::observe::decision_log::settings::Place;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
 
-/// Interval of the check for rotation, which moves the file away from its path.
+/// The interval of checks for rotation, which renames the file.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The most lines that wait to be written, some 300 bytes each.
+/// The most queued lines, about 300 bytes each.
 pub(super) const QUEUE_MAX: usize = 4096;
 
-/// A message to the thread that writes.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub(super) enum Message {
     Line(String),
-    /// Answer when all lines before it are written.
+    /// Reply when all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
-/// The state of the thread.
+/// The state of the writer thread.
 pub(super) struct Writer {
     out: Box<dyn Write + Send>,
     file: Option<Opened>,
     metrics: DecisionLogMetrics,
     failed_line: OncePerSecond,
     clock: Clock,
-    /// The last write may have ended within a line.
+    /// The last write may have stopped in the middle of a line.
     is_torn: bool,
 }
 
-/// The open file, with its identity to notice a rotation.
+/// The open file, with its device and inode to detect rotation.
 struct Opened {
     path: PathBuf,
     identity: (u64, u64),
@@ -57,7 +57,7 @@ impl Writer {
         Ok(Writer { out, file, metrics, failed_line: OncePerSecond::default(), clock, is_torn: false })
     }
 
-    /// Runs until the last sender is gone.
+    /// Runs until the last sender is dropped.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let (mut lines, mut count) = (String::new(), 0);
         while let Ok(message) = messages.recv() {
@@ -76,14 +76,14 @@ impl Writer {
             lines.clear();
             count = 0;
             for done in waiting {
-                // The waiting thread may have given up.
+                // The waiting thread may have timed out.
                 let _ = done.try_send(());
             }
         }
     }
 
     fn write(&mut self, lines: &str, count: u64) {
-        // A full disk may have taken half a line. A line break keeps the next line apart from it.
+        // A full disk may hold the first part of a line. A line break separates it from the next one.
         let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
         let written = self.follow().and_then(|()| self.out.write_all(end));
         let written = written.and_then(|()| self.out.write_all(lines.as_bytes()));
@@ -95,8 +95,8 @@ impl Writer {
             Err(error) => {
                 self.is_torn = true;
                 self.metrics.dropped_write.inc_by(count);
-                if let Some(unsaid) = self.failed_line.allow(self.clock.now()) {
-                    tracing::error!(unsaid, "cannot write to the decision log: {error}");
+                if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {
+                    tracing::error!(suppressed, "cannot write to the decision log: {error}");
                 }
             }
         }
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(fs::read_to_string(path).unwrap(), "three\n");
     }
 
-    /// Takes `room` bytes and fails once. After that it takes everything.
+    /// Accepts `room` bytes, fails once, and then accepts everything.
     struct Disk {
         room: usize,
         taken: Arc<Mutex<Vec<u8>>>,

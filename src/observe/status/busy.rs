@@ -1,4 +1,4 @@
-//! Request rates of the noted keys over the last seconds: asked for, and let through.
+//! Request rates of the noted keys over the last seconds: requested and let through.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::{Entry, FreqCtr, PERIOD_MS, Table};
 
-/// A minute of differences between seconds takes one sample more.
+/// A minute of differences needs 61 samples.
 const SAMPLES_MAX: usize = 61;
 
-/// Keys with their totals, second by second. The throttled keys bound their number.
+/// Keys with their totals, second by second. Their number is limited by that of the noted keys.
 #[derive(Debug, Default)]
 pub(super) struct Busy(HashMap<Key, Meters>);
 
 impl Busy {
-    /// Reads the rows of all noted keys. It must be called once a second.
+    /// Reads the entries of all noted keys. Call it once a second.
     pub(super) fn tick(&mut self, now: Timestamp, keys: Vec<Key>, table: &Table) {
         let mut before = std::mem::take(&mut self.0);
         for key in keys {
@@ -26,8 +26,9 @@ impl Busy {
         }
     }
 
-    /// Requests per second, asked for and let through, over `over` or the part of it that is known. None if
-    /// less than a second is known.
+    /// Requests per second, requested and let through, over the last `over` or the known part of it.
+    ///
+    /// `None` if less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
         let samples = &self.0.get(&key)?.samples;
         let &(at, totals) = samples.back()?;
@@ -37,7 +38,7 @@ impl Busy {
     }
 }
 
-/// A tick may be late by this much.
+/// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
 /// The meters of one key.
@@ -69,7 +70,7 @@ impl Meters {
     }
 }
 
-/// Turns a rate into a total. The windows of a rate follow each other, so one read per window misses nothing.
+/// Turns a rate into a total. The windows of a rate do not overlap, so one read per window is enough.
 #[derive(Debug)]
 struct Meter {
     last: FreqCtr,

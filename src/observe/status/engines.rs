@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most engines listed one by one. Later ones are counted together.
 const ENGINES_MAX: usize = 64;
 
-/// Characters of an id that are kept. HAProxy's ids have 36.
+/// The most characters of an id that are kept. HAProxy's ids have 36.
 const ID_CHARS_MAX: usize = 64;
 
-/// Stands for an engine without an id, as in old versions.
+/// The name of an engine without an id, as in old versions.
 const NAMELESS: &str = "-";
 
-/// Stands for all engines beyond the most.
+/// The name of all engines beyond [`ENGINES_MAX`].
 const OTHERS: &str = "others";
 
 /// Open connections by engine.
@@ -76,7 +76,7 @@ impl Drop for Connected {
         {
             engine.connections -= 1;
         }
-        // An engine without connections gives its place to another.
+        // An engine without connections makes room for another.
         engines.retain(|engine| engine.connections > 0);
     }
 }

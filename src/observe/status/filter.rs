@@ -51,7 +51,7 @@ const FOREIGN: [&str; 23] = [
     "glitch_rate",
 ];
 
-/// The errors of a column name, in HAProxy's wording.
+/// Errors of a column name, in HAProxy's wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ColumnError {
     #[error("Unknown data type")]
@@ -133,7 +133,7 @@ pub struct Condition {
     pub value: i64,
 }
 
-/// Conditions that a row must meet, all of them.
+/// Conditions, all of which a row must meet.
 ///
 /// ```
 /// use slowlane::{observe::status::{Column, Condition, Filter, Operator}, table::Entry, base::time::Timestamp};

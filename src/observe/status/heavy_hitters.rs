@@ -3,16 +3,16 @@
 //! Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT
 //! 2005).
 //!
-//! A new key takes the place of the lightest one, and inherits its weight as an error. So the true weight of
-//! a key is between `weight - error` and `weight`. Each key with more than 1/places of the total has a place.
-//! All weights fade together, so their order stays.
+//! A new key replaces the one with the lowest weight, and inherits that weight as its error. The true weight of a key
+//! is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total has a place. All weights
+//! decay by the same factor, so their order does not change.
 
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::status::label::Label;
 
-/// Places of one sketch, few enough to scan all of them.
+/// The places of one sketch, few enough to scan all.
 const PLACES: usize = 64;
 
 /// Facts about a throttled key.
@@ -20,15 +20,15 @@ const PLACES: usize = 64;
 pub struct Hitter {
     /// The SLO that throttled it last.
     pub slo: Option<SloId>,
-    /// Delayed requests since it got its place; below, the denied ones.
+    /// The number of delayed requests since it got its place.
     pub delayed: u64,
     pub denied: u64,
-    /// Its last delay.
+    /// Its last delay, in milliseconds.
     pub delay_ms: u64,
-    /// The moment when it got its place; zero if that is just now.
+    /// The moment at which it got its place; zero for a new key.
     pub since: Timestamp,
     pub seen: Timestamp,
-    /// The fields of the request that got it its place.
+    /// The fields of the request that caused its place.
     pub label: Label,
 }
 
@@ -36,12 +36,12 @@ pub struct Hitter {
 #[derive(Clone, Debug)]
 pub struct Ranked {
     pub key: Key,
-    /// Lower bound of its weight, faded.
+    /// The lower bound of its weight, after decay.
     pub weight: f32,
     pub hitter: Hitter,
 }
 
-/// The sketch. Keys and weights are apart from the rest, so a search touches few cache lines.
+/// The sketch. Keys and weights are separate arrays, so a search touches few cache lines.
 #[derive(Debug)]
 pub(super) struct HeavyHitters {
     keys: [Key; PLACES],
@@ -89,7 +89,7 @@ impl HeavyHitters {
         self.weights.iter().position(|&weight| weight == least).unwrap_or(0)
     }
 
-    /// Multiplies all weights by a factor, and forgets keys close to zero.
+    /// Multiplies all weights by a factor, and removes keys close to zero.
     pub(super) fn fade(&mut self, factor: f32) {
         for place in (0..self.taken).rev() {
             self.weights[place] *= factor;
@@ -100,7 +100,7 @@ impl HeavyHitters {
         }
     }
 
-    /// Frees a place and moves the last key there.
+    /// Removes the key at a place, and moves the last key there.
     fn forget(&mut self, place: usize) {
         let last = self.taken - 1;
         self.keys[place] = self.keys[last];
@@ -125,7 +125,7 @@ impl HeavyHitters {
     }
 }
 
-/// A single request fades to this weight in ten half-lives.
+/// Keys below this weight are removed. A single request decays to it in ten half-lives.
 const FORGOTTEN: f32 = 1.0 / 1024.0;
 
 #[cfg(test)]

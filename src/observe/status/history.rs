@@ -1,4 +1,4 @@
-//! The last minutes, second by second, from totals that are read once a second.
+//! Rates and delays of the last minutes, second by second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::delays::DelayCounts;
 
-/// Seconds kept: five minutes.
+/// The number of seconds kept: five minutes.
 const SECONDS_MAX: usize = 300;
 
-/// Seconds in the mean that is shown as "now".
+/// The seconds that a current rate is averaged over.
 const NOW_S: usize = 10;
 
 /// All counts at one moment.
@@ -35,7 +35,7 @@ pub(super) struct Second {
     pub(super) p99_ms: Option<u64>,
 }
 
-/// The seconds, and the last totals to compute the next ones from.
+/// The last seconds, and the last totals, needed to compute the next second.
 #[derive(Debug, Default)]
 pub(super) struct History {
     seconds: VecDeque<Second>,
@@ -44,7 +44,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes the totals of this moment, about a second after the last ones.
+    /// Adds the totals of this moment. Call it once a second.
     pub(super) fn tick(&mut self, totals: Totals) {
         if let Some(before) = self.totals.back() {
             let between = Between { before, after: &totals };
@@ -68,7 +68,7 @@ impl History {
         self.seconds.iter()
     }
 
-    /// The last seconds together; none before the second tick.
+    /// The difference over the last `NOW_S` seconds; `None` before the second tick.
     pub(super) fn now(&self) -> Option<Between<'_>> {
         let between = Between { before: self.totals.front()?, after: self.totals.back()? };
         (self.totals.len() > 1).then_some(between)
@@ -161,7 +161,7 @@ mod tests {
         assert!(history.now().is_none() && history.seconds().len() == 0);
         delays.count(Duration::from_millis(20));
         history.tick(totals(11, 150, &delays));
-        // A late tick counts for the time that it took.
+        // After a late tick, rates use the real time between the ticks.
         history.tick(totals(13, 170, &delays));
         let seconds: Vec<_> = history.seconds().copied().collect();
         let first =

@@ -1,4 +1,4 @@
-//! The fields of a request in a few bytes, to show the owner of a key.
+//! The fields of a request in a few bytes, to describe a key.
 
 use std::fmt::{Display, Write};
 
@@ -9,17 +9,17 @@ use crate::base::request::Value;
 use crate::base::shown::shown;
 use crate::policy::Fact;
 
-/// Bytes kept of a request: its source, a website or two, and some more.
+/// The most bytes kept of a request: enough for a source, two websites and some more.
 const LABEL_BYTES_MAX: usize = 320;
 
-/// Bytes kept of a name and of a value. Longer ones are cut.
+/// The most bytes kept of a name and of a value. Longer ones are cut.
 const NAME_BYTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 128;
 
 const IN_KEY: u8 = 1;
 const CUT: u8 = 2;
 
-/// Facts in sequence, while there is room:
+/// The facts of a request in sequence, as far as there is room:
 ///
 /// ```text
 ///  │ flags │ prefix + 1, or 0 │ bytes of name │ bytes of value │ name … │ value … │
@@ -36,7 +36,7 @@ pub struct Kept<'l> {
     pub name: &'l [u8],
     pub value: &'l [u8],
     pub in_key: bool,
-    /// Leading bits of the address that are part of the key, if not all are.
+    /// The number of leading bits of the address in the key; `None` if all are.
     pub prefix: Option<u8>,
     /// The name or the value was cut.
     pub is_cut: bool,
@@ -82,7 +82,7 @@ impl Label {
         })
     }
 
-    /// Whether some facts found no room.
+    /// Whether facts were left out for lack of room.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -97,8 +97,9 @@ fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -
 }
 
 impl Kept<'_> {
-    /// The value in a form that is safe to show. It becomes a network if only that is part of the key.
-    /// Invisible and control characters become escapes.
+    /// The value in a form that is safe to show, with invisible and control characters escaped.
+    ///
+    /// An address becomes a network if the key has only its network.
     pub fn shown(&self) -> String {
         let address = std::str::from_utf8(self.value).ok().and_then(|text| text.parse().ok());
         if let (Some(prefix), Some(address)) = (self.prefix, address) {
@@ -128,7 +129,7 @@ mod tests {
             facts.iter().for_each(|(name, value, in_key)| label.push(fact(name, Value::Text(value), *in_key)));
             let mut rest = facts.iter();
             for kept in label.facts() {
-                // A fact that found no room may precede one that does.
+                // A shorter fact may fit after a longer one was left out.
                 let came_from = rest.find(|(name, value, in_key)| {
                     let is_cut = name.len() > NAME_BYTES_MAX || value.len() > VALUE_BYTES_MAX;
                     let begins = name.as_bytes().starts_with(kept.name) && value.starts_with(kept.value);

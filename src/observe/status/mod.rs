@@ -8,7 +8,7 @@
 //!  a reload ─▶ Reloads ──────────────┤
 //!  throttle, metrics ────────────────┘
 //! ```
-//! A request that passes, also under every dry run, costs nothing here. Readers never make a request wait.
+//! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
 
 mod busy;
 mod engines;

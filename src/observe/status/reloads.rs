@@ -5,22 +5,22 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::time::Timestamp;
 
-/// Reloads that are kept.
+/// The most reloads kept.
 const RELOADS_MAX: usize = 10;
 
-/// Problems that are kept of a reload.
+/// The most problems kept per reload.
 const PROBLEMS_MAX: usize = 8;
 
-/// Characters that are kept of a problem.
+/// The most characters kept per problem.
 const PROBLEM_CHARS_MAX: usize = 300;
 
-/// One reading of the policy.
+/// A reload of the policy, successful or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reload {
     pub at: Timestamp,
-    /// `12 SLOs; website.map 3 lines`; none if it was refused.
+    /// A text like `12 SLOs; website.map 3 lines`; `None` if the reload was refused.
     pub summary: Option<String>,
-    /// The first problems; or the first warnings, if it was not refused.
+    /// The first problems of a refused reload, or the first warnings of a successful one.
     pub problems: Vec<String>,
     pub problems_total: usize,
 }

@@ -37,7 +37,7 @@ pub fn header(table: &Table) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     pub found: Found,
-    /// The moment of reading the rates.
+    /// The moment for which the rates are shown.
     pub now: Timestamp,
 }
 

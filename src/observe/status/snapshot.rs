@@ -22,13 +22,13 @@ use crate::policy::{Policy, Slo};
 use crate::table::PERIOD_MS;
 use crate::throttle::Throttle;
 
-/// Throttled keys that are listed, and the same number of keys of dry runs.
+/// The most throttled keys listed, and the most keys of dry runs.
 const KEYS_MAX: usize = 100;
 
-/// SLOs that are listed. If there are more, the busiest are listed.
+/// The most SLOs listed. If there are more, the busiest are listed.
 const SLOS_MAX: usize = 200;
 
-/// Sources of a snapshot beside the status itself.
+/// The sources of a snapshot beside the status itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'s> {
     pub throttle: &'s Throttle,
@@ -38,8 +38,9 @@ pub struct Sources<'s> {
     pub now: Timestamp,
 }
 
-/// The answer of `/api/status`. Every text in it is safe to show: terminals get no control characters.
-/// A browser has to insert it as text.
+/// The answer of `/api/status`.
+///
+/// Texts contain no control characters, so they are safe for terminals. A browser must insert them as text, not HTML.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: String,
@@ -48,7 +49,7 @@ pub struct Snapshot {
     pub uptime_s: u64,
     /// Requests per second over the last ten seconds: pass, delay, deny.
     pub rates: [f64; 3],
-    /// Over the same ten seconds.
+    /// Delays over the same ten seconds.
     pub delay: Delay,
     pub minutes: Minutes,
     pub table: TableUse,
@@ -56,8 +57,7 @@ pub struct Snapshot {
     pub connections: Connections,
     pub slos: Vec<SloLine>,
     pub slos_total: usize,
-    /// Throttled keys first, then keys that a dry run would throttle. Each group starts with the most
-    /// throttled one.
+    /// Throttled keys, then keys that a dry run would throttle. Each group is in descending order.
     pub keys: Vec<KeyLine>,
     /// One in `one_in` throttled requests is noted.
     pub one_in: u32,
@@ -65,7 +65,7 @@ pub struct Snapshot {
     pub reloads: Vec<ReloadLine>,
 }
 
-/// Milliseconds; none if no request was delayed.
+/// Quantiles in milliseconds; `None` if no request was delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Delay {
     pub p50_ms: Option<u64>,
@@ -115,14 +115,14 @@ pub struct EngineLine {
     pub connections: u32,
 }
 
-/// An SLO with its objective and its present rates.
+/// An SLO with its objective and its current rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SloLine {
     pub id: u16,
-    /// The fields of its buckets. If empty, all requests share one bucket.
+    /// The fields of its key. If empty, all requests share one key.
     pub per: Vec<String>,
     pub law: String,
-    /// The objective in the words of its law.
+    /// The objective, as its law describes it.
     pub objective: String,
     pub burst: u32,
     /// The rate in the notation of `slo.map`.
@@ -133,13 +133,14 @@ pub struct SloLine {
     pub rates: [f64; 3],
     /// The verdicts that it would have given, if it is a dry run.
     pub shadow: [f64; 3],
-    /// Requests per second that its busiest known key is let through, as a mean of the last seconds. With one
-    /// bucket this covers all requests.
+    /// Requests per second of its busiest known key that are let through, as a mean of the last seconds.
+    ///
+    /// Of an SLO with a single key these are all requests.
     pub busiest_per_s: Option<f64>,
-    /// The most requests in flight of one key, if its law counts them; below, the limit.
+    /// The most requests in flight of one key, if its law counts them.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
-    /// Number of its keys among the throttled ones.
+    /// The number of its keys among the throttled ones.
     pub keys: usize,
 }
 
@@ -148,21 +149,22 @@ pub struct SloLine {
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
-    /// A dry run would throttle it, but it passes.
+    /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
-    /// The query that explains it; none if its fields were too long to keep.
+    /// The query for `/api/why`; `None` if its fields were too long to keep.
     pub why: Option<String>,
     pub throttled_per_s: f64,
-    /// Requests since it was noted: delayed, and below, denied.
+    /// The number of delayed requests since the key was noted.
     pub delayed: u64,
     pub denied: u64,
-    /// The last delay.
+    /// The last delay, in milliseconds.
     pub delay_ms: u64,
     pub seen_ms_ago: u64,
-    /// Rates from its entry; none if that has expired. They are means of the last ten seconds, or of the last
-    /// minute for an SLO below 1/s.
+    /// The rate of requests; `None` after the entry has expired.
+    ///
+    /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
     pub let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
@@ -280,7 +282,7 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
         known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
         known.clients = most([known.clients, key.clients]);
     }
-    // With very many SLOs, only the listed ones become lines.
+    // Lines are made only for the listed SLOs: there may be thousands.
     let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
@@ -310,7 +312,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // The rate of one bucket. If its key is known, that rate wins: it may cover a longer time.
+    // The rate of a single key, unless its meter knows it: that may cover a longer time.
     let all = per.is_empty().then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Quota::Concurrent { requests } => Some(requests),
@@ -334,10 +336,10 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     }
 }
 
-/// Time span of a key's rates.
+/// The time span of the rates of a key.
 const NOW: Duration = Duration::from_secs(10);
 
-/// Time span for an SLO below one request per second. A shorter span would show none, or one too many.
+/// The time span for an SLO below 1/s. In a shorter one, a single request changes the rate too much.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
 fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy, now: Timestamp) -> KeyLine {
@@ -347,7 +349,7 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
     let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
     let rates = entry.map(|entry| {
         parts.busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
-            // The key was noted just now.
+            // The key is too new for its meter.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });
@@ -395,12 +397,12 @@ fn rounded(rates: [f64; 3]) -> [f64; 3] {
     rates.map(round)
 }
 
-/// Rounds to a millionth, enough for a rate of some requests per day.
+/// Rounds to a millionth, which is enough for a few requests per day.
 fn fine(rate: f64) -> f64 {
     (rate * 1e6).round() / 1e6
 }
 
-/// Rounds to a hundredth, all that is shown.
+/// Rounds to a hundredth, the precision that is shown.
 fn round(rate: f64) -> f64 {
     (rate * 100.0).round() / 100.0
 }

@@ -1,4 +1,4 @@
-//! The status: the last minutes, the engines and the reloads, for operators.
+//! The status: rates, throttled keys and reloads of the last minutes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::observe::status::snapshot::{Parts, Snapshot, Sources};
 use crate::observe::status::throttled::Throttled;
 use crate::table::Table;
 
-/// Memory of the last minutes beside the metrics, for operators.
+/// The status of the last minutes, for operators.
 #[derive(Debug, Default)]
 pub struct Status {
     pub throttled: Throttled,
@@ -22,12 +22,12 @@ pub struct Status {
     pub reloads: Reloads,
     history: Mutex<History>,
     busy: Mutex<Busy>,
-    /// The snapshot of this second, once it has been asked for.
+    /// The snapshot of this second, if there was a request for it.
     json: Mutex<Option<Bytes>>,
 }
 
 impl Status {
-    /// Takes the counts so far. It must be called once a second.
+    /// Adds the counts of this second. Call it once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
         let mut history = lock(&self.history);
         history.tick(Totals {
@@ -51,7 +51,7 @@ impl Status {
         Snapshot::of(&Parts { throttled, engines, reloads, history, busy }, sources)
     }
 
-    /// The snapshot as JSON, made once a second for all readers.
+    /// The snapshot as JSON. All readers of a second share one.
     pub fn json(&self, sources: &Sources<'_>) -> Bytes {
         let mut json = lock(&self.json);
         let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();

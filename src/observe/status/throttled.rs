@@ -1,4 +1,4 @@
-//! The throttled keys, noted in a few nanoseconds for a throttled request, and none for one that passes.
+//! The throttled keys. A note takes a few nanoseconds, and requests that pass need none.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,24 @@ use crate::base::verdict::{Decision, Verdict};
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
 
-/// Shards that keep threads apart. A thread that finds its shard locked skips the note.
+/// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
-/// The most notes per second. With more requests a sample is noted, so notes cost a thousandth of a core.
+/// The most notes per second, about 0.1 % of a core. Of more requests, a sample is noted.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
-/// Seconds after which a note counts half.
+/// The half-life of a note, in seconds.
 const HALF_LIFE_S: f64 = 10.0;
 
 /// Throttled keys with their fields.
 #[derive(Debug)]
 pub struct Throttled {
     keys: Sketch,
-    /// Keys that a dry run would throttle. They take no places from throttled keys.
+    /// Keys that a dry run would throttle, apart so that they do not displace throttled keys.
     dry_runs: Sketch,
     /// One in this many requests is noted.
     one_in: AtomicU32,
-    /// The moment of the last fading, in nanoseconds.
+    /// The moment of the last decay, in nanoseconds.
     faded_at: AtomicU64,
 }
 
@@ -43,8 +43,9 @@ impl Default for Throttled {
 }
 
 impl Throttled {
-    /// Notes a request that is delayed or denied, or would be under a dry run. `roll` is a random number for
-    /// the sample. `write` fills the label of a new key, for the SLO that throttles it.
+    /// Notes a request that is delayed or denied, or would be without `dry_run`.
+    ///
+    /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
         let one_in = self.one_in.load(Relaxed);
         if !roll.is_multiple_of(one_in) {
@@ -58,12 +59,11 @@ impl Throttled {
         }
     }
 
-    /// Fades all notes, and sets the sample by the number of throttled requests. It must be called once a
-    /// second.
+    /// Lets all notes decay, and adapts the sample to `throttled_per_s`, in requests per second. Call it once a second.
     pub fn tick(&self, now: Timestamp, throttled_per_s: f64) {
         let one_in = (throttled_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
         self.one_in.store(one_in as u32, Relaxed);
-        // Nothing fades at the first tick.
+        // Nothing decays at the first tick.
         let faded_at = if self.faded_at() == Timestamp::default() { now } else { self.faded_at() };
         let seconds = now.since(faded_at).as_secs_f64();
         self.keys.fade(faded(seconds) as f32);
@@ -99,19 +99,19 @@ impl Throttled {
         keys
     }
 
-    /// Requests per second that explain the weight of a key, assuming a steady rate since it got its place.
+    /// The requests per second that lead to the weight of a key, if its rate is constant since it got its place.
     pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
         let (since, faded_at) = (ranked.hitter.since, self.faded_at());
         let newest_s = now.since(since.max(faded_at)).as_secs_f64();
         let (second, older) = (faded(1.0), faded(faded_at.since(since).as_secs_f64()));
-        // The weight of one request per second: the full seconds, faded once, twice and so on, and the newest
-        // part of a second.
+        // The weight of one request per second: a geometric series over the full seconds, and the newest part of a
+        // second.
         let one = second * (1.0 - older) / (1.0 - second) + newest_s;
         f64::from(ranked.weight) / one.max(second)
     }
 }
 
-/// The fraction of a weight that is left after some seconds.
+/// The fraction of a weight that remains after some seconds: 2^(-seconds / half-life).
 fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
@@ -123,15 +123,15 @@ struct Note {
     key: Key,
     verdict: Verdict,
     at: Timestamp,
-    /// It stands for this many requests.
+    /// The number of requests that it stands for.
     one_in: u32,
 }
 
-/// Heavy hitters that several threads write to.
+/// Heavy hitters in shards, for concurrent writers.
 #[derive(Debug, Default)]
 struct Sketch([Shard; SHARDS]);
 
-/// One lock of a sketch. The alignment keeps two shards out of one cache line.
+/// One shard of a sketch. The alignment gives each its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard(Mutex<HeavyHitters>);
@@ -142,7 +142,7 @@ impl Sketch {
         if verdict == Verdict::Pass {
             return;
         }
-        // Other bits than those that choose a shard of the table, so keys that collide there are apart here.
+        // The table chooses its shard by other bits, so keys that share a shard there are spread out here.
         let shard = &self.0[(key.bits() >> 32) as usize % SHARDS];
         let Ok(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
@@ -166,7 +166,7 @@ impl Sketch {
     }
 
     fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        // Shards are locked one by one, so a note waits for the copy of one shard at most.
+        // Shards are locked one by one, so the copy blocks at most one shard at a time.
         let mut all: Vec<Ranked> = Vec::new();
         self.0.iter().for_each(|shard| all.extend(lock(shard).ranked()));
         all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));

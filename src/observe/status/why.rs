@@ -1,5 +1,4 @@
-//! The reasons for a verdict: the lines that answered, the keys, the entries, and the laws with their
-//! numbers.
+//! The reasons for a verdict: matching lines, keys, entries and formulas of the laws.
 
 use std::fmt;
 use std::path::Path;
@@ -16,16 +15,15 @@ use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
 
-/// The decision that [`Throttle::decide`] would make on a request, with its reasons. Asking counts nothing
-/// and changes nothing.
+/// The decision that [`Throttle::decide`] would make on a request, with its reasons. It changes no counter.
 ///
 /// All text from clients is made safe to show.
 #[derive(Clone, Debug, Serialize)]
 pub struct Why {
     pub fields: Vec<Named>,
-    /// Names of fields that no map, no key and no share of the policy uses. They may be misspelt.
+    /// The names of fields that no map, key or share of the policy uses. They may be misspelt.
     pub unused: Vec<String>,
-    /// Number of requests that it would count for.
+    /// The number of requests that it would count for.
     pub cost: u32,
     /// The verdict that the proxy would get.
     #[serde(flatten)]
@@ -42,7 +40,7 @@ pub struct Named {
     pub value: Option<String>,
 }
 
-/// A verdict under the names of the variables.
+/// A verdict, in fields named like the variables of HAProxy.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Told {
     pub verdict: Kind,
@@ -50,7 +48,7 @@ pub struct Told {
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// Requests that would still pass at once.
+    /// The number of further requests that would pass at once.
     pub remaining: u32,
 }
 
@@ -58,23 +56,23 @@ pub struct Told {
 #[derive(Clone, Debug, Serialize)]
 pub struct Objection {
     pub slo: u16,
-    /// Path and number of its line in `slo.map`.
+    /// The path of `slo.map` and the number of its line.
     pub at: String,
     /// The text of that line.
     pub options: String,
     pub law: &'static str,
     pub dry_run: bool,
-    /// The line that named it, if there is one; with it, the lookup, and the SLO that led here by `also`.
+    /// The line of a map that named the SLO, if any.
     pub named_at: Option<String>,
     pub lookup: Option<String>,
     pub also_of: Option<u16>,
-    /// The lookups that were asked before and had no answer.
+    /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits.
+    /// The key as sixteen hex digits.
     pub key: String,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
-    /// None for the first request of a key, and after its entry has expired.
+    /// `None` before the first request of a key, and after its entry has expired.
     pub entry: Option<Columns>,
     pub formula: String,
     #[serde(flatten)]
@@ -93,7 +91,7 @@ pub struct Columns {
 }
 
 impl Why {
-    /// Explains a request. The draw is fixed, so no jitter shows.
+    /// Explains a request. Jitter is left out.
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
@@ -111,7 +109,7 @@ impl Why {
     }
 }
 
-/// Leaves out the cost, which is shown by itself and is not part of lookups or keys.
+/// The names of unused fields, without the cost field, which is shown separately.
 fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
     let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
     let names = request.fields().map(|field| field.name);

@@ -1,4 +1,4 @@
-//! The files shipped for HAProxy: configurations, the SPOE engine, a Lua action, example maps.
+//! The files shipped for HAProxy: configurations, the SPOE configuration, a Lua action, example maps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ const PAUSE: Text = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/hap
 const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
 const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
 
-/// The example policy. It belongs to slowlane, not to HAProxy.
+/// The example policy. slowlane reads these files, not HAProxy.
 const MAPS: [Text; 6] = [
     ("maps/slo.map", include_str!("../../../haproxy/maps/slo.map")),
     ("maps/source+website.map", include_str!("../../../haproxy/maps/source+website.map")),
@@ -27,7 +27,7 @@ const MAPS: [Text; 6] = [
 /// Name and text of a file.
 type Text = (&'static str, &'static str);
 
-/// A release of HAProxy, by its first two numbers.
+/// A version of HAProxy, by its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     major: u16,
@@ -36,13 +36,13 @@ pub struct Version {
 
 impl Version {
     pub const OLDEST: Version = Version { major: 2, minor: 6 };
-    /// The first with `mode spop`. It warns about configurations without it.
+    /// The first version with `mode spop`, which warns about configurations without it.
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
-    /// The first with `http-request pause`.
+    /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
 }
 
-/// The error of a version that slowlane does not support.
+/// The text is not a version of HAProxy that slowlane supports.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("expected an HAProxy version, {} or later, like 3.2", Version::OLDEST)]
 pub struct VersionError;
@@ -68,14 +68,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// The place where a delay is spent.
+/// The method to delay a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// In slowlane, which answers late.
+    /// slowlane holds its answer.
     Hold,
-    /// In HAProxy, with `http-request pause`.
+    /// HAProxy waits, with `http-request pause`.
     Pause,
-    /// In HAProxy, with a Lua action.
+    /// HAProxy waits, with a Lua action.
     Lua,
 }
 
@@ -86,7 +86,7 @@ impl Delivery {
     }
 }
 
-/// The reasons why no configuration can be printed.
+/// The configuration cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unprintable {
     #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
@@ -161,7 +161,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     Ok(files)
 }
 
-/// An address in HAProxy's notation. `unix:/path`, as slowlane and nginx write it, becomes `unix@/path`.
+/// An address in HAProxy's notation: `unix:/path` becomes `unix@/path`.
 fn in_its_words(address: &str) -> Result<String, WordError> {
     let written = match address.strip_prefix("unix:") {
         Some(path) => format!("unix@{path}"),

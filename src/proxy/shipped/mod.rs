@@ -1,7 +1,7 @@
 //! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
-//! The files under `haproxy/` and `nginx/` are the only source. With default values they are printed byte for
-//! byte, below a line that names the HAProxy version.
+//! The only source is the files under `haproxy/` and `nginx/`. With default values they are printed unchanged, below a
+//! line with the HAProxy version.
 
 pub mod haproxy;
 pub mod nginx;

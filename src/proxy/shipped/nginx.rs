@@ -42,8 +42,7 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
 }
 
-/// Commented lines that send quotas to clients, with the lines in force; and the query that asks for the
-/// quota.
+/// Replacements that enable quotas for clients: commented lines, and the query that asks for the quota.
 const TELLING: [(&str, &str); 4] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),

@@ -1,4 +1,4 @@
-//! Texts that are filled into the files of a proxy, one word each.
+//! Filling texts into the files of a proxy, each as one word.
 
 use thiserror::Error;
 
@@ -7,27 +7,27 @@ use crate::base::address::{Address, reachable};
 /// A file, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Relative to the folder that all of them stand in.
+    /// The path, relative to the folder of all files.
     pub name: &'static str,
     pub text: String,
 }
 
-/// Something that would not be one word in the configuration of a proxy.
+/// The text is not a single word in the configuration of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
 pub struct WordError(String);
 
-/// What addresses and paths are made of beside letters and digits. None of these means anything to HAProxy or nginx
-/// inside a word.
+/// The characters of addresses and paths beside letters and digits. Inside a word, they have no special meaning to
+/// HAProxy or nginx.
 const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
 
-/// A text that is one word in a proxy's configuration.
+/// Checks that a text is one word in a proxy's configuration.
 pub(super) fn word(text: &str) -> Result<&str, WordError> {
     let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
     if !text.is_empty() && text.chars().all(is_plain) { Ok(text) } else { Err(WordError(text.to_owned())) }
 }
 
-/// The address of an agent in a proxy's words; `unix` is what these write before the path of a Unix socket.
+/// The address of an agent in the notation of a proxy. `unix` is its prefix for the path of a Unix socket.
 pub(super) fn agent(address: &Address, unix: &str) -> Result<String, WordError> {
     let written = match address {
         Address::Tcp(address) => reachable(address),
@@ -37,7 +37,7 @@ pub(super) fn agent(address: &Address, unix: &str) -> Result<String, WordError> 
     Ok(written)
 }
 
-/// Puts `with` wherever `what` stands, of several all at once: what was put in is not looked at again.
+/// Replaces each first text by the second, in one pass: inserted text is not replaced again.
 pub(super) fn fill(text: &str, places: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

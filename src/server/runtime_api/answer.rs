@@ -1,4 +1,4 @@
-//! Answers, produced in pieces.
+//! Answers of the Runtime API, produced in pieces.
 
 use std::fmt::Write;
 use std::sync::{Arc, Weak};
@@ -14,13 +14,13 @@ use crate::server::runtime_api::help::help;
 use crate::table::{Cursor, Page};
 use crate::throttle::Throttle;
 
-/// The approximate length of a piece, a little less than a page of rows.
+/// The approximate length of a piece in bytes, a little less than a page of rows.
 pub const PIECE_BYTES: usize = 8 * 1024;
 
-/// The most pages that one piece scans, even if a filter shows none of their rows.
+/// The most pages that one piece scans, even if the filter matches no row.
 const PAGES_MAX: usize = 16;
 
-/// Facts about the process, beside its table and policy.
+/// Facts about the process for `show info`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     pub pid: u32,
@@ -35,13 +35,13 @@ pub struct Info {
 /// An answer in progress.
 #[derive(Debug)]
 pub struct Answer {
-    /// The text that comes first.
+    /// The start of the answer.
     text: String,
     rest: Rest,
     is_refusal: bool,
 }
 
-/// The part that is still to come.
+/// The rest of the answer, still to be produced.
 #[derive(Debug)]
 enum Rest {
     Nothing,
@@ -120,7 +120,7 @@ impl Answer {
         Answer { text, rest, is_refusal: false }
     }
 
-    /// Appends the next piece. False: the answer is complete. An empty piece may be followed by others.
+    /// Appends the next piece, which may be empty; false if the answer is complete.
     pub fn more(&mut self, throttle: &Throttle, now: Timestamp, out: &mut String) -> bool {
         out.push_str(&std::mem::take(&mut self.text));
         let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-/// Like HAProxy, it shows the header only above a row.
+/// `show table <table> key <key>`. Like HAProxy, it shows no header without a row.
 fn row(throttle: &Throttle, key: Key, now: Timestamp) -> String {
     match Row::of(throttle, key, now) {
         Some(row) => format!("{}{row}\n", header(throttle.table())),
@@ -175,13 +175,13 @@ fn clear(throttle: &Throttle, from: Cursor, filter: &Filter, now: Timestamp) -> 
     let mut page = Page::new();
     let next = throttle.table().page(from, now, &mut page);
     for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
-        // The row may have changed since it was copied.
+        // The row may have changed since it was copied, so the filter is applied again.
         throttle.forget(found.key, |entry| filter.passes(entry, now));
     }
     next
 }
 
-/// Like HAProxy, it re-arms the expiry: for as long as the row had left, and at least for the table's `expire`.
+/// `set table`. As in HAProxy, the row expires no sooner than before, and no sooner than after the table's `expire`.
 fn set(throttle: &Throttle, key: Key, values: &[(Column, u32)], now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {
@@ -223,10 +223,10 @@ fn show_map(policy: &Arc<Policy>, name: &str) -> Answer {
     }
 }
 
-/// Where HAProxy shows an address in memory, it shows the offset of the line in its file.
+/// Lines of `show map`. In place of HAProxy's memory address, it shows the offset of the line in its file.
 fn lines(policy: &Weak<Policy>, number: usize, from: usize, out: &mut String) -> Option<usize> {
     let Some(policy) = policy.upgrade() else {
-        out.push_str("# the policy was reloaded in the meantime: ask again\n");
+        out.push_str("# the policy has been reloaded meanwhile: repeat the command\n");
         return None;
     };
     let map = policy.maps().nth(number)?;
@@ -258,7 +258,7 @@ fn get(map: &MapView<'_>, value: &str) -> String {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Info {
-    /// Those lines of HAProxy's `show info` that apply here.
+    /// The lines of HAProxy's `show info` that apply to slowlane.
     fn text(&self) -> String {
         let uptime_s = self.uptime.as_secs();
         let (days, hours, minutes) = (uptime_s / 86_400, uptime_s / 3_600 % 24, uptime_s / 60 % 60);
@@ -299,7 +299,7 @@ mod tests {
         throttle
     }
 
-    /// All answers to a line, each without the empty line that ends it.
+    /// The answers to a line, each without its final empty line.
     fn told(throttle: &Throttle, line: &[u8]) -> Vec<String> {
         let answer = |words: &_| {
             let mut answer = Answer::to(Command::parse(words), throttle, &Info::default(), NOW);
@@ -309,7 +309,7 @@ mod tests {
                     return told;
                 }
             }
-            panic!("an answer without end: {told:.200}");
+            panic!("an endless answer: {told:.200}");
         };
         commands(line).iter().map(answer).collect()
     }
@@ -318,7 +318,7 @@ mod tests {
         gt|le|ne|#0|#1|slo\\.map|0|7|-1|4294967295|0000000000000007|;|\\\\|[ -~é\u{0}-\u{1f}\u{9b}\u{202e}]{0,9})";
 
     proptest! {
-        /// A client that reads up to an empty line has read exactly one answer.
+        /// An answer contains no empty line before its end, so clients can find its end.
         #[test]
         fn answers_to_any_line_are_complete(
             bytes in prop::collection::vec(any::<u8>(), 0..200), words in prop::collection::vec(WORDS, 0..12),

@@ -1,4 +1,4 @@
-//! Commands, read from words.
+//! Commands of the Runtime API, parsed from words.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TA
 use crate::server::runtime_api::help::help;
 use crate::server::runtime_api::words::{WORDS_MAX, Words};
 
-/// A command.
+/// A command of the Runtime API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     Nothing,
@@ -26,7 +26,7 @@ pub enum Command {
     Quit,
 }
 
-/// The rows that a command is about.
+/// The rows that a command shows or clears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     Of(Key),
@@ -59,7 +59,7 @@ const EXPECTED_SET: &str = "Required arguments: <table> key <key> [data.<store_d
 const EXPECTED_CLEAR: &str =
     "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>\n";
 
-/// How much of an unknown word an error repeats.
+/// The most characters of an unknown word that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
 impl Command {
@@ -71,7 +71,7 @@ impl Command {
     /// ```
     ///
     /// # Errors
-    /// The message, in HAProxy's words where it has one, with a line break at its end.
+    /// The message with a line break. It is HAProxy's own message if HAProxy has one.
     pub fn parse(words: &Words) -> Result<Command, String> {
         match (words.get(0), words.get(1)) {
             _ if words.are_cut() => {

@@ -1,4 +1,4 @@
-//! The list of commands, in HAProxy's layout.
+//! The help text, in HAProxy's layout.
 
 const COMMANDS: &[(&str, &str)] = &[
     ("clear table <table> [<filter>]*", "remove entries from the table (filter: data/key)"),
@@ -16,7 +16,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("quit", "disconnect"),
 ];
 
-/// The commands that begin with these words, and the ones to get help and to leave.
+/// The help for the commands that begin with these words, and for `help`, `prompt` and `quit`.
 pub(super) fn help(words: &[String]) -> String {
     let wanted = words.join(" ");
     let always = ["help", "prompt", "quit"];

@@ -1,4 +1,4 @@
-//! HAProxy's Runtime API, the commands that apply here: lines of text in, answers in pieces out.
+//! The commands of HAProxy's Runtime API that apply to slowlane.
 //!
 //! ```text
 //! show table slowlane data.gpc0_rate gt 10; show map
@@ -6,8 +6,8 @@
 //!        ▼
 //!    Command ─▶ Answer ─ more, more, … ─▶ text, a few kilobytes at a time
 //! ```
-//! Commands and answers match a running HAProxy 3.2. There is no socket and no clock here, and no answer is ever whole
-//! in memory: the table may have millions of rows.
+//! Commands and answers match HAProxy 3.2. This module has no socket and no clock. It produces answers in pieces,
+//! because the table may have millions of rows.
 
 mod answer;
 mod command;

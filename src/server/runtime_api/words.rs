@@ -1,4 +1,4 @@
-//! The words of a line of the Runtime API.
+//! Splits a line of the Runtime API into commands and words.
 
 use nom::branch::alt;
 use nom::character::complete::{anychar, char, none_of, space0};
@@ -18,12 +18,12 @@ pub struct Words {
 }
 
 impl Words {
-    /// The word at a place, or an empty one.
+    /// The word at an index, or an empty one.
     pub fn get(&self, place: usize) -> &str {
         self.words.get(place).map_or("", String::as_str)
     }
 
-    /// All words from a place on.
+    /// All words from an index on.
     pub fn from(&self, place: usize) -> &[String] {
         self.words.get(place..).unwrap_or_default()
     }
@@ -38,10 +38,10 @@ impl Words {
     }
 }
 
-/// The commands of a line, which comes without its line feed. Each command is its words.
+/// Splits a line, without its line feed, into commands.
 ///
-/// Blanks separate words and `;` separates commands. A backslash is dropped, and the letter after it is taken as it is.
-/// Bytes that are not UTF-8 become U+FFFD, which is in none of our words.
+/// Blanks separate words, and `;` separates commands. A backslash is dropped, and the character after it is literal.
+/// Bytes that are not UTF-8 become U+FFFD, which no command contains.
 ///
 /// ```
 /// use slowlane::server::runtime_api::commands;
@@ -70,7 +70,7 @@ fn word(text: &str) -> IResult<&str, String> {
 }
 
 impl Words {
-    /// Drops words past the limit.
+    /// Adds a word, unless the limit is reached.
     fn with(mut self, word: String) -> Words {
         if self.words.len() < WORDS_MAX {
             self.words.push(word);

@@ -1,4 +1,4 @@
-//! What is said on one SPOP connection: frames in, answers out. It has no socket and no clock.
+//! The conversation of one SPOP connection, without socket and clock: frames in, answers out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use crate::server::holds::Place;
 use crate::throttle::Decisions;
 use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
 
-/// No held answer is added while more output than this waits to be written.
+/// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
 /// One connection's protocol state, its held answers, and the answers to be written.
 #[derive(Debug)]
 pub struct Conversation {
     agent: Arc<Agent>,
-    /// The other end, without a port.
+    /// The address of HAProxy, without a port.
     peer: String,
     protocol: Connection,
     out: Vec<u8>,
     held: Held,
-    /// How many NOTIFYs have been read so far.
+    /// The number of NOTIFYs read so far.
     notified: u64,
-    /// How many holds have begun so far.
+    /// The number of holds begun so far.
     holds_begun: u64,
     dice: Rng,
-    /// The engine that is connected, once it has said hello.
+    /// The connected SPOE engine, after its hello.
     connected: Option<Connected>,
 }
 
-/// Held answers by the time they are due; a running number separates equal times.
+/// Held answers by their due time. A running number makes the keys unique.
 type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
 
-/// What became of the bytes of one read.
+/// The result of [`Conversation::answer`].
 #[derive(Debug)]
 pub struct Used {
-    /// How many bytes were used; the rest is the beginning of a frame.
+    /// The number of bytes used. The rest is the beginning of a frame.
     pub bytes: usize,
-    /// How many NOTIFYs were read.
+    /// The number of NOTIFYs read.
     pub notified: u64,
-    /// If set, why the connection must be closed.
+    /// If set, the caller must close the connection, for this reason.
     pub close: Option<Close>,
 }
 
-/// Questions to be decided together: up to [`BATCH_MAX`] of one read.
+/// A batch of questions from one read, at most [`BATCH_MAX`].
 struct Questions<'p, 'a> {
     batch: Batch<'p, 'a>,
-    /// Of each request: the NOTIFY to answer, and whether its client is to be told its allowance.
+    /// For each request: the NOTIFY to answer, and whether the answer includes the quota.
     asked: ArrayVec<(haproxy::Id, bool), BATCH_MAX>,
 }
 
@@ -72,20 +72,20 @@ impl<'p, 'a> Questions<'p, 'a> {
     }
 }
 
-/// Why a batch takes no more questions.
+/// The reason that a batch is complete.
 enum End {
-    /// It is full, and more frames may be there.
+    /// It is full. More frames may follow.
     Full,
-    /// The next frame has not come in whole.
+    /// The next frame is incomplete.
     NoMore,
-    /// The bytes are no frame, or the NOTIFY is broken.
+    /// The bytes are not a valid frame or NOTIFY.
     Refused(Error),
-    /// The connection ends; the goodbye to be written last.
+    /// The connection ends. The bytes are the last to be written.
     Closed(Close, Vec<u8>),
 }
 
 impl Conversation {
-    /// `frame_bytes_max` is the longest frame that we accept; `peer` names the other end.
+    /// `frame_bytes_max` is the longest frame to accept; `peer` is the address of HAProxy.
     pub fn new(agent: Arc<Agent>, frame_bytes_max: u32, peer: String) -> Conversation {
         Conversation {
             agent,
@@ -127,7 +127,7 @@ impl Conversation {
         Used { bytes: bytes.len() - frames.len(), notified, close }
     }
 
-    /// The answers to be written; [`clear_out`](Conversation::clear_out) empties it.
+    /// The answers to write. Call [`clear_out`](Conversation::clear_out) after writing them.
     pub fn out(&self) -> &[u8] {
         &self.out
     }
@@ -141,13 +141,12 @@ impl Conversation {
         self.protocol.hello().is_some()
     }
 
-    /// When the next held answer is due.
+    /// The moment at which the next held answer is due.
     pub(super) fn due(&self) -> Option<Timestamp> {
         self.held.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    /// Decodes frames into a batch of questions, and takes them off `frames`. What needs no decision is answered at
-    /// once.
+    /// Takes frames from `frames` and decodes them into a batch. Frames that need no decision are answered at once.
     fn read_batch<'a>(
         &mut self,
         frames: &mut &'a [u8],
@@ -177,7 +176,7 @@ impl Conversation {
         End::Full
     }
 
-    /// Reads one NOTIFY: a request joins the batch, anything else is answered now or when its hold is over.
+    /// Reads one NOTIFY. A request joins the batch; other messages are answered now, or after their hold.
     fn read_question<'a>(
         &mut self,
         notify: &Notify<'a>,
@@ -251,7 +250,7 @@ impl Conversation {
         }
     }
 
-    /// Answers what is due, as far as there is room to write it.
+    /// Writes the held answers that are due, up to [`OUT_BYTES_MAX`].
     pub(super) fn answer_held(&mut self, now: Timestamp) {
         while let Some(first) = self.held.first_entry() {
             if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
@@ -270,7 +269,7 @@ impl Conversation {
         }
     }
 
-    /// Ends the conversation for an error of the other side.
+    /// Ends the conversation after an error of the other side.
     pub(super) fn refuse(&mut self, error: Error) -> Close {
         let at = self.out.len();
         let close = self.protocol.refuse(error, &mut self.out);
@@ -278,15 +277,14 @@ impl Conversation {
         close
     }
 
-    /// Ends the conversation from our side.
+    /// Ends the conversation for a shutdown.
     pub(super) fn leave(&mut self) {
         let at = self.out.len();
         self.protocol.leave(&mut self.out);
         self.answer_held_before(at);
     }
 
-    /// Answers all that is held, ahead of what stands in `out` from `at` on: HAProxy takes no more answers
-    /// after a goodbye.
+    /// Inserts all held answers into `out` at `at`, before the DISCONNECT: HAProxy ignores answers after it.
     fn answer_held_before(&mut self, at: usize) {
         let goodbye = self.out.split_off(at);
         self.answer_all_held();

@@ -1,4 +1,4 @@
-//! One SPOP connection: its socket, its buffer, and all its waits.
+//! One SPOP connection: its socket, its read buffer and its timers.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -18,16 +18,16 @@ use crate::server::spoe::conversation::Conversation;
 use crate::server::stream::Stream;
 use crate::wire::spop::{Close, Error, Status};
 
-/// HAProxy up to 3.0 repeats a refused handshake at once, thousands of times a second.
+/// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long HAProxy may take to close a connection that was told to.
+/// The longest wait for HAProxy to close the connection after a DISCONNECT.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// How many more reads precede a goodbye; an endless stream of questions is cut off.
+/// The most further reads before a DISCONNECT: an endless stream of questions is cut off.
 const LAST_READS_MAX: usize = 16;
 
-/// What all connections have in common.
+/// The settings shared by all connections.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) frame_bytes_max: u32,
@@ -35,7 +35,7 @@ pub(super) struct Settings {
     pub(super) error_line: OncePerSecond,
 }
 
-/// Why a wait is over.
+/// The reason that a wait is over.
 enum Wake {
     Bytes,
     Closed,
@@ -49,7 +49,7 @@ pub(super) struct Link {
     stream: Stream,
     inbox: Inbox,
     conversation: Conversation,
-    /// Since when the other side owes us the rest of a frame, or its HELLO.
+    /// The moment since which a frame, or the HELLO, is incomplete.
     unfinished_since: Option<Timestamp>,
     settings: Arc<Settings>,
     agent: Arc<Agent>,
@@ -70,7 +70,7 @@ impl Link {
     }
 
     pub(super) async fn run(mut self) -> io::Result<()> {
-        // One for all waits: to begin waiting for it costs more than to go on.
+        // A single future for all waits: polling it again is cheaper than creating it.
         let mut shutdown = self.shutdown.clone();
         let mut ending = pin!(shutdown.begun());
         loop {
@@ -93,7 +93,7 @@ impl Link {
         }
     }
 
-    /// Answers what has been read. Some: the connection is to be closed.
+    /// Answers the frames in the read buffer. `Some`: close the connection.
     fn answer(&mut self) -> Option<Close> {
         let now = self.agent.clock.now();
         let used = self.conversation.answer(self.inbox.bytes(), now);
@@ -106,13 +106,13 @@ impl Link {
         used.close
     }
 
-    /// Writes what there is to say, in one piece.
+    /// Writes all pending answers in one write.
     async fn flush(&mut self) -> io::Result<()> {
         let out = self.conversation.out();
         if out.is_empty() {
             return Ok(());
         }
-        // Most often it is taken at once, and nobody needs a timer.
+        // Usually the socket accepts everything at once, and no timer is needed.
         let written = match self.stream.try_write(out) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             written => written.unwrap_or(0),
@@ -124,7 +124,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits for bytes, for the next held answer, for the end of patience, or for the end of it all.
+    /// Waits for bytes, for the next held answer, for the timeout, or for the shutdown.
     async fn wait(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<Wake> {
         let due = self.conversation.due();
         let patience = self.unfinished_since.map(|since| since + self.settings.timeout);
@@ -141,7 +141,7 @@ impl Link {
         };
         tokio::select! {
             biased;
-            // First, or a stream of questions without end would hold up the end.
+            // First, because an endless stream of questions would delay the shutdown.
             () = ending => Ok(Wake::End),
             bytes = self.stream.read(self.inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
@@ -157,7 +157,7 @@ impl Link {
         }
     }
 
-    /// Ends it from our side: everything in flight is answered, also what has come in and was not read yet, then HAProxy is told to close.
+    /// Ends the connection for a shutdown: answers all questions, also unread ones, and sends a DISCONNECT.
     async fn leave(mut self) -> io::Result<()> {
         for _ in 0..LAST_READS_MAX {
             let read = tokio::select! {
@@ -178,7 +178,7 @@ impl Link {
         self.linger().await
     }
 
-    /// Says what the protocol left to be said, and closes.
+    /// Writes the last answers and closes.
     async fn close(mut self, close: Close) -> io::Result<()> {
         if close.status != Status::NORMAL {
             self.report(&close);
@@ -198,18 +198,19 @@ impl Link {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         let error = metrics::SpopError { status: close.status.assigned().code(), by };
         self.agent.metrics.spop_errors.get_or_create(&error).inc();
-        // HAProxy up to 3.0 gives a timeout as the reason when it closes an idle connection.
+        // HAProxy up to 3.0 closes idle connections with the status timeout, which is not an error.
         if close.status == Status::TIMEOUT && close.error.is_none() {
             return;
         }
-        if let Some(unsaid) = self.settings.error_line.allow(self.agent.clock.now()) {
+        if let Some(suppressed) = self.settings.error_line.allow(self.agent.clock.now()) {
             let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
-            tracing::warn!(unsaid, "spop connection ended by {by}: {}: {reason}", close.status);
+            tracing::warn!(suppressed, "spop connection ended by {by}: {}: {reason}", close.status);
         }
     }
 
-    /// Reads what HAProxy may still send until it closes: closing on unread bytes would reset the
-    /// connection, and the last answers with it.
+    /// Reads and drops bytes until HAProxy closes.
+    ///
+    /// Closing with unread bytes would reset the connection, and the last answers would be lost.
     async fn linger(mut self) -> io::Result<()> {
         let closed = async {
             self.inbox.clear();

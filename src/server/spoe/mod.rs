@@ -1,4 +1,4 @@
-//! SPOP connections: bytes in, verdicts decided, ACKs out, held answers when they are due.
+//! The SPOE agent: serves SPOP connections.
 
 mod conversation;
 mod link;
@@ -14,15 +14,16 @@ use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use link::{Link, Settings};
 
-/// SPOP, as served on all its connections.
+/// The SPOP service, shared by all its connections.
 #[derive(Debug)]
 pub struct Spoe {
     settings: Arc<Settings>,
 }
 
 impl Spoe {
-    /// `timeout` bounds the wait for HAProxy: to say hello, to finish a frame that has begun, to take an
-    /// answer.
+    /// `frame_bytes_max` is the longest frame to accept.
+    ///
+    /// `timeout` limits the wait for HAProxy to send its hello, to finish a frame, or to accept an answer.
     pub fn new(frame_bytes_max: u32, timeout: Duration) -> Spoe {
         let settings = Settings { frame_bytes_max, timeout, error_line: OncePerSecond::default() };
         Spoe { settings: Arc::new(settings) }

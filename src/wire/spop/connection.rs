@@ -60,7 +60,7 @@ enum State {
     Closing,
 }
 
-/// The next step of the caller, who sends the bytes in `out` in any case.
+/// The next step. In any case, the caller sends the bytes in `out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Go on to the next frame.

@@ -1,9 +1,9 @@
-//! How exactly each law holds its SLO: closed-loop clients through a real HAProxy 2.6, delays held.
+//! The precision of each law: closed-loop clients through a real HAProxy 2.6, with held answers.
 //!
-//! `cargo bench --bench closed_loop [-- SECONDS] [laws] [sharing]`. Each client asks again as soon as it is answered, or
-//! after Retry-After when it is refused. The rate is what got through in this time, from second 5 to second 25 by default;
-//! each figure is the median of three runs. All scenarios run at the same time, each on a website of its own; then, also together, those
-//! where several sources share one bucket.
+//! `cargo bench --bench closed_loop [-- SECONDS] [laws] [sharing]`. Each client asks again after its answer, or after
+//! Retry-After if denied. The rate counts the requests that get through, by default from second 5 to 25. Each figure is
+//! the median of three runs. All scenarios run at the same time, each with its own website. Then those with several
+//! sources per key run, also together.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,10 +30,10 @@ use support::{median, percentile};
 
 const RATE: f64 = 50.0;
 
-/// The part of a run before it counts is no longer than this: bursts are used up, and who has to wait waits.
+/// The longest warm-up, which uses up the bursts.
 const FROM_MAX: Duration = Duration::from_secs(5);
 
-/// The number of an SLO with burst 100 and rate 50/s, what is said of it, and its closed-loop clients.
+/// The id of an SLO with burst 100 and rate 50/s, its description, and its number of clients.
 const SCENARIOS: [(u16, &str, usize); 6] = [
     (2001, "pace", 1),
     (2002, "pace", 10),
@@ -45,7 +45,7 @@ const SCENARIOS: [(u16, &str, usize); 6] = [
 
 const PARTS: [Part; 2] = [("laws", laws), ("sharing", sharing::print)];
 
-/// A run: what is answered from here until there counts.
+/// A run. Answers between the two times count.
 #[derive(Clone, Copy)]
 struct Run {
     start: Instant,
@@ -53,7 +53,7 @@ struct Run {
     until: Duration,
 }
 
-/// One answer, as its client saw it.
+/// One answer, measured by its client.
 struct Answer {
     at: Duration,
     took: Duration,
@@ -115,7 +115,7 @@ fn measure(effort: Effort) -> Vec<Figures> {
         };
         (0..clients).map(ask).collect::<Vec<_>>()
     });
-    // The estimate is read while the clients are still there.
+    // Read the estimate while the clients are still active.
     thread::sleep(run.until.saturating_sub(run.start.elapsed()));
     let estimates = SCENARIOS.map(|(id, ..)| gpt0(slowlane.admin, &format!("{id}.example")) / 1_000.0);
     let answers = scenarios.map(|clients| {
@@ -156,19 +156,19 @@ impl Answer {
         Answer { at: start.elapsed(), took: response.took, refused }
     }
 
-    /// Whether it is one of those that make up the rate.
+    /// Whether the answer counts for the rate.
     fn is_steady(&self, run: Run) -> bool {
         !self.refused && self.at >= run.from && self.at < run.until
     }
 }
 
-/// How many of them got through each second.
+/// The requests per second that got through.
 fn rate<'a>(answers: impl IntoIterator<Item = &'a Answer>, run: Run) -> f64 {
     let steady = answers.into_iter().filter(|answer| answer.is_steady(run)).count();
     steady as f64 / (run.until - run.from).as_secs_f64()
 }
 
-/// How long those waited that got through, in milliseconds, the shortest first.
+/// The delays of requests that got through, in milliseconds, sorted.
 fn delays<'a>(answers: impl IntoIterator<Item = &'a Answer>, run: Run) -> Vec<f64> {
     let steady = answers.into_iter().filter(|answer| answer.is_steady(run));
     let mut delays: Vec<f64> = steady.map(|answer| answer.took.as_secs_f64() * 1_000.0).collect();
@@ -176,7 +176,7 @@ fn delays<'a>(answers: impl IntoIterator<Item = &'a Answer>, run: Run) -> Vec<f6
     delays
 }
 
-/// How many of them were refused, in percent.
+/// The denied requests, in percent.
 fn refused<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
     let (mut all, mut refused) = (0.0, 0.0);
     for answer in answers {
@@ -186,7 +186,7 @@ fn refused<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
     refused / all * 100.0
 }
 
-/// The column of the table, as an operator reads it.
+/// The column `gpt0` of a website's entry, from the Runtime API.
 fn gpt0(admin: SocketAddr, website: &str) -> f64 {
     let key = KeyHasher::new(2).part(website.as_bytes()).finish();
     let row = client::get(admin, &format!("/api/table/{key}"), &[]);

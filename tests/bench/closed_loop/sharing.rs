@@ -1,7 +1,7 @@
-//! How the sources of one bucket share it: light ones beside a greedy one, and beside an attacker.
+//! Sources that share one key: light ones beside a greedy one, and beside an attacker.
 //!
-//! Light sources have one connection each and ask again as soon as they are answered. What they get alone, on another website
-//! and in the same run, is what they want.
+//! Light sources have one connection each, in a closed loop. Their demand is the rate that they get alone, with another
+//! website in the same run.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
@@ -17,17 +17,17 @@ use crate::support::programs::slowlane::Slowlane;
 use crate::support::{median, percentile};
 use crate::{Answer, RATE, Run, closed_loop, delays, rate, refused};
 
-/// Who is in the bucket beside the light sources, all from one address.
+/// The other source of the key.
 #[derive(Clone, Copy)]
 enum Other {
     Nobody,
-    /// Closed-loop connections.
+    /// The number of its closed-loop connections.
     Greedy(usize),
-    /// Requests per second, whether answered or not.
+    /// Its requests per second, answered or not.
     Attacker(u32),
 }
 
-/// The number of an SLO with burst 100 and rate 50/s, its law, its light sources, and who else.
+/// The id of an SLO with burst 100 and rate 50/s, its law, the number of light sources, and the other source.
 const SCENARIOS: [(u16, &str, usize, Other); 6] = [
     (2001, "fair", 9, Other::Nobody),
     (2002, "fair", 9, Other::Greedy(45)),
@@ -37,7 +37,7 @@ const SCENARIOS: [(u16, &str, usize, Other); 6] = [
     (2006, "pace", 10, Other::Attacker(500)),
 ];
 
-/// More requests of an attacker wait at the same time under no law here: 5 s of 50/s each.
+/// The most requests of an attacker that wait at once under any law here: 5 s at 50/s, and some more.
 const ATTACKER_CONNECTIONS: usize = 300;
 
 const GREEDY: &str = "203.0.113.1";
@@ -87,7 +87,7 @@ pub fn print(effort: Effort) {
     }
 }
 
-/// The answers to each light source, and to the other.
+/// The answers to each light source, and to the other source.
 struct Heard {
     light: Vec<Vec<Answer>>,
     other: Vec<Answer>,
@@ -132,7 +132,7 @@ fn client(address: SocketAddr, website: String, source: String, run: Run) -> Joi
     thread::spawn(move || closed_loop(address, &[("Host", &website), ("X-From", &source)], run))
 }
 
-/// Asks at a rate, and waits for nobody: each question goes to a connection that is free.
+/// Asks at a fixed rate. Each question uses a free connection.
 fn attack(address: SocketAddr, website: &str, rate: u32, run: Run) -> Vec<JoinHandle<Vec<Answer>>> {
     let (ask, asked) = mpsc::channel();
     let asked = Arc::new(Mutex::new(asked));
@@ -161,7 +161,7 @@ fn answer_all(address: SocketAddr, website: &str, asked: &Mutex<Receiver<()>>, r
         if question.is_err() {
             return answers;
         }
-        // An idle connection does not last.
+        // HAProxy closes idle connections.
         let client = connection.take().filter(|(_, since): &(_, Instant)| since.elapsed() < KEPT);
         let mut client = client.map_or_else(|| Client::connect(address), |(client, _)| client);
         let response = client.request("GET", "/", &[("Host", website), ("X-From", GREEDY)], "");

@@ -1,8 +1,8 @@
-//! What a decision costs in process, with the codec around it and without, at 100 thousand and a million keys.
+//! The cost of a decision in process, with and without the codec, at 100,000 and 1,000,000 keys.
 //!
-//! `cargo bench --bench decide [-- SECONDS]`. A full policy as in the bench `spop`: four fields, five lookups in maps of
-//! 100,000 lines, of which the third answers. Sources are drawn evenly; a batch of 64 questions is made, and
-//! then timed from its bytes to the bytes of its answers.
+//! `cargo bench --bench decide [-- SECONDS]`. The policy is that of the bench `spop`: four fields, and five lookups in maps of
+//! 100,000 lines. The third lookup answers. Sources are drawn evenly. A batch of 64 questions is generated first, and then
+//! timed from its bytes to the bytes of the answers.
 
 #![allow(
     clippy::disallowed_methods,
@@ -32,7 +32,7 @@ use support::{Cost, print as line};
 
 const BATCH: usize = 64;
 
-/// What is pretended to pass once the table is filled, so long that it does not take this for a flood.
+/// Virtual time after filling the table, long enough that the filling does not count as a flood.
 const PAUSE: Duration = Duration::from_secs(120);
 
 fn main() {

@@ -1,4 +1,4 @@
-//! The load: HAProxy's side of many connections, asking for holds at an even rate and noting when each answer comes.
+//! The load: connections of HAProxy that ask for holds at a constant rate and measure each answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,19 +12,19 @@ use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind};
 use crate::support::connection;
 use crate::support::programs::spop;
 
-/// So many are asked each second, and later fall due.
+/// The rate of questions, and later of answers.
 pub const PER_SECOND: f64 = 20_000.0;
 
 /// The time between the last question and the first answer that is due.
 pub const DUE_AFTER: Duration = Duration::from_secs(1);
 
-/// An answer that comes later than this never comes.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest wait before it is looked who has to ask.
+/// The longest wait between two checks for questions to send.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Every connection is a file.
+/// Every connection needs a file descriptor.
 pub fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -40,7 +40,7 @@ pub struct Load {
 pub struct Line {
     stream: TcpStream,
     unread: Vec<u8>,
-    /// When the answer to each stream-id is due; none where nothing is asked any more.
+    /// The due time of each stream-id; `None` without a pending question.
     due: Vec<Option<Instant>>,
 }
 
@@ -49,8 +49,8 @@ impl Load {
         (0..self.connections).map(|_| Line::open(agent)).collect()
     }
 
-    /// How late each answer came, in milliseconds, sorted. Held ones fall due as long as they were asked; `all_held` is called
-    /// in between.
+    /// The lateness of each answer in milliseconds, sorted. `all_held` is called between the last question and the first
+    /// due answer.
     pub fn run(self, lines: &mut [Line], time: Duration, is_held: bool, all_held: impl FnOnce()) -> Vec<f64> {
         let mut poll = Poll::new().unwrap();
         for (number, line) in lines.iter_mut().enumerate() {
@@ -89,17 +89,17 @@ impl Line {
         Line { stream: connection::greeted(agent), unread: Vec::new(), due: Vec::new() }
     }
 
-    /// Asks to be answered at about that time, or at once. A delay is whole milliseconds.
+    /// Asks for an answer at about `due`, to the millisecond, or at once.
     fn ask(&mut self, due: Option<Instant>) {
         let now = Instant::now();
         let delay_ms = due.map_or(0, |due| due.saturating_duration_since(now).as_millis() as u64);
         let bytes = spop::hold(self.due.len() as u64, delay_ms as i64);
         self.due.push(Some(now + Duration::from_millis(delay_ms)));
-        // A question that HAProxy has not taken yet is never followed by so many that they fill the socket's buffer.
+        // The pending questions always fit the buffer of the socket.
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// Takes every answer that is there.
+    /// Reads all available answers.
     fn turn(&mut self, late_ms: &mut Vec<f64>) {
         let mut bytes = [0; 16 * 1024];
         loop {

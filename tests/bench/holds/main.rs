@@ -1,11 +1,10 @@
-//! What it costs slowlane to hold very many answers, and how late each of them comes.
+//! The cost of very many held answers, and their lateness.
 //!
-//! `cargo bench --bench holds [-- SECONDS]`. Questions are asked evenly for this time, 20,000 each second. Then all of them
-//! are held, and the memory is looked at. Then they fall due, as many each second and for as long as they were asked.
-//! How late an answer is, is what the client saw minus the delay. Beside it in the same run as many questions for no hold at
-//! all, which are answered at once: their time is that of the way there and back.
+//! `cargo bench --bench holds [-- SECONDS]`. Clients ask 20,000 questions per second for this time. Then all are held, and
+//! the memory is measured. Then the answers fall due, at the same rate. The lateness of an answer is the time that the
+//! client measured minus the delay. For comparison, the same run asks as many questions without a hold.
 //!
-//! To be reached, with the 100,000 answers of the default 5 s: 100 MB in all, and 99 % come no more than 2 ms late.
+//! Target, with the 100,000 answers of the default 5 s: 100 MB in all, and 99 % at most 2 ms late.
 
 #![allow(
     clippy::disallowed_methods,
@@ -25,7 +24,7 @@ use support::effort::Effort;
 use support::programs::slowlane::Slowlane;
 use support::{cores, percentile, print, print_each, usage};
 
-/// Held answers on each connection: as many as HAProxy asks on one since 3.1, and a few connections full of them.
+/// Held answers per connection: as many as HAProxy 3.1 and later asks for on one, and many more.
 const SHAPES: [usize; 2] = [20, 1_000];
 
 fn main() {
@@ -42,10 +41,10 @@ fn main() {
     }
 }
 
-/// The figures of one run: of memory in MB, how many were held, of lateness in ms, of CPU in µs.
+/// The figures of one run: memory in MB, held answers, lateness in ms, CPU time in µs.
 const FIGURES: usize = 8;
 
-/// A daemon that has held answers keeps some of their memory, so each run has a daemon of its own.
+/// One run, with its own daemon: a daemon keeps some of the memory of earlier holds.
 fn measure(load: Load, effort: Effort, is_held: bool) -> [f64; FIGURES] {
     let slowlane = cores::on_first(|| Slowlane::with_config(&[("slo.map", SLO_MAP)], &config(load, effort)));
     let process = slowlane.process.id();
@@ -66,7 +65,7 @@ fn measure(load: Load, effort: Effort, is_held: bool) -> [f64; FIGURES] {
     [idle_mb, connected_mb, held, held_mb, late_ms[0], late_ms[1], late_ms[2], cpu_us]
 }
 
-/// How many answers are held once the daemon has read all questions; a little fewer if it does not come to it in time.
+/// The number of held answers after the daemon has read all questions, as far as it does in time.
 fn most_held(slowlane: &Slowlane, load: Load) -> f64 {
     let deadline = Instant::now() + DUE_AFTER / 2;
     loop {
@@ -79,7 +78,7 @@ fn most_held(slowlane: &Slowlane, load: Load) -> f64 {
 
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n";
 
-/// What an operator has to set for so many holds: room for all of them at once, and for the longest.
+/// The config for so many holds: the most at once, and the longest.
 fn config(load: Load, effort: Effort) -> String {
     let longest = effort.time * 2 + DUE_AFTER * 2;
     format!(

@@ -1,11 +1,11 @@
-//! The floor: the least that an HTTP server can do. It reads to the blank line and answers a constant.
+//! The floor: a minimal HTTP server. It reads to the blank line and answers a constant.
 
 use crate::support::plain_server;
 
 /// Makes this binary the floor server.
 pub const ARGUMENT: &str = "--http-floor";
 
-/// As many headers as slowlane answers with.
+/// An answer with as many headers as slowlane's.
 const ANSWER: &[u8] = b"HTTP/1.1 204 No Content\r\nx-slowlane-verdict: pass\r\nx-slowlane-slo: 3001\r\n\
     x-slowlane-remaining: 999\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
 

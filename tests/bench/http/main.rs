@@ -1,10 +1,10 @@
-//! What a question over HTTP costs slowlane, as nginx asks it; how soon slowlane answers after its start; how large it is.
+//! The HTTP check: the cost of a question of nginx, the time to the first answer, and the memory.
 //!
-//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and a core of its own, and so has a floor in the same
-//! run: a server that reads no more of a question than where it ends and answers a constant. Eight connections are kept,
-//! and each asks again as soon as it is answered.
+//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so does a floor:
+//! a server that only finds the end of a question and answers a constant. Each of eight connections asks again after its
+//! answer.
 //!
-//! To be reached: 8 µs of CPU per question, 50 ms from the start to the first verdict, 8 MB.
+//! Targets: 8 µs of CPU per question, 50 ms from the start to the first verdict, 8 MB.
 
 #![allow(
     clippy::disallowed_methods,
@@ -30,7 +30,7 @@ use support::{cores, print, print_each, spop_floor, this_program, usage};
 
 const CONNECTIONS: usize = 8;
 
-/// A server under load: its name, its process, where it listens.
+/// A server under load: its name, process id and address.
 type Server = (&'static str, u32, SocketAddr);
 
 fn main() {
@@ -69,7 +69,7 @@ fn questions(effort: Effort) {
     print_each(figures, &["the floor", "slowlane"], &medians);
 }
 
-/// What nginx sends, with the configuration that slowlane ships. No two requests have the same id.
+/// The question of nginx with the shipped configuration, each with a new request id.
 fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
     let (source, id) = (five_maps::source(dice.u32(0..LINES)), dice.u128(..));
     write!(

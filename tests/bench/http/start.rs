@@ -1,4 +1,4 @@
-//! From the start of a program to its first verdict.
+//! The time from the start of a program to its first verdict.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::support::programs::slowlane::BINARY;
 use crate::support::programs::spop::Line;
 use crate::support::{cores, median, print_each, spop_floor, this_program};
 
-/// How often a program that is not there yet is looked for.
+/// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// How often each program is started.
+/// The number of starts of each program.
 const STARTS: u32 = 21;
 
 pub fn print_times(effort: Effort) {
@@ -41,7 +41,7 @@ fn first_verdict_ms(start: impl FnOnce(SocketAddr) -> Process) -> f64 {
     took.as_secs_f64() * 1_000.0
 }
 
-/// With its default configuration, but on addresses where nobody else is.
+/// slowlane with its default configuration, but on free addresses.
 fn slowlane(spop: SocketAddr) -> Process {
     let mut command = Command::new(BINARY);
     command.arg("run");

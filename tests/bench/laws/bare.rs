@@ -1,4 +1,4 @@
-//! Judgements by themselves: the entries are at hand.
+//! Judgements without a table lookup.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -14,21 +14,22 @@ use slowlane::table::Entry;
 use crate::law;
 use crate::support::Cost;
 
-/// Keys, each of which comes once a round.
+/// The number of keys. Each is used once per round.
 const KEYS: usize = 1_000;
 
-/// What each of them may.
+/// The burst of each key.
 const BURST: u32 = 100;
 const RATE_PER_SECOND: u32 = 100;
 
-/// The time from round to round at which a key has half its rate, and twice its rate.
+/// The time between rounds at half the rate of a key.
 pub const HALF: Duration = Duration::from_millis(20);
+/// The time between rounds at twice the rate of a key.
 pub const TWICE: Duration = Duration::from_millis(5);
 
-/// The time that passes before it counts: no bucket is full any more, and no delay can become longer.
+/// The warm-up: after it, no bucket is full, and delays have reached their maximum.
 const WARM_UP: Duration = Duration::from_secs(8);
 
-/// Whose bucket is shared, by so many.
+/// The number of sources that share a key.
 const SHARERS: u64 = 4;
 
 pub fn of_law(name: &str, round: Duration) -> impl FnMut(Duration) -> f64 {
@@ -76,7 +77,7 @@ impl Keys {
         }
     }
 
-    /// Ends what was let through, or else a law that counts ends would soon deny everything.
+    /// Ends a request that was let through. Otherwise `concurrency` would soon deny everything.
     fn end(&mut self, is_wanted: bool) {
         if is_wanted && self.law.counts_ends() {
             for (entry, _) in &mut self.entries {
@@ -86,7 +87,7 @@ impl Keys {
     }
 }
 
-/// The limiter of governor that has one key, once for each key.
+/// Governor's direct rate limiter, one per key.
 pub fn of_governor(round: Duration) -> impl FnMut(Duration) -> f64 {
     let clock = FakeRelativeClock::default();
     let number = |number| NonZeroU32::new(number).expect("more than none");

@@ -1,4 +1,4 @@
-//! Judgements whose entries have to be found: in the table by key, or by the whole way of a request.
+//! Judgements with a table lookup, and whole decisions.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -18,14 +18,14 @@ use crate::support::{Cost, five_maps, key, keyed};
 
 const BATCH: usize = 64;
 
-/// The time that passes in a batch: each of a hundred thousand keys comes some thirteen times a second.
+/// The virtual time of a batch: each of 100,000 keys is used about 13 times per second.
 const BATCH_TIME: Duration = Duration::from_micros(50);
 
-/// What each of them may, as in the five maps.
+/// The burst of each key, as in the five maps.
 const BURST: u32 = 1_000;
 const RATE_PER_SECOND: u32 = 1_000;
 
-/// What some laws remember beside the table has as much room as they want.
+/// The memory limit for annexes, more than any law needs here.
 const ANNEX_BYTES_MAX: usize = 1 << 30;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -34,7 +34,7 @@ fn sizing(keys: u32) -> Sizing {
     Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) }
 }
 
-/// As a throttle does it once it knows the law and the key.
+/// A judgement in the table, for a known law and key.
 pub fn of_law(name: &str, keys: u32) -> impl FnMut(Duration) -> f64 {
     let law = law(name, BURST, RATE_PER_SECOND);
     let (table, annexes) = (Table::new(sizing(keys)), Annexes::new(ANNEX_BYTES_MAX));
@@ -69,7 +69,7 @@ pub fn of_governor(keys: u32) -> impl FnMut(Duration) -> f64 {
     measure(keys, move |time| clock.advance(time), check)
 }
 
-/// Every key comes once, and then any of them.
+/// Uses every key once, and then random ones.
 fn measure(
     keys: u32,
     mut pass: impl FnMut(Duration),

@@ -1,8 +1,8 @@
-//! What a judgement costs under each law: by itself, with its entry to be found, and as a whole decision; beside governor.
+//! The cost of each law: a bare judgement, one with a table lookup, and a whole decision; compared with governor.
 //!
-//! `cargo bench --bench laws [-- SECONDS]`. Nanoseconds of CPU. Bare judgements are of a thousand keys that fit the
-//! cache, each of which comes half as often as its SLO allows, or twice as often. The others are of a hundred thousand
-//! keys, drawn evenly, that seldom come too often. Governor is what `token-bucket` is to be held against.
+//! `cargo bench --bench laws [-- SECONDS]`. Figures are nanoseconds of CPU. Bare judgements use 1,000 keys, which fit the
+//! cache, at half or twice the rate of their SLO. The others use 100,000 keys, drawn evenly, mostly below their rate.
+//! Compare governor with `token-bucket`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -22,13 +22,13 @@ use slowlane::law::{Law, Objective, Options};
 use support::effort::Effort;
 use support::print_each;
 
-/// Keys whose entries have to be found.
+/// The number of keys for judgements with a lookup.
 const KEYS: u32 = 100_000;
 
-/// Measures for so long, and gives back nanoseconds.
+/// Measures for the given time and returns nanoseconds.
 type Measure = Box<dyn FnMut(Duration) -> f64>;
 
-/// What is measured of each law, and of governor but for the last: it has no maps to decide by.
+/// The measurements of a law. Governor has no maps, so it has no whole decision.
 struct Subject {
     name: &'static str,
     measures: [Measure; 4],
@@ -62,7 +62,7 @@ impl Subject {
         Subject { name, measures }
     }
 
-    /// The last is the one before it once more.
+    /// The measurements of governor. The last one repeats the previous one.
     fn governor(keys: u32) -> Subject {
         let measures: [Measure; 4] = [
             Box::new(bare::of_governor(bare::HALF)),

@@ -1,4 +1,4 @@
-//! The kinds of maps: the keys of their lines, and what is found by them and what is not.
+//! Maps of each match method: their keys, hits and misses.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ const FIELD: &str = "website";
 
 const FILE: &str = "website.map";
 
-/// The SLO of all lines has the type 0: so the key costs as much where none is found.
+/// All lines name an SLO of type 0, so a key costs the same after a hit and a miss.
 const SLO_MAP: &str = "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n";
 
 /// A policy of one map.
@@ -22,7 +22,7 @@ pub fn read(folder: &Path, method: Method) -> Policy {
     Policy::read(folder, &layout).expect("what is made up here is without a fault")
 }
 
-/// Makes up the files of the policy.
+/// Generates the files of the policy.
 pub fn write(folder: &Path, method: Method, lines: u32) {
     let map: String = (0..lines).map(|number| format!("{} 1\n", key(method, number))).collect();
     fs::write(folder.join(FILE), map).unwrap();
@@ -34,7 +34,7 @@ pub fn text(folder: &Path) -> Vec<u8> {
     fs::read(folder.join(FILE)).unwrap()
 }
 
-/// Of the networks, the half are IPv4 addresses, and each eighth is an IPv6 network.
+/// The key of a line. Of the networks, half are IPv4 addresses, and every eighth is an IPv6 network.
 fn key(method: Method, number: u32) -> String {
     match method {
         Method::Str => format!("www.shop-{number}.example"),
@@ -50,14 +50,14 @@ fn key(method: Method, number: u32) -> String {
     }
 }
 
-/// What a request is looked up by.
+/// The value of a request that is looked up.
 pub enum Asked {
     Name(String),
     Address(IpAddr),
 }
 
 impl Asked {
-    /// The line of this number is found by it.
+    /// A value that matches the line of this number.
     pub fn hit(method: Method, number: u32) -> Asked {
         match method {
             Method::Str | Method::End | Method::Dom => Asked::Name(format!("www.shop-{number}.example")),
@@ -70,7 +70,7 @@ impl Asked {
         }
     }
 
-    /// No line is found by it.
+    /// A value that matches no line.
     pub fn miss(method: Method, number: u32) -> Asked {
         match method {
             Method::Str | Method::End | Method::Dom => Asked::Name(format!("www.blog-{number}.example")),
@@ -103,7 +103,7 @@ impl Asked {
     }
 }
 
-/// From 10.0.0.0 up, all apart.
+/// Addresses from 10.0.0.0 up, each in its own network.
 fn address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0A00_0000 + number)
 }

@@ -1,4 +1,4 @@
-//! Loading a map, what it keeps, and looking up in it: a request is classified whole, under a policy of this map alone.
+//! Loading a map, its memory, and lookups: whole requests are classified under a policy with only this map.
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,13 +15,13 @@ use crate::support::effort::Effort;
 use crate::support::usage::resident_bytes;
 use crate::support::{Cost, alone, print as line};
 
-/// Makes this bench print what one map takes: milliseconds and megabytes, and nanoseconds of a hit and of a miss.
+/// Makes this bench print the figures of one map: milliseconds, megabytes, nanoseconds per hit and per miss.
 pub const ALONE: &str = "--map";
 
-/// The rival of `str`: names by hash, each in memory of its own.
+/// For comparison with `str`: a standard hash map, with an allocation per name.
 const RIVAL: &str = "HashMap";
 
-/// The floor: what a request costs that is looked up nowhere.
+/// The floor: a request without a lookup.
 const NO_MAP: &str = "no map";
 
 const BATCH: usize = 64;
@@ -54,7 +54,7 @@ pub fn print(effort: Effort) {
     }
 }
 
-/// As many as the product reads, where it bounds them.
+/// The number of lines, cut to the limit of slowlane, if it has one.
 fn lines(method: Method, effort: Effort) -> u32 {
     match method {
         Method::Str | Method::Ip | Method::Beg => effort.count(LINES),
@@ -84,7 +84,7 @@ pub fn measure(name: &str, lines: &str, folder: &str, seconds: &str) {
     println!("{load_ms} {megabytes} {hit_ns} {miss_ns}");
 }
 
-/// What is loaded, the milliseconds that it took, and the megabytes that it keeps.
+/// The loaded map, the time in milliseconds, and its memory in megabytes.
 fn loaded<M>(load: impl FnOnce() -> M) -> (M, f64, f64) {
     let (before, start) = (resident_bytes(process::id()), Instant::now());
     let map = load();
@@ -92,14 +92,14 @@ fn loaded<M>(load: impl FnOnce() -> M) -> (M, f64, f64) {
     (map, load_ms, (resident_bytes(process::id()) as f64 - before as f64) / 1e6)
 }
 
-/// The same lines, read in the same way.
+/// A hash map of the same lines.
 fn hash_map(text: &[u8]) -> HashMap<Box<[u8]>, u16> {
     let number = |value: &[u8]| str::from_utf8(value).ok().and_then(|value| value.parse().ok());
     let entry = |line: map::Line<'_>| (line.key.into(), number(line.value).expect("the number of an SLO"));
     map::lines(text).map(|line| entry(line.expect("a line without a fault"))).collect()
 }
 
-/// Nanoseconds to find a line, drawn evenly, and to find that there is none.
+/// Nanoseconds per hit, with lines drawn evenly, and per miss.
 fn look_up(method: Method, lines: u32, time: Duration, find: impl Fn(&Asked) -> bool) -> (f64, f64) {
     let hit =
         one_by_one(lines, time, |number| Asked::hit(method, number), |asked| find(asked) == (lines > 0));

@@ -1,8 +1,8 @@
-//! What a large map costs: to load, to keep, to look up in, and to swap while another thread decides.
+//! Large maps: loading, memory, lookups, and replacing a policy while another thread decides.
 //!
-//! `cargo bench --bench maps [-- SECONDS] [load] [swap]`. The maps are made up in a temporary folder, and each is loaded
-//! in a process of its own; beside them the same lines into a map of the standard library. A swap should make no
-//! decision wait: the 99.9th percentile of their times moves by less than a millisecond.
+//! `cargo bench --bench maps [-- SECONDS] [load] [swap]`. The maps are generated in a temporary folder. Each is loaded in
+//! its own process and compared with a map of the standard library. Swaps must not delay decisions: the 99.9th percentile
+//! of their times changes by less than a millisecond.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ mod swap;
 
 use support::effort::{self, Effort, Part};
 
-/// Lines of a map that may have any number of them.
+/// The number of lines of a map without a limit.
 const LINES: u32 = 1_000_000;
 
 const PARTS: [Part; 2] = [("load", load::print), ("swap", swap::print)];

@@ -1,4 +1,4 @@
-//! Swapping a policy while a thread decides: how long its decisions take, and who frees the old policies.
+//! Replacing a policy while a thread decides: the times of decisions, and the thread that frees old policies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,17 +20,17 @@ use crate::support::print as line;
 
 const METHOD: Method = Method::Str;
 
-/// As many requests are made up before, and come in turns.
+/// The number of requests, generated before and used in turn.
 const REQUESTS: u32 = 4_096;
 
-/// A run with another thread has so many loads at least, however little time it is given.
+/// The fewest loads of a run, however short it is.
 const LOADS_MIN: u32 = 3;
 
-/// What goes on beside the decisions.
+/// The load beside the decisions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// Policies are loaded and put in force never: another thread works in the same memory, and that is all.
+    /// Policies are loaded, but never put in force: only memory bandwidth is shared.
     Loads,
     Swaps,
 }
@@ -73,7 +73,7 @@ impl Bench {
         Bench { throttle, folder, requests: requests.collect() }
     }
 
-    /// How long each decision took.
+    /// The time of each decision.
     fn run(&self, beside: Beside, time: Duration, swaps: &mut Swaps) -> Histogram {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -85,7 +85,7 @@ impl Bench {
         })
     }
 
-    /// In a thread of its own, as a reload is.
+    /// Runs in its own thread, like a reload.
     fn load(&self, beside: Beside, time: Duration, swaps: &mut Swaps) {
         let start = Instant::now();
         let mut loads = 0;
@@ -115,18 +115,18 @@ impl Bench {
     }
 }
 
-/// What became of the old policies.
+/// Counts of old policies.
 #[derive(Default)]
 struct Swaps {
     count: u32,
-    /// So many were freed by the thread that swapped, and not by the one that decides.
+    /// The number of policies freed by the reloading thread, not by the deciding one.
     freed: u32,
     longest: Duration,
     longest_free: Duration,
 }
 
 impl Swaps {
-    /// As a reload does it: an old policy is freed once nobody else has it any more.
+    /// Replaces a policy like a reload, and frees the old one after its last use.
     fn swap(&mut self, throttle: &Throttle, policy: Policy) {
         let start = Instant::now();
         let old = throttle.replace(policy);

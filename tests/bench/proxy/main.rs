@@ -1,14 +1,18 @@
-//! What throttling costs at the proxy: clients through a real HAProxy, 2.6 and 3.2, whose application is in HAProxy itself.
+//! The cost of throttling at the proxy: clients through a real HAProxy, 2.6 and 3.2, which also answers as application.
 //!
-//! `cargo bench --bench proxy [-- SECONDS]`. The same HAProxy stands there five times, and is measured in turns: without
-//! throttling; with the floor, an agent that answers a constant, once a verdict and once as much as slowlane does; with
-//! slowlane; with the throttling of the article that slowlane comes from, in Lua. Agents are asked over a Unix socket, with
-//! the configuration that slowlane ships. Policies are full, and limits so high that nobody is delayed. HAProxy has one
-//! thread and the first core, the agents have the second and the clients the last: where there are only two, these may be
-//! busier than HAProxy, and then the CPU per request says more than the requests per second.
+//! `cargo bench --bench proxy [-- SECONDS]`. Five instances of HAProxy are measured in turn:
 //!
-//! To be reached: 95 % of the requests per second that go with the floor, a p50 within 20 µs of the floor's, and more
-//! requests per second and less CPU of HAProxy per request than with Lua.
+//! - without throttling;
+//! - with two floors, agents that answer a constant: only a verdict, or as many variables as slowlane;
+//! - with slowlane;
+//! - with the Lua throttling of the article that slowlane is based on.
+//!
+//! HAProxy asks agents over a Unix socket, with the shipped configuration. Policies are full, and no request is delayed.
+//! HAProxy has one thread on the first core. Agents have the second core, and clients the last. On two cores these may be
+//! busier than HAProxy; then compare the CPU per request, not the requests per second.
+//!
+//! Targets: 95 % of the floor's requests per second, a p50 within 20 µs of the floor's, and more requests per second and
+//! less CPU of HAProxy per request than with Lua.
 
 #![allow(
     clippy::disallowed_methods,
@@ -32,7 +36,7 @@ use support::spop_floor::{self as floor, Answer};
 use support::{cores, print};
 use throttling::{SLOWLANE, TELLING_ALL, Throttling, UNTHROTTLED};
 
-/// How many clients ask at the same time: alone there is no queue, and many keep HAProxy busy all the time.
+/// The number of clients: one causes no queue, and many keep HAProxy busy.
 const CLIENTS: [usize; 2] = [1, 64];
 
 fn main() {
@@ -87,12 +91,12 @@ fn measure(throttlings: &mut [Throttling], clients: usize, effort: Effort) {
     }
 }
 
-/// Whether one is compared with another: slowlane with all of them, the others with none at all.
+/// Whether two are compared: only slowlane is compared, with all others.
 fn is_rival(name: &str, other: &str) -> bool {
     other != name && (name == SLOWLANE || other == UNTHROTTLED)
 }
 
-/// A request of one of many sources. HAProxy believes where it says that it is from.
+/// A request from one of many sources, which it names in a header that HAProxy trusts.
 fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
     let source = source(dice.u32(0..LINES));
     write!(out, "GET / HTTP/1.1\r\nHost: www.shop.example\r\nX-Api-Key: acme\r\nX-From: {source}\r\n\r\n")

@@ -1,4 +1,4 @@
-//! What stands between the clients and the application in HAProxy: nothing, an agent, or the article's Lua.
+//! The ways to throttle in HAProxy: none, an agent, or the Lua of the article.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ enum Agent {
 }
 
 impl Throttling {
-    /// Each of them. None: this version of HAProxy cannot be had.
+    /// All ways to throttle; `None` if this version of HAProxy is not installed.
     pub fn each(version: Version) -> Option<Vec<Throttling>> {
         version.binary()?;
         let agents = [
@@ -71,7 +71,7 @@ impl Throttling {
         self.agent.is_asked()
     }
 
-    /// What HAProxy has run, and what its agent has run, in nanoseconds.
+    /// The CPU time of HAProxy and of its agent, in nanoseconds.
     pub fn cpu_ns(&self) -> [u64; 2] {
         let agent = match &self.agent {
             Agent::None | Agent::Lua(_) => 0,
@@ -81,7 +81,7 @@ impl Throttling {
         [usage::cpu_ns(self.haproxy.process.id()), agent]
     }
 
-    /// Where somebody waits, nothing else is measured.
+    /// Delays would spoil the measurement.
     pub fn assert_that_nobody_waited(&self) {
         if let Agent::Slowlane(slowlane) = &self.agent {
             let verdicts = |labels| slowlane.metric("slowlane_verdicts_total", labels);
@@ -100,12 +100,12 @@ impl Agent {
         Agent::Floor(process, folder)
     }
 
-    /// Its law is that of the article.
+    /// slowlane with the law of the article.
     fn slowlane() -> Agent {
         Agent::Slowlane(cores::on_second(|| five_maps::slowlane(UNDELAYED, "adaptive")))
     }
 
-    /// The maps are the same.
+    /// The Lua of the article, with the same maps.
     fn lua() -> Agent {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in five_maps::files(UNDELAYED, "adaptive", LINES, LINES) {
@@ -119,7 +119,7 @@ impl Agent {
         matches!(self, Agent::Floor(..) | Agent::Slowlane(_))
     }
 
-    /// Where HAProxy finds it; without one it is never asked.
+    /// The address of the agent; without an agent, one that is never used.
     fn address(&self) -> String {
         let at = |path: &Path| format!("unix@{}", path.display());
         match self {
@@ -129,7 +129,7 @@ impl Agent {
         }
     }
 
-    /// The shipped configuration with this throttling: in one thread, without a log, and with an application inside HAProxy.
+    /// The shipped configuration with this throttling, with one thread, without a log, and with HAProxy as application.
     fn configured(&self, text: String) -> String {
         let text = replace(&text, "    log stdout format raw local0\n", "    nbthread 1\n");
         let source = "    http-request set-src req.hdr(x-from)\n";
@@ -159,7 +159,7 @@ backend throttling
     stick-table type binary len 8 size 1m expire 30s store http_req_cnt,gpc0_rate(1s),gpc1_rate(1s),gpt0
 ";
 
-/// These rules in the place of the lines that attach slowlane; then there are no agents either.
+/// Replaces the lines that use slowlane by other rules, and removes the agent.
 fn with_rules(text: &str, rules: &str) -> String {
     let (before, rest) =
         text.split_once("    # --- attach slowlane").expect("it is marked in the shipped file");
@@ -169,7 +169,7 @@ fn with_rules(text: &str, rules: &str) -> String {
     format!("{before}{rules}{after}")
 }
 
-/// A machine that others use may stall for longer than the shipped 100 ms.
+/// Raises the timeout: a shared machine may stall for longer than the shipped 100 ms.
 fn patient(text: &str) -> String {
     replace(text, "timeout processing 100ms", "timeout processing 5s")
 }

@@ -1,8 +1,8 @@
 //! The time to replay a log on one core, beside the time to read its lines only.
 //!
 //! `cargo bench --bench replay [-- SECONDS]`: ten million lines (2.4 GB) of HAProxy's httplog behind a syslog prefix, or
-//! half a million if SECONDS is less than 0.5. They are generated while they are read. They have 131,072 sources and a
-//! thousand websites, each with an SLO, and a seventh of them is out of order.
+//! half a million if SECONDS is less than 0.5. They are generated while they are read, with 131,072 sources and 1,000
+//! websites. Each website has an SLO, and a seventh of the lines is out of order.
 
 #![allow(
     clippy::disallowed_methods,
@@ -50,7 +50,7 @@ fn main() {
     assert_eq!(count, lines);
     let whats: [(&str, &[&str]); 2] =
         [("one policy", &[""]), ("one policy against another", &["", "law=fair"])];
-    // All rates include generating the lines, so that none is a small difference of two times.
+    // All rates include the time to generate the lines: subtracting it would make them inexact.
     let rate = |time: Duration| lines as f64 / time.as_secs_f64();
     print("lines made and read", "and left", rate(reading), "lines/s", &[]);
     for (what, laws) in whats {

@@ -23,12 +23,12 @@ struct Line {
     stream: TcpStream,
     unread: Vec<u8>,
     out: Vec<u8>,
-    /// When each stream-id was last used; none while it is free.
+    /// The time of the question of each stream-id; `None` while it is free.
     asked: Vec<Option<Instant>>,
 }
 
 impl Load {
-    /// Answers per second, µs that half of them take at most and 99 % of them, and µs of CPU for each.
+    /// Answers per second, p50 and p99 in µs, and µs of CPU per answer.
     pub fn run(self, &(name, process, agent): &Agent, time: Duration) -> [f64; 4] {
         let mut poll = Poll::new().unwrap();
         let mut lines: Vec<Line> = (0..self.connections).map(|_| Line::open(agent, self.in_flight)).collect();
@@ -96,7 +96,7 @@ impl Line {
         self.asked[id] = Some(Instant::now());
     }
 
-    /// Takes every answer that is there, and asks again for each.
+    /// Reads all available answers, and asks again for each.
     fn turn(&mut self, run: &mut Run) {
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -122,7 +122,7 @@ impl Line {
     }
 
     fn send(&mut self) {
-        // A few hundred bytes a turn always fit into the socket's buffer.
+        // A few hundred bytes always fit the buffer of the socket.
         self.stream.write_all(&self.out).unwrap();
         self.out.clear();
     }

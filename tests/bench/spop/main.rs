@@ -1,10 +1,10 @@
-//! How many NOTIFYs an agent answers, how fast, and what one costs it.
+//! The throughput, latency and CPU cost of NOTIFYs.
 //!
-//! `cargo bench --bench spop [-- SECONDS]` runs slowlane on one core with a full policy, and beside it in the
-//! same run a floor: an agent that reads no more of a NOTIFY than its two ids and answers a constant.
-//! The generator plays HAProxy on the other core and checks every ACK.
+//! `cargo bench --bench spop [-- SECONDS]` runs slowlane on one core with a full policy. The same run measures a
+//! floor: an agent that only reads the two ids of a NOTIFY and answers a constant. The generator on the other core takes
+//! the part of HAProxy and checks every ACK.
 //!
-//! To be reached: with 8 connections and 64 in flight on each, a million notifies per second.
+//! Target: a million NOTIFYs per second, with 8 connections and 64 in flight on each.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,7 +33,7 @@ const SHAPES: [Load; 4] = [
     Load { connections: 4, in_flight: 20 },
 ];
 
-/// An agent under load: its name, its process, where it listens.
+/// An agent under load: its name, process id and address.
 type Agent<'a> = (&'a str, u32, SocketAddr);
 
 fn main() {

@@ -1,4 +1,4 @@
-//! HTTP clients in a closed loop: each asks again on its connection as soon as it is answered.
+//! HTTP clients in a closed loop: each asks again after its answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::{connection, percentile};
 
-/// The part of a run before it counts is no longer than this.
+/// The longest warm-up of a run.
 pub const WARM_UP_MAX: Duration = Duration::from_millis(500);
 
-/// An answer that takes longer than this never comes.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whom they ask, how many they are, and how each answer has to begin. None may have a body.
+/// The address, the number of clients, and the required start of each answer. Answers have no body.
 #[derive(Clone, Copy, Debug)]
 pub struct Clients {
     pub address: SocketAddr,
@@ -23,18 +23,18 @@ pub struct Clients {
     pub answer: &'static str,
 }
 
-/// What is measured of one run.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran<const N: usize> {
     pub per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// What a request costs each of some processes.
+    /// The CPU time per request of each process, in µs.
     pub cpu_us: [f64; N],
 }
 
 impl Clients {
-    /// They ask with what `write` appends. `cpu_ns` tells what each process has run.
+    /// Runs the clients. `write` appends a request, and `cpu_ns` gives the CPU time of each process.
     pub fn run<const N: usize>(
         self,
         time: Duration,
@@ -103,11 +103,11 @@ impl Line {
         self.out.clear();
         (run.write)(&mut self.out);
         self.asked = Instant::now();
-        // One short request always fits into the socket's buffer.
+        // A short request always fits the buffer of the socket.
         self.stream.write_all(&self.out).unwrap();
     }
 
-    /// Takes the answer if all of it is there, and asks again.
+    /// Reads the answer if it is complete, and asks again.
     fn turn<W: FnMut(&mut Vec<u8>)>(&mut self, run: &mut Run<W>) {
         let mut bytes = [0; 4096];
         loop {
@@ -121,7 +121,7 @@ impl Line {
                 run.latencies.push(self.asked.elapsed().as_secs_f64() * 1_000_000.0);
                 self.check(run.clients.answer);
                 self.unread.clear();
-                // There is nothing more to be read before this is answered.
+                // There is only one request in flight.
                 return self.ask(run);
             }
         }

@@ -1,4 +1,4 @@
-//! Connections for a loop over many of them: what is written goes at once, and to read never waits.
+//! Non-blocking connections without Nagle's algorithm, for a loop over many of them.
 
 use std::io::{Read, Write};
 use std::net::{self, SocketAddr};
@@ -12,7 +12,7 @@ pub fn open(server: SocketAddr) -> TcpStream {
     unblocked(connect(server))
 }
 
-/// HAProxy's side, when both have said HELLO.
+/// A connection of HAProxy after the handshake.
 pub fn greeted(agent: SocketAddr) -> TcpStream {
     let mut stream = connect(agent);
     stream.write_all(&spop::hello()).unwrap();

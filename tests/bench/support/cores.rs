@@ -1,18 +1,18 @@
-//! The cores: what is measured runs on the first one, what it needs on the second, and who measures on the last.
+//! CPU affinity: the measured program runs on the first core, its helpers on the second, the clients on the last.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// From here on this thread runs on the last core, and with it all that it starts.
+/// Pins this thread, and the threads and programs that it starts, to the last core.
 pub fn stay_on_last() {
     stay_on(usable().last());
 }
 
-/// What `start` starts runs on the first core, and this thread where it ran before.
+/// Pins the programs that `start` starts to the first core.
 pub fn on_first<T>(start: impl FnOnce() -> T) -> T {
     on(usable().next(), start)
 }
 
-/// The same with the second core, which of two is the last.
+/// Pins the programs that `start` starts to the second core.
 pub fn on_second<T>(start: impl FnOnce() -> T) -> T {
     on(usable().nth(1).or(usable().next()), start)
 }
@@ -25,7 +25,7 @@ fn on<T>(core: Option<usize>, start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// The cores that this process was started with: its threads may have confined themselves since.
+/// The cores that this process was started with, before it pinned threads.
 fn usable() -> impl Iterator<Item = usize> {
     static USABLE: std::sync::OnceLock<CpuSet> = std::sync::OnceLock::new();
     let usable = USABLE.get_or_init(|| sched_getaffinity(None).expect("a thread may ask where it runs"));

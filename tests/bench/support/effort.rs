@@ -1,18 +1,18 @@
-//! How much of a bench is run, for how long, how often, and how much it sets up for that.
+//! The effort of a bench: its parts, their duration and their size.
 
 use std::time::Duration;
 
 use super::median;
 
-/// Who gives a measurement less time than this only wants to see that it runs.
+/// Below this time per measurement, a run is short: it only shows that the bench works.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Of what a bench sets up, a short run has this part.
+/// A short run divides its sizes by this.
 const SHORT_PART: u32 = 20;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// For each measurement.
+    /// The time for each measurement.
     pub time: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Effort {
         self.time.as_secs_f64()
     }
 
-    /// Measures one subject after the other, and so on in turns; the median of each figure counts.
+    /// Measures the subjects in turn, several times, and returns the median of each figure.
     pub fn in_turns<S, const N: usize>(
         self,
         subjects: &mut [S],
@@ -48,7 +48,7 @@ impl Effort {
         if self.is_short() { 1 } else { 3 }
     }
 
-    /// So many keys, lines, entries or starts; fewer in a short run.
+    /// A number of keys, lines, entries or starts; fewer in a short run.
     pub fn count(self, whole: u32) -> u32 {
         if self.is_short() { whole / SHORT_PART } else { whole }
     }

@@ -1,4 +1,4 @@
-//! A policy with all five maps full, of which the third answers, and requests under it.
+//! A policy with five full maps, the third of which answers, and requests under it.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -9,13 +9,13 @@ use slowlane::policy::{Layout, Policy};
 
 use super::programs::slowlane::Slowlane;
 
-/// Lines in each map, and sources that are asked about, of an agent.
+/// The lines of each map, and the sources of the requests.
 pub const LINES: u32 = 100_000;
 
-/// What stands behind the id of the SLO that all sources have: that of a busy client. Most verdicts pass.
+/// The SLO of all sources, that of a busy client. Most verdicts are `pass`.
 pub const BUSY: &str = "burst=1000 rate=1000/s";
 
-/// So much is never asked of one source that it would be delayed.
+/// An SLO so high that no request is delayed.
 pub const UNDELAYED: &str = "burst=2000000 rate=1000000/s";
 
 /// A daemon with this policy.
@@ -24,8 +24,9 @@ pub fn slowlane(objective: &str, law: &str) -> Slowlane {
     Slowlane::with_policy(&files.each_ref().map(|(name, text)| (*name, text.as_str())))
 }
 
-/// The names and the texts of the policy's files: every one of the sources is under an SLO of the type "source" with this
-/// objective and law. The other maps have so many lines each.
+/// The names and texts of the policy's files.
+///
+/// Each source has an SLO of the type "source" with this objective and law. The other maps have `lines` lines each.
 pub fn files(objective: &str, law: &str, sources: u32, lines: u32) -> [(&'static str, String); 6] {
     let line = |number: u32, rest: &str, id: u32| format!("{}{rest} {id}\n", source(number));
     let elsewhere = |rest: &str| (0..lines).map(|number| line(number, rest, 0)).collect();
@@ -44,7 +45,7 @@ pub fn policy(law: &str, sources: u32, lines: u32) -> Policy {
     parse(&files(BUSY, law, sources, lines))
 }
 
-/// A policy whose files are these.
+/// A policy from these files.
 pub fn parse(files: &[(&str, String)]) -> Policy {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| path == Path::new(name));

@@ -1,6 +1,6 @@
-//! How often something took how long: counts in buckets whose width grows with the time.
+//! A histogram of times, in buckets whose width grows with the time.
 
-/// Buckets for each doubling: what is read is at most a thirty-second too long.
+/// Buckets for each power of two. The error is at most 1/32.
 const PARTS: u64 = 32;
 
 const BUCKETS: usize = 64 * PARTS as usize;
@@ -31,7 +31,7 @@ impl Histogram {
         self.max_ns
     }
 
-    /// So many percent took no longer than this.
+    /// The given percentile, in nanoseconds.
     pub fn percentile_ns(&self, percent: f64) -> u64 {
         let rank = (self.count as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
@@ -51,7 +51,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(shift) * PARTS + (ns >> shift)) as usize
 }
 
-/// The longest time that falls into a bucket.
+/// The longest time of a bucket.
 fn longest_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / PARTS).saturating_sub(1);

@@ -1,4 +1,4 @@
-//! The keyed limiter of governor, a moment for each key of the table.
+//! Governor's keyed rate limiter, with the keys of the table.
 
 use governor::clock::FakeRelativeClock;
 use governor::middleware::NoOpMiddleware;
@@ -8,7 +8,7 @@ use governor::{Quota, RateLimiter};
 use hashbrown::DefaultHashBuilder;
 use slowlane::base::key::Key;
 
-/// Keys are hashed as hashbrown does by default, which costs less than governor's own default.
+/// Uses the default hash of hashbrown, which is faster than that of governor.
 pub type Keyed =
     RateLimiter<Key, DashMapStateStore<Key, DefaultHashBuilder>, FakeRelativeClock, NoOpMiddleware<Nanos>>;
 

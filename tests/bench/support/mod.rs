@@ -1,4 +1,4 @@
-//! What the benches stand on: the clocks and counters of the system, programs, medians and lines of figures.
+//! Shared code of the benches: clocks and counters of the system, programs, medians and output.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
@@ -24,13 +24,13 @@ use slowlane::base::key::Key;
 
 use programs::process::Process;
 
-/// What this thread has run: others on the machine have no part in it, but for its caches.
+/// The CPU time of this thread. Other programs affect it only through shared caches.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The CPU time that a thing takes which is done again and again.
+/// The CPU time of repeated work.
 pub struct Cost {
     time: Duration,
     spent: Duration,
@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// It is done until it has taken so much time in all.
+    /// Repeats the work until it has taken this time in total.
     pub fn within(time: Duration) -> Cost {
         Cost { time, spent: Duration::ZERO, count: 0 }
     }
@@ -47,7 +47,7 @@ impl Cost {
         self.spent < self.time
     }
 
-    /// Does it `count` times over.
+    /// Measures `work`, which repeats the work `count` times.
     pub fn of(&mut self, count: usize, work: impl FnOnce()) {
         let start = cpu_time();
         work();
@@ -60,7 +60,7 @@ impl Cost {
     }
 }
 
-/// Keys as far apart as hashes are, and no two the same: the last steps of splitmix64.
+/// Distinct keys, distributed like hashes: the finalizer of splitmix64.
 pub fn key(number: u32) -> Key {
     let mut bits = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -68,13 +68,14 @@ pub fn key(number: u32) -> Key {
     Key::from_bits(bits ^ (bits >> 31))
 }
 
-/// This very bench, as something else.
+/// This bench as another program, chosen by its arguments.
 pub fn this_program(arguments: &[&str]) -> Process {
     Process::start(Command::new(own_path()).args(arguments))
 }
 
-/// Runs this bench once more with these arguments, in a process of its own, so that no memory of anything else is left
-/// over in it. Gives back the numbers that it prints.
+/// Runs this bench in a new process with these arguments, and returns the numbers that it prints.
+///
+/// A new process has no memory left over from other measurements.
 pub fn alone<const N: usize>(arguments: &[&str]) -> [f64; N] {
     let ran = Command::new(own_path()).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     assert!(ran.status.success(), "{arguments:?} failed");
@@ -93,13 +94,13 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The value that so many percent of these do not exceed; they are sorted. Of none it is no number.
+/// A percentile of sorted values; NaN without values.
 pub fn percentile<T: Copy + Into<f64>>(sorted: &[T], percent: usize) -> f64 {
     let rank = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(rank).map_or(f64::NAN, |&value| value.into())
 }
 
-/// Prints one figure, and its ratio to what each of some others has.
+/// Prints one figure, and its ratio to other figures.
 pub fn print(what: &str, whose: &str, figure: f64, unit: &str, others: &[(&str, f64)]) {
     let ratios: Vec<String> =
         others.iter().map(|(other, theirs)| format!("x{:.2} of {other}", figure / theirs)).collect();
@@ -108,7 +109,7 @@ pub fn print(what: &str, whose: &str, figure: f64, unit: &str, others: &[(&str, 
     println!("{}", line.trim_end());
 }
 
-/// Prints each figure of several, and its ratio to that of the first.
+/// Prints several figures, each with its ratio to that of the first.
 pub fn print_each<const N: usize>(whats: [(&str, &str); N], names: &[&str], figures: &[[f64; N]]) {
     for (place, (what, unit)) in whats.into_iter().enumerate() {
         let first = [(names[0], figures[0][place])];

@@ -1,4 +1,4 @@
-//! The plainest server: one thread that reads what is there, has it answered, and writes the answers in one piece.
+//! A minimal server: one thread that reads, answers, and writes all answers in one write.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -8,8 +8,9 @@ use mio::{Events, Interest, Poll, Token};
 
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves at `host:port` or `unix:/path`, and says so on standard error. Each connection gets an `answer` of its own: it is
-/// given what was read and not used yet, appends its answers, and says how many bytes it used.
+/// Serves at `host:port` or `unix:/path`, and reports its address on standard error.
+///
+/// Each connection has its own `answer`. It takes the unused bytes, appends answers, and returns the number of bytes used.
 pub fn serve<A>(protocol: &str, at: &str, answer: impl FnMut() -> A)
 where
     A: FnMut(&[u8], &mut Vec<u8>) -> usize,
@@ -69,7 +70,7 @@ struct Line<S, A> {
 }
 
 impl<S: Read + Write, A: FnMut(&[u8], &mut Vec<u8>) -> usize> Line<S, A> {
-    /// Reads until there is nothing more, answering each time in one write. False: it is closed.
+    /// Reads all available bytes and answers each read in one write; false if the connection is closed.
     fn serve(&mut self, out: &mut Vec<u8>) -> bool {
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -81,7 +82,7 @@ impl<S: Read + Write, A: FnMut(&[u8], &mut Vec<u8>) -> usize> Line<S, A> {
             }
             let used = (self.answer)(&self.unread, out);
             self.unread.drain(..used);
-            // A few hundred bytes a turn always fit into the socket's buffer.
+            // A few hundred bytes always fit the buffer of the socket.
             let written = self.stream.write_all(out);
             out.clear();
             if written.is_err() {

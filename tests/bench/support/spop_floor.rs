@@ -1,4 +1,4 @@
-//! The floor: the least that an agent can do. It finds the ids of each NOTIFY and answers a constant.
+//! The floor: a minimal agent. It reads the ids of each NOTIFY and answers a constant.
 
 use slowlane::wire::spop::{Ack, Connection, Data, Frame, Kind, Scope};
 
@@ -7,12 +7,12 @@ use super::plain_server;
 /// Makes this binary the floor agent.
 pub const ARGUMENT: &str = "--floor";
 
-/// How much it answers.
+/// The content of its answers.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
     /// A verdict.
     Verdict,
-    /// Five variables, as slowlane: they cost HAProxy as much.
+    /// Five variables, like slowlane, with the same cost to HAProxy.
     Everything,
 }
 

@@ -1,8 +1,8 @@
-//! What the system has counted of a running process: the time that it ran, and its memory.
+//! The CPU time and memory of a running process.
 
 use std::fs;
 
-/// The time that all threads of a process have run, in nanoseconds.
+/// The CPU time of all threads of a process, in nanoseconds.
 pub fn cpu_ns(process: u32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
     let ran = |task: fs::DirEntry| {
@@ -12,7 +12,7 @@ pub fn cpu_ns(process: u32) -> u64 {
     tasks.flatten().filter_map(ran).sum()
 }
 
-/// The memory of a process that the system has backed (VmRSS), in bytes.
+/// The resident memory of a process (VmRSS), in bytes.
 pub fn resident_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");

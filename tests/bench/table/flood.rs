@@ -1,4 +1,4 @@
-//! A flood of keys that come once each, over keys that are throttled: what it costs, and who outlives it.
+//! A flood of keys that are used once: its cost, and the throttled keys that survive it.
 
 use std::process;
 use std::time::{Duration, Instant};
@@ -17,22 +17,21 @@ use crate::support::histogram::Histogram;
 use crate::support::usage::resident_bytes;
 use crate::support::{five_maps, print as line};
 
-/// So many keys come once for each entry that there is room for: fifty million over a table of a million.
+/// Keys of the flood per entry of the table: 50 million for a table of a million.
 const FLOOD_PER_ENTRY: u32 = 50;
 
-/// The time that passes while as many keys come as there is room for. So within a second the table is written over, and
-/// all that is not asked again in that time is gone.
+/// The virtual time in which the flood fills the table once. Keys that are not used in this time are lost.
 const TURNOVER: Duration = Duration::from_secs(1);
 
 /// Throttled keys of each kind.
 const THROTTLED: u32 = 1_000;
 
-/// How often each key of a kind comes. All come faster than once a second, which is their rate.
+/// The time between requests of a key, for each kind. All are faster than their rate of 1/s.
 const EVERY_MS: [u64; 3] = [100, 500, 900];
 
 const SLO: &str = "burst=1 rate=1/s law=pace";
 
-/// The numbers of the sources of the flood begin beyond those that are throttled.
+/// The first source of the flood. The throttled sources are below.
 const FLOOD_FIRST: u32 = 1 << 20;
 
 pub fn print(effort: Effort) {
@@ -75,7 +74,7 @@ pub fn print(effort: Effort) {
 struct Flood {
     throttle: Throttle,
     throttled: Vec<Throttled>,
-    /// From one key of the flood to the next.
+    /// The time between two keys of the flood.
     pause: Duration,
     now: Timestamp,
     next: u32,
@@ -83,7 +82,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// So many keys that have not come before.
+    /// Sends requests of `count` new keys.
     fn run(&mut self, count: u32) {
         for _ in 0..count {
             self.now = self.now + self.pause;
@@ -99,7 +98,7 @@ impl Flood {
     }
 }
 
-/// Keys of which each asks again after the same time.
+/// Keys that all ask at the same interval.
 struct Throttled {
     every: Duration,
     /// The number of the first source.
@@ -113,7 +112,7 @@ struct Throttled {
 struct Asked {
     key: Option<Key>,
     count: u32,
-    /// A key in debt that passes at once has been forgotten.
+    /// The number of requests that passed: their keys should be in debt, so their entries were lost.
     passed: u32,
 }
 
@@ -124,7 +123,7 @@ impl Throttled {
         Throttled { every, first, next: 0, next_at: START, keys: vec![Asked::default(); THROTTLED as usize] }
     }
 
-    /// Lets those ask whose time has come.
+    /// Sends the requests that are due.
     fn ask(&mut self, throttle: &Throttle, now: Timestamp) {
         while self.next_at <= now {
             let request = five_maps::request(self.first + self.next as u32);

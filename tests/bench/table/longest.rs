@@ -1,4 +1,4 @@
-//! The longest single write while the table grows, while it is full and while all of it has expired.
+//! The longest single write while the table grows, while it is full, and after all entries have expired.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -43,13 +43,13 @@ fn of_table(entries: u32) -> [f64; 6] {
     [growing, evicting, expiring].concat().try_into().expect("two figures for each phase")
 }
 
-/// It grows, and has no other phase.
+/// A DashMap only grows.
 fn of_dashmap(entries: u32) -> [f64; 6] {
     let [wall, cpu] = longest(&Dashmap::default(), 0..entries, START);
     [wall, cpu, 0.0, 0.0, 0.0, 0.0]
 }
 
-/// CPU time too, for whoever else runs on this machine is in the other.
+/// The longest write in wall time and in CPU time, which excludes other programs.
 fn longest(store: &impl Store, numbers: Range<u32>, now: Timestamp) -> [f64; 2] {
     let mut longest = [Duration::ZERO; 2];
     for number in numbers {

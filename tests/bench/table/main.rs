@@ -1,12 +1,12 @@
-//! What the table holds, how fast it is written, and what is left of it after a flood; beside dashmap, governor and pingora.
+//! The table: memory, writes and floods, compared with dashmap, governor and pingora.
 //!
-//! `cargo bench --bench table [-- SECONDS] [resident] [writes] [flood] [longest]`. What is to be seen:
+//! `cargo bench --bench table [-- SECONDS] [resident] [writes] [flood] [longest]`. Targets:
 //!
 //! - `resident`: a million live entries take 80 MB at most.
-//! - `writes`: two threads on different keys write 1.8 times as much as one; on one hot key, no less in all than one.
-//!   How much two threads that share `nothing` do says how much of two cores there was.
-//! - `flood`: a flood of one-hit keys takes no more memory, and a key that is throttled outlives it.
-//! - `longest`: no single write takes longer than a millisecond, whether the table grows, is full or has expired.
+//! - `writes`: two threads on different keys write 1.8 times as much as one, and on one hot key no less than one. Two
+//!   threads that share `nothing` show the available CPU.
+//! - `flood`: keys that are used once take no more memory, and throttled keys survive them.
+//! - `longest`: a single write takes at most a millisecond while the table grows, is full or has expired.
 
 #![allow(
     clippy::disallowed_methods,
@@ -25,7 +25,7 @@ mod writes;
 
 use support::effort::{self, Effort, Part};
 
-/// As many as the default config has room for.
+/// The table size of the default config.
 const ENTRIES: u32 = 1_000_000;
 
 const PARTS: [Part; 4] = [

@@ -1,4 +1,4 @@
-//! The memory that a number of live entries takes.
+//! The memory of live entries.
 
 use std::process;
 
@@ -11,7 +11,7 @@ use crate::support::{alone, print as line};
 /// Makes this bench print the memory of one store, and the entries in it.
 pub const ALONE: &str = "--resident";
 
-/// How often it is looked whether there are as many as there should be.
+/// The number of writes between two counts of the live entries.
 const STEP: u32 = 1_000;
 
 pub fn print(effort: Effort) {
@@ -27,7 +27,7 @@ pub fn print(effort: Effort) {
     line("resident", names[2], bytes(2), "bytes/entry", &[]);
 }
 
-/// Prints the bytes, and the entries that they hold.
+/// Prints the memory in bytes, and the number of entries.
 pub fn measure(name: &str, entries: u32) {
     let (bytes, live) = match name {
         "slowlane" => fill(|| stores::table(entries), |table| table.usage().entries, entries),
@@ -38,8 +38,7 @@ pub fn measure(name: &str, entries: u32) {
     println!("{bytes} {live}");
 }
 
-/// Writes to ever new keys until so many are live: of a table some go before it is full, for its shards fill
-/// unevenly.
+/// Writes to new keys until enough are live. Shards fill unevenly, so some entries are evicted before the table is full.
 fn fill<S: Store>(create: impl FnOnce() -> S, live: impl Fn(&S) -> u64, entries: u32) -> (u64, u64) {
     let before = resident_bytes(process::id());
     let store = create();

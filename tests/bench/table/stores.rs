@@ -1,4 +1,4 @@
-//! Who remembers something of each key: the table, the throttle that it is a part of, and their rivals.
+//! The stores to compare: the table, the throttle, and those of other libraries.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -19,16 +19,16 @@ use slowlane::throttle::Throttle;
 use crate::support::keyed::{self, Keyed};
 use crate::support::{five_maps, key};
 
-/// Nothing expires while it is measured.
+/// Longer than any measurement, so that nothing expires.
 const EXPIRE: Duration = Duration::from_secs(3_600);
 
 pub const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// One writes to it by the number of a key.
+/// A store that is written by the number of a key.
 pub trait Store: Sync {
     fn write(&self, number: u32, now: Timestamp);
 
-    /// Writes to so many keys, drawn from these.
+    /// Writes to `count` keys, drawn from `numbers`.
     fn write_many(&self, count: usize, numbers: &Range<u32>, dice: &mut fastrand::Rng, now: Timestamp) {
         for _ in 0..count {
             self.write(dice.u32(numbers.clone()), now);
@@ -46,12 +46,12 @@ impl Store for Table {
     }
 }
 
-/// With a policy of one line: what is above the table is as little as can be.
+/// A throttle with a policy of one line, for the least cost above the table.
 pub fn throttle(entries_max: u32) -> Throttle {
     throttle_under("0.0.0.0/0", "burst=1000 rate=1000/s", Sizing { entries_max, expire: EXPIRE })
 }
 
-/// Each source of a network has an SLO of its own.
+/// A throttle in which each source of a network has its own key under one SLO.
 pub fn throttle_under(network: &str, slo: &str, sizing: Sizing) -> Throttle {
     let slo_map = format!("0 burst=9 rate=9/s\n3001 {slo}\n");
     let policy = five_maps::parse(&[("slo.map", slo_map), ("source.map", format!("{network} 3001\n"))]);
@@ -64,8 +64,7 @@ impl Store for Throttle {
     }
 }
 
-/// The same entries by the same keys. Keys are hashed as [`hashbrown`] does by default, which costs less than dashmap's
-/// own default.
+/// The same keys and entries in a DashMap. The default hash of [`hashbrown`] is faster than that of dashmap.
 pub type Dashmap = DashMap<Key, Entry, DefaultHashBuilder>;
 
 impl Store for Dashmap {
@@ -74,7 +73,7 @@ impl Store for Dashmap {
     }
 }
 
-/// It lets everything pass, for what it refuses it does not write.
+/// Governor with a quota that lets everything pass, because it does not write denied requests.
 pub fn governor() -> Keyed {
     let quota = Quota::with_period(Duration::from_nanos(1)).expect("more than no time");
     keyed::limiter(quota.allow_burst(NonZeroU32::MAX), FakeRelativeClock::default())
@@ -98,7 +97,7 @@ impl Store for Rate {
     }
 }
 
-/// What a machine gives to two threads that have nothing in common: others may use it too.
+/// Threads without shared data: the most that the machine can give to two threads.
 pub struct Nothing;
 
 impl Store for Nothing {

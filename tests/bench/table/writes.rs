@@ -1,4 +1,4 @@
-//! Writes per second by one thread and by two, on keys of their own and on one key for all.
+//! Writes per second of one thread and of two, on separate keys and on one shared key.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -12,17 +12,19 @@ use crate::stores::{self, START, Store};
 use crate::support::effort::Effort;
 use crate::support::{cpu_time, print as line};
 
-/// The clock is looked at after so many writes.
+/// The number of writes between two reads of the clock.
 const BATCH: usize = 256;
 
-/// The time that is pretended to pass in a batch: five million requests a second.
+/// The virtual time of a batch: five million requests per second.
 const BATCH_TIME: Duration = Duration::from_micros(50);
 
-/// What is pretended to pass before each measurement: more than in any of them, less than entries live, and long enough
-/// that the table does not take what it has been filled with for a flood.
+/// The virtual time before each measurement.
+///
+/// It is longer than any measurement and shorter than the life of entries. After it, the filling of the table does not
+/// count as a flood.
 const PAUSE: Duration = Duration::from_secs(300);
 
-/// Places among the subjects: what is held against what.
+/// Indices of the subjects to compare.
 const TABLE: usize = 0;
 const DECIDE: usize = 1;
 const RIVALS: Range<usize> = 2..5;
@@ -76,7 +78,7 @@ pub fn print(effort: Effort) {
 }
 
 impl Subject {
-    /// Writes per second of as many threads as there are ranges of keys, and nanoseconds of CPU for each.
+    /// Writes per second, and nanoseconds of CPU per write, of one thread per range of keys.
     fn writes(&mut self, ranges: &[Range<u32>], time: Duration) -> [f64; 2] {
         self.now = self.now + PAUSE;
         let (store, start, now) = (&*self.store, Barrier::new(ranges.len()), self.now);
@@ -99,7 +101,7 @@ impl Subject {
     }
 }
 
-/// What one thread has done.
+/// The result of one thread.
 struct Run {
     count: u64,
     took: Duration,

@@ -1,4 +1,4 @@
-//! The annexes: never more bytes than they may have, and what becomes of the laws where there is no room.
+//! Annexes: their memory limit, and the fallback of laws without room.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -40,7 +40,7 @@ fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::base
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// With no room at all the law is the simpler one, request by request, and each of them is counted.
+    /// Without room for annexes, every request is judged by the simpler law, and counted as such.
     #[test]
     fn without_room_the_simpler_law_judges(steps in schedule(100, 4)) {
         for (law, simpler) in LAWS {
@@ -55,8 +55,8 @@ proptest! {
         }
     }
 
-    /// Whatever there is room for, and whatever has expired and was not swept away yet: what is foreseen is what is
-    /// decided, and by the same law.
+    /// With any room, and with expired annexes still in memory, the foreseen decision equals the real one, by the same
+    /// law.
     #[test]
     fn it_is_foreseen_whether_there_is_room(
         steps in prop::collection::vec((0usize..6, 1u32..4, prop_oneof![0u64..300, 500u64..4_000]), 1..60),
@@ -83,8 +83,8 @@ proptest! {
         }
     }
 
-    /// Keys come and go, and with them the room: never are there more bytes than there may be, and each key keeps
-    /// the bound of the simpler law, however often its own falls back and returns.
+    /// Keys come and go. The memory never exceeds its limit, and each key keeps the bound of the simpler law, even if its
+    /// law falls back and returns often.
     #[test]
     fn who_falls_back_and_returns_keeps_the_bound(
         steps in schedule(400, 3), websites in prop::collection::vec(0..6usize, 400), room in 300..3_000usize,
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// What is accounted for is what is really taken up: as the allocator tells, key by key.
+/// The accounted bytes equal the bytes of the allocator, key by key.
 #[test]
 fn the_bytes_that_are_counted_are_those_that_are_held() {
     for line in [
@@ -131,7 +131,7 @@ fn the_bytes_that_are_counted_are_those_that_are_held() {
         });
         let (held, counted) = (taken.bytes_current as f64, annexes.bytes() as f64);
         assert!(counted > 50_000.0, "{line}: {counted}");
-        // Of a table that has just grown some is empty; of one that is full nothing.
+        // A hash table that has just grown is partly empty.
         assert!((0.8..1.1).contains(&(held / counted)), "{line}: {held} are held, {counted} are counted");
     }
 }
@@ -142,7 +142,7 @@ fn what_expires_makes_room_for_others() {
         let throttle = throttle(&format!("burst=4 rate=10/s law={law}"), 16 << 10);
         let second = |second: u64| Arrival::at(at_ms(1_000 * second));
         let mut fallbacks = [0; 3];
-        // A full house; a minute later all of it has expired.
+        // The annexes are full; a minute later all have expired.
         for (round, after_s) in [(0, 0), (1, 1), (2, 60)] {
             let before = throttle.annex_usage().fallbacks;
             let websites = if round == 1 { 100..200 } else { 0..200 };
@@ -171,7 +171,7 @@ fn a_log_that_is_full_needs_no_more_room() {
     assert_eq!(throttle.annex_usage().fallbacks, 0);
 }
 
-/// A flood of keys from several threads, and one that looks on.
+/// A flood of keys from several threads, and one thread that reads the usage.
 #[test]
 fn a_flood_of_keys_never_takes_more_than_it_may() {
     const ROOM: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! `concurrency`: so many at a time, as the proxy sees them, and what becomes of lost ends.
+//! `concurrency`: the limit of requests in flight, as the proxy sees them, and lost reports of their end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,11 +11,13 @@ use slowlane::law::Arrival;
 
 use super::oracle::{SECOND_NS, Subject, at_ms, at_ns, retry_after_s};
 
-/// Requests come at random for a minute and take up to `longest_ms`; so many thousandths of their ends are lost.
-/// Gives the most that the proxy ever had in flight, how many of them, by the law, at the end of all, and how many passed.
+/// Requests come at random for a minute and take up to `longest_ms`. `lost_thousandths` of their ends are lost.
+///
+/// Returns the most requests in flight at the proxy, the number in flight by the law at the end, and the number that
+/// passed.
 fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths: u32) -> (usize, u32, u32) {
     let mut dice = Rng::with_seed(seed);
-    // What is under way, by when it ends: with its ticket if its end will be told.
+    // The requests in flight by their end, each with its ticket if the end will be reported.
     let mut under_way: BinaryHeap<Reverse<(u64, u64, bool)>> = BinaryHeap::new();
     let (mut now_ns, mut most, mut passed) = (0, 0, 0);
     let end_all = |subject: &mut Subject, under_way: &mut BinaryHeap<_>, now_ns: u64| {

@@ -1,4 +1,4 @@
-//! What is promised of every law, put to all of them.
+//! Properties of every law.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub fn line() -> impl Strategy<Value = String> {
     line_but(&[])
 }
 
-/// Of any law but these.
+/// A line of any law but these.
 fn line_but(others: &[&str]) -> impl Strategy<Value = String> {
     Union::new(Law::NAMES.iter().filter(|name| !others.contains(name)).map(|name| line_of(name)))
 }
@@ -67,7 +67,7 @@ fn limit(subject: &Subject, window_ns: u64) -> u64 {
     subject.slo.objective.rate.requests_in(Duration::from_nanos(window_ns)) as u64
 }
 
-/// An option as the line has it.
+/// The value of an option in a line.
 fn option<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
@@ -85,7 +85,7 @@ fn buckets_of(line: &str, limit: u64) -> u64 {
     option(line, "buckets").map_or(fit, |buckets| buckets.parse().unwrap())
 }
 
-/// What is wrong with these admissions by the bound that the law states, if anything.
+/// The violation of the law's stated bound by these admissions, if any.
 fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Option<String> {
     let burst = u64::from(subject.slo.objective.burst).max(1);
     let window_ns = window_of(line, subject);
@@ -158,7 +158,7 @@ fn cases(count: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(800))]
 
-    /// Who keeps to the rate is never refused, and waits for nobody; under `adaptive` it may wait.
+    /// A client that keeps to the rate is never denied or delayed. Under `adaptive` it may be delayed.
     #[test]
     fn a_client_that_keeps_to_its_rate_is_let_through(
         line in line(), phase_ns in prop_oneof![0..3u64, 0..4_000_000_000u64], extras in prop::collection::vec(0..3u64, 20..200),
@@ -192,7 +192,7 @@ proptest! {
         prop_assert!(broken.is_none(), "{}: {}", line, broken.unwrap());
     }
 
-    /// Asked later instead, nobody else having come, a request gets the same or better.
+    /// Without other requests, a later request gets the same verdict or a better one.
     #[test]
     fn who_comes_later_is_no_worse_off(
         line in line(), steps in schedule(60, 6), later_ns in prop::collection::vec(0..5_000_000_000u64, 60),
@@ -212,8 +212,8 @@ proptest! {
         }
     }
 
-    /// `retry_after` is the first whole second after which the request gets through if nobody else comes; and of
-    /// what never does it says so. Of `concurrency` nobody knows it, and `adaptive` says one that will do.
+    /// `retry_after` is the first whole second after which the request gets through without other requests, or
+    /// `NEVER_S`. `concurrency` cannot know it, and `adaptive` gives a sufficient one.
     #[test]
     fn who_comes_back_as_told_gets_through_and_not_before(line in line(), steps in schedule(80, 6)) {
         let mut subject = Subject::new(&line);
@@ -239,7 +239,7 @@ proptest! {
         }
     }
 
-    /// So many more pass at once, and no more. Under `adaptive` the burst is all that is sure.
+    /// Exactly `remaining` more requests pass at once. Under `adaptive`, only the burst is certain.
     #[test]
     fn what_remains_passes_at_once_and_no_more(line in line(), steps in schedule(60, 6)) {
         let mut subject = Subject::new(&line);
@@ -277,7 +277,7 @@ proptest! {
         }
     }
 
-    /// What counts for nothing passes, and leaves no trace.
+    /// A request of cost 0 passes and changes nothing.
     #[test]
     fn a_request_that_costs_nothing_passes(line in line(), steps in schedule(30, 6)) {
         let mut subject = Subject::new(&line);
@@ -289,7 +289,7 @@ proptest! {
         }
     }
 
-    /// What is denied consumes nothing: without it, every other request would have got the same.
+    /// A denied request consumes nothing: without it, all other verdicts are the same.
     #[test]
     fn what_is_denied_consumes_nothing(line in line_but(&["adaptive"]), steps in schedule(100, 6)) {
         let mut subject = Subject::new(&line);
@@ -302,7 +302,7 @@ proptest! {
         }
     }
 
-    /// An entry that was left alone for the law's memory is as good as new.
+    /// An entry that was not used for the law's memory behaves like a new one.
     #[test]
     fn what_the_table_may_forget_changes_no_verdict(
         line in line_but(&["adaptive"]), steps in schedule(60, 6), later_ns in 0..2_000_000_000u64,
@@ -323,7 +323,7 @@ proptest! {
         }
     }
 
-    /// Any bits in the row: nothing panics, nobody is refused for longer than the law remembers, and the bound holds.
+    /// For any bits in the row, nothing panics, no denial lasts longer than the law's memory, and the bound holds.
     #[test]
     fn an_entry_of_garbage_does_no_harm(line in line(), entry in garbage(), steps in schedule(60, 6)) {
         let mut subject = Subject { entry, ..Subject::new(&line) };
@@ -385,7 +385,7 @@ proptest! {
         }
     }
 
-    /// Any schedule, any law: the columns of a stick table stay meaningful.
+    /// For any schedule and law, the columns keep their meaning in a stick table.
     #[test]
     fn every_law_keeps_the_four_columns(line in line(), steps in schedule(100, 1)) {
         let (mut subject, mut denied) = (Subject::new(&line), 0);

@@ -1,4 +1,4 @@
-//! What the laws say of themselves: true numbers, and nothing is changed by asking.
+//! Explanations of the laws: their numbers are right, and asking changes nothing.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn explained(subject: &Subject, arrival: &Arrival) -> String {
     subject.law.explain(&subject.slo.objective, &subject.entry, subject.annex.as_ref(), arrival)
 }
 
-/// Asks so often at 9 s past the start, and explains the next a little later.
+/// Asks several times at 9 s after the start, and explains the next request a little later.
 fn story(line: &str, asked: u32, later_ms: u64) -> String {
     let mut subject = Subject::new(line);
     for _ in 0..asked {
@@ -142,7 +142,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
     assert_eq!(explained(&Subject::new("burst=1 rate=1/s"), &free), "cost 0: passes, and is not counted");
 }
 
-/// The delay that a formula comes to, in microseconds, if it tells one.
+/// The delay in a formula, in microseconds, if any.
 fn delay_us(formula: &str) -> Option<f64> {
     let told =
         ["delay = ", "begins in ", "next_free in "].iter().find_map(|mark| formula.split(mark).nth(1))?;
@@ -152,7 +152,7 @@ fn delay_us(formula: &str) -> Option<f64> {
     Some(number.parse::<f64>().unwrap() * if unit == "ms" { 1e3 } else { 1e6 })
 }
 
-/// Whether a formula comes to a refusal.
+/// Whether a formula ends in a denial.
 fn is_refusal(formula: &str, law: Law) -> bool {
     match law {
         Law::Closed(_) => true,
@@ -164,7 +164,7 @@ fn is_refusal(formula: &str, law: Law) -> bool {
 }
 
 proptest! {
-    /// Whatever the row, the formula comes to the verdict that the law gives.
+    /// For any row, the formula leads to the verdict of the law.
     #[test]
     fn a_formula_comes_to_the_verdict(
         line in line(), steps in schedule(60, 6), row in prop::option::of(garbage()), has_annex: bool,
@@ -209,7 +209,7 @@ fn request<'r>((source, website, owner, cost): (u8, u8, u8, u8)) -> Request<'r> 
     request
 }
 
-/// All that a throttle remembers, as far as it can be seen.
+/// The visible state of a throttle.
 fn remembered(throttle: &Throttle, now_ms: u64) -> (Vec<Found>, u64) {
     let (mut page, mut next, mut all) = (Page::new(), Some(Cursor::default()), Vec::new());
     while let Some(cursor) = next {
@@ -220,8 +220,8 @@ fn remembered(throttle: &Throttle, now_ms: u64) -> (Vec<Found>, u64) {
 }
 
 proptest! {
-    /// One throttle is asked why before each request, and its twin is not: they give the same verdicts to the last bit, and
-    /// what was foreseen is what is decided.
+    /// One throttle explains each request before it decides, and another one does not. Their verdicts are equal, and the
+    /// foreseen decisions are the real ones.
     #[test]
     fn to_ask_why_changes_nothing(
         requests in prop::collection::vec((any::<[u8; 4]>(), prop_oneof![0u64..700, 2_000u64..9_000]), 1..40),

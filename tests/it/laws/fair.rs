@@ -1,4 +1,4 @@
-//! `fair`: the same total as `pace`, dealt out evenly.
+//! `fair`: the same total as `pace`, shared evenly.
 
 use proptest::prelude::*;
 use slowlane::base::verdict::Verdict;
@@ -58,14 +58,14 @@ fn one_greedy_source_and_nine_light_ones_get_the_same() {
         assert!(total as f64 >= 0.99 * 60.0 * f64::from(rate), "{greedy} at {rate}/s: {total} in all");
         assert_eq!(admissions.past_bucket(u64::from(burst), subject.slot_ns()), None);
 
-        // Under `pace` the greedy one has nearly all of it.
+        // Under `pace` the greedy source has nearly all of the rate.
         let mut subject = Subject::new(&format!("burst={burst} rate={rate}/s law=pace"));
         let (counts, _) = closed_loop(&mut subject, &waiting, 20, 80);
         assert!(jain(&counts) < 0.7, "{greedy} under pace: {counts:?}");
     }
 }
 
-/// Work-conserving: while somebody waits at every moment, all of the rate is used, whoever that is.
+/// Work-conserving: while any source waits, the whole rate is used.
 #[test]
 fn no_slot_is_lost_while_somebody_waits() {
     for burst in [4, 10] {
@@ -80,7 +80,7 @@ fn no_slot_is_lost_while_somebody_waits() {
     }
 }
 
-/// One that is not let through has nothing waiting, so the first of the kept tokens is for it.
+/// A source that was denied has no waiting request, so the first reserved token is for it.
 #[test]
 fn a_source_that_was_denied_for_its_cost_is_told_of_the_token_that_is_kept_for_it() {
     let mut subject = Subject::new("burst=3 rate=10/s law=fair max_delay=1s");
@@ -111,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Whatever the burst, a source alone has three of four slots for as long as it waits for any.
+    /// For any burst, a single source gets three of four slots while it waits.
     #[test]
     fn a_source_alone_gets_three_quarters_of_the_slots_at_least(
         burst in 1..20u32, rate in 1..200u32, steps in schedule(150, 1),
@@ -158,7 +158,7 @@ proptest! {
         }
     }
 
-    /// Requests that are taken back before their turn free their slots, and no two leave in one.
+    /// Requests that are taken back free their slots, and no two requests leave in the same slot.
     #[test]
     fn a_slot_that_is_taken_back_is_dealt_out_again(
         burst in 1..6u32, steps in schedule(150, 1), dice in prop::collection::vec(0..4u8, 150),
@@ -171,7 +171,7 @@ proptest! {
             match verdict {
                 Verdict::Delay(wait) if dice == 0 => {
                     subject.take_back(1, arrival.now, arrival.now + wait);
-                    // Somebody who has nothing waiting gets what he would have got.
+                    // A source without waiting requests gets the same verdict as without the undone request.
                     let other = Arrival { sharer: 99, ..arrival };
                     prop_assert_eq!(subject.would(other).verdict, before.would(other).verdict);
                 }
@@ -182,7 +182,7 @@ proptest! {
         prop_assert!(past.is_none(), "{:?}", past);
     }
 
-    /// What is foreseen is what is judged, and leaves the calendar as it was.
+    /// The foreseen verdict equals the real one, and foreseeing does not change the calendar.
     #[test]
     fn what_is_foreseen_is_not_booked(
         law in prop::sample::select(vec!["fair sources_max=3", "sliding-log"]), steps in schedule(150, 4),

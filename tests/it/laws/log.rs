@@ -9,7 +9,7 @@ use super::oracle::{
 };
 
 proptest! {
-    /// It lets a request through exactly when with it there are at most N in the window that ends now.
+    /// A request passes if and only if there are at most N, including itself, in the window that ends now.
     #[test]
     fn sliding_log_is_exact(count in 1..40u64, window_ms in 100..3_000u64, steps in schedule(250, 12)) {
         let line = format!("burst=0 rate={count}/s law=sliding-log window={window_ms}ms");
@@ -31,8 +31,8 @@ proptest! {
         prop_assert!(admissions.most_in(window_ns) <= limit);
     }
 
-    /// Where the row has a past that the log does not know, the sliding window has its say until that is a
-    /// window old: together they let no more through than it alone would.
+    /// If the row has counts from before the log, the sliding window also decides until they are a window old. Together
+    /// they let no more through than the sliding window alone.
     #[test]
     fn a_log_that_begins_later_keeps_the_bound_of_the_sliding_window(
         before in schedule(60, 3), after in schedule(100, 3),
@@ -60,7 +60,7 @@ proptest! {
                 let may_pass = counted + u64::from(arrival.cost) <= 10;
                 prop_assert_eq!(judgement.verdict == Verdict::Pass, may_pass);
             }
-            // What remains passes, and what is told to come back gets through, in that window too.
+            // `remaining` requests pass, and a retry after Retry-After gets through, in that window too.
             let mut copy = subject.clone();
             for _ in 0..judgement.remaining {
                 prop_assert_eq!(copy.judge(Arrival { cost: 1, ..arrival }).verdict, Verdict::Pass);

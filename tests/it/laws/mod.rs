@@ -1,4 +1,4 @@
-//! The laws in virtual time: against their formulas written a second time, and against what is promised of all.
+//! Tests of the laws in virtual time, against independent implementations of their formulas and common properties.
 
 mod adaptive;
 mod annexes;

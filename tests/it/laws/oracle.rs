@@ -1,4 +1,4 @@
-//! What the tests of the laws judge by: every admission is kept, and definitions are applied to the whole list.
+//! The oracle for tests of the laws: it keeps every admission, and applies definitions to the whole list.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub fn at_ns(ns: u64) -> Timestamp {
     Timestamp::from_nanos(START_NS + ns)
 }
 
-/// The seconds that a verdict has a client stay away for.
+/// The `Retry-After` of a verdict, in seconds.
 pub fn retry_after_s(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Deny { retry_after_s } => retry_after_s,
@@ -41,7 +41,7 @@ pub fn retry_after_s(verdict: Verdict) -> u32 {
     }
 }
 
-/// One SLO with all that it remembers of one key.
+/// One SLO with its whole state for one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     pub slo: Slo,
@@ -51,7 +51,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Of a line as `slo.map` has it.
+    /// Reads a line of `slo.map`.
     pub fn new(line: &str) -> Subject {
         Subject::parse(line).unwrap_or_else(|faults| panic!("{line}: {faults}"))
     }
@@ -62,7 +62,7 @@ impl Subject {
         Ok(Subject { slo, law, entry: Entry::default(), annex: law.annex() })
     }
 
-    /// As it was before the first request.
+    /// The same SLO in its initial state.
     pub fn fresh(&self) -> Subject {
         Subject { entry: Entry::default(), annex: self.law.annex(), ..self.clone() }
     }
@@ -83,7 +83,7 @@ impl Subject {
         self.judge(Arrival { cost, ..Arrival::at(now) }).verdict
     }
 
-    /// What it would say, without being asked.
+    /// The judgement that a request would get, without a change of state.
     pub fn would(&self, arrival: Arrival) -> Judgement {
         self.clone().judge(arrival)
     }
@@ -112,7 +112,7 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// Keeps what is let through, and gives it back.
+    /// Keeps and returns the admission, if the request is let through.
     pub fn note(&mut self, arrival: Arrival, verdict: Verdict) -> Option<Admission> {
         let (asked_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         let left_ns = (arrival.now + verdict.wait()).as_nanos();
@@ -121,13 +121,13 @@ impl Admissions {
         admission
     }
 
-    /// The most requests that any time of `window_ns` saw leave: of its two ends it has only the first.
+    /// The most requests that leave in any window of `window_ns`, which includes its start and excludes its end.
     pub fn most_in(&self, window_ns: u64) -> u64 {
         let starts = self.list.iter().map(|first| first.left_ns);
         starts.map(|start| self.count(start, start.saturating_add(window_ns))).max().unwrap_or(0)
     }
 
-    /// How many left from `start` to before `end`.
+    /// The requests that left from `start` to before `end`.
     pub fn count(&self, start_ns: u64, end_ns: u64) -> u64 {
         let inside = self.list.iter().filter(|one| (start_ns..end_ns).contains(&one.left_ns));
         inside.map(|one| u64::from(one.cost)).sum()
@@ -189,8 +189,8 @@ pub fn arrivals(steps: &[Step]) -> impl Iterator<Item = Arrival> {
     })
 }
 
-/// The same, but every other pause is a few times `unit_ns`, to a nanosecond more or less: where a law that is wrong
-/// by so little shows it.
+/// The arrivals of a schedule, but every other pause is a multiple of `unit_ns`, plus or minus a nanosecond. It finds
+/// off-by-one errors of a law.
 pub fn close_arrivals(steps: &[Step], unit_ns: u64) -> Vec<Arrival> {
     let close = |step: &Step| match step.draw % 2 {
         0 => Step { pause_ns: (step.pause_ns % 4 * unit_ns + step.draw / 2 % 3).saturating_sub(1), ..*step },
@@ -204,7 +204,7 @@ pub fn arrival(step: &Step, now: Timestamp) -> Arrival {
     Arrival { now, draw: Draw::from_bits(step.draw), cost: step.cost, sharer: step.sharer }
 }
 
-/// A row that nobody wrote: any bits.
+/// A row of random bits.
 pub fn garbage() -> impl Strategy<Value = Entry> {
     let word = || prop_oneof![2 => any::<u32>(), 1 => Just(0), 1 => Just(u32::MAX), 1 => 0..100u32];
     // Half of the moments lie about now.
@@ -228,7 +228,7 @@ pub fn garbage() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// Clients that each wait for their answer, `step(now)` telling how long, in virtual time.
+/// Closed-loop clients in virtual time. `step(now)` gives the time that an answer takes, in ms.
 pub fn closed_loop(clients: usize, until_ms: u64, mut step: impl FnMut(u64) -> u64) {
     let mut next: Vec<u64> = (0..clients as u64).collect();
     loop {

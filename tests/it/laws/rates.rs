@@ -1,9 +1,8 @@
-//! The rate of a stick table, against HAProxy's counter written a second time.
+//! The rate of a stick table, against an independent implementation of HAProxy's counter.
 
 use slowlane::table::FreqCtr;
 
-/// `freq_ctr.c` in wide signed arithmetic, statement by statement as the protocol notes give it; its only
-/// kinship with ours is the source.
+/// HAProxy's `freq_ctr.c` in wide signed arithmetic, statement by statement.
 #[derive(Clone, Copy, Default)]
 pub struct Oracle {
     tick: i64,

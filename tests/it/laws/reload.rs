@@ -1,4 +1,4 @@
-//! What a law remembers across an edit of the policy: everything if the law stays, nothing harmful if it does not.
+//! Entries after a change of policy: they stay valid under the same law, and do no harm under another one.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ proptest! {
         }
     }
 
-    /// Any law after any other: nobody panics, and as soon as the new one may have forgotten, it judges as new.
+    /// Any law after any other: nothing panics, and after the new law's memory, verdicts are those of a new entry.
     #[test]
     fn another_law_for_the_same_key_is_soon_as_good_as_new(
         laws in prop::collection::vec(prop::sample::select(Law::NAMES), 2..6), steps in schedule(120, 1),

@@ -1,4 +1,4 @@
-//! Several SLOs for one request: each has its say, the strictest decides, and what is denied is counted by none.
+//! Several SLOs for one request: the strictest verdict decides, and a denied request is counted by none.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub fn throttle_of(slo_map: &str, maps: &[(&str, &str)]) -> Throttle {
     Throttle::new(policy(slo_map, maps), sizing, 1 << 20)
 }
 
-/// A request's own SLO is its source's; that names its website's, and that its owner's.
+/// The request's own SLO is that of its source. It names that of the website, which names that of the owner.
 const MAPS: &[(&str, &str)] =
     &[("source.map", "0.0.0.0/0 3001"), ("website.map", "shop 2001"), ("owner.map", "acme 1001")];
 
@@ -66,7 +66,7 @@ fn strictness(verdict: Verdict) -> (u32, Duration) {
     }
 }
 
-/// The one SLO of a chain: a law, at a rate, perhaps for a trial only.
+/// One SLO of a chain: a law and a rate, maybe a dry run.
 fn link() -> impl Strategy<Value = String> {
     let dry_run = prop::sample::select(vec!["", "", "", " dry_run=yes"]);
     (prop::sample::select(Law::NAMES), 0..12u32, 1..40u32, dry_run)
@@ -76,7 +76,7 @@ fn link() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Against three laws that are asked one by one, on copies, and put back where another denies.
+    /// Compared with three separate laws, whose state is restored if another one denies.
     #[test]
     fn a_chain_of_three_is_judged_as_one(
         lines in (link(), link(), link()), steps in schedule(80, 4),
@@ -105,7 +105,7 @@ proptest! {
                 if strictest.is_let_through() || !judged[place].verdict.is_let_through() {
                     subject.judge(arrival);
                 } else {
-                    // It would have let it through: it was asked, and no more.
+                    // This law would have let the request through, so only the question is counted.
                     subject.entry.ask(arrival.cost, arrival.now);
                 }
                 let (entry, _) = throttle.table().get(decision.judged()[place].key, one.now).unwrap();
@@ -223,7 +223,7 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
     throttle.end(&throttle.policy(), &ticket, at_ms(10));
     let denied = ask(&throttle, at_ms(10));
     assert_eq!((denied.verdict.name(), denied.slo.number()), ("deny", 2001));
-    // What the bucket denied is not under way.
+    // A request denied by the bucket is not in flight.
     let under_way = throttle.table().get(decisions[0].key, at_ms(10)).unwrap().0.gpt0;
     assert_eq!(under_way, 1_000);
 }
@@ -265,8 +265,8 @@ fn a_request_that_costs_nothing_passes_all_and_leaves_no_trace_in_their_rows() {
     }
 }
 
-/// Many threads, each with a source of its own, all on one website, of one owner: what the buckets hold is given out
-/// once, and nobody waits for another for ever.
+/// Many threads, each with its own source, share one website and one owner. Tokens are given out only once, and there is
+/// no deadlock.
 #[test]
 fn threads_on_the_same_rows_get_what_is_there_and_no_more() {
     const EACH: usize = 20_000;

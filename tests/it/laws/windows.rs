@@ -10,7 +10,7 @@ use super::oracle::{
     Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule,
 };
 
-/// Asks at each of these moments, and keeps what is let through.
+/// Asks at each of these moments, and keeps the admissions.
 fn asked(subject: &mut Subject, moments_ns: impl IntoIterator<Item = u64>) -> Admissions {
     let mut admissions = Admissions::default();
     for ns in moments_ns {
@@ -127,7 +127,7 @@ fn sliding_window_lets_twice_its_number_less_one_through() {
     }
 }
 
-/// It takes the window before for evenly filled: who asks N times in each, evenly, is in his own way now and then.
+/// The law assumes an evenly filled previous window, so a client that asks N times per window is sometimes denied.
 #[test]
 fn sliding_window_lets_a_client_at_its_rate_through_but_for_one_in_a_window() {
     let mut subject = Subject::new("burst=0 rate=10/s law=sliding-window");
@@ -138,7 +138,7 @@ fn sliding_window_lets_a_client_at_its_rate_through_but_for_one_in_a_window() {
     assert_eq!(admissions.list.len(), 90, "one less in a window is never refused");
 }
 
-/// Sentinel's LeapArray: n sub-windows, and nothing but their sum.
+/// Sentinel's LeapArray: the sum of n sub-windows.
 struct LeapArray {
     limit: u64,
     bucket_ns: u64,
@@ -205,7 +205,7 @@ fn a_sub_window_of_a_third_of_a_second_is_exact() {
 }
 
 proptest! {
-    /// What is taken back later is taken out of the window that it was counted in, and leaves the others alone.
+    /// A request that is taken back is removed from the window that counted it, and from no other.
     #[test]
     fn what_is_taken_back_makes_room_for_one_more_and_breaks_no_bound(
         law in prop::sample::select(vec!["fixed-window", "sliding-window", "sliding-buckets", "sliding-log"]),

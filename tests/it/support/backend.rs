@@ -1,4 +1,4 @@
-//! The application behind the proxies: answers 200 at once unless its gate is closed, and remembers when it was asked.
+//! The application behind the proxies: records requests, and answers 200 unless its gate is closed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,16 +17,16 @@ pub struct Seen {
     pub body_bytes: u64,
 }
 
-/// It listens until the test ends.
+/// The application. It listens until the test ends.
 #[derive(Clone)]
 pub struct Backend {
     pub address: SocketAddr,
-    /// Where every request waits while it is closed.
+    /// While it is closed, every request waits.
     pub gate: Arc<Gate>,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-/// It stands open at first, and counts who is inside: has asked and has not been answered.
+/// A gate, open at first. It counts the requests inside: received, but not answered.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<Inside>,
@@ -51,7 +51,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// From now on each request takes this long.
+    /// Sets the time that each request takes from now on.
     pub fn takes(&self, time: Duration) {
         self.state.lock().unwrap().takes = time;
     }
@@ -60,12 +60,12 @@ impl Gate {
         self.state.lock().unwrap().count
     }
 
-    /// The most that were inside at once.
+    /// The most requests inside at once.
     pub fn most(&self) -> usize {
         self.state.lock().unwrap().most
     }
 
-    /// Through the gate and out again.
+    /// Waits at the gate, and counts the request while it is inside.
     fn pass(&self) {
         let mut inside = self.state.lock().unwrap();
         inside.count += 1;
@@ -97,7 +97,7 @@ impl Backend {
         self.seen.lock().unwrap().clone()
     }
 
-    /// The request for this path, which must have been the only one.
+    /// The only request for this path.
     pub fn saw(&self, path: &str) -> Seen {
         let seen: Vec<_> = self.seen().into_iter().filter(|seen| seen.path == path).collect();
         assert_eq!(seen.len(), 1, "{path}: {seen:?}");
@@ -109,7 +109,7 @@ impl Backend {
     }
 }
 
-/// Ends with the connection. `/status/NNN` is answered with that status.
+/// Serves one connection. The answer to `/status/NNN` has that status.
 fn serve(stream: TcpStream, gate: &Gate, seen: &Mutex<Vec<Seen>>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut stream = BufReader::new(stream);

@@ -1,4 +1,4 @@
-//! A real browser without a window, driven over the pipes of its DevTools protocol.
+//! A real headless browser, driven over pipes with its DevTools protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -10,11 +10,11 @@ use tempfile::TempDir;
 
 use super::{PATIENCE, eventually};
 
-/// What an address is allowed to be opened with: nothing of the user's, nothing from the network.
+/// Flags that keep the user's profile and the network out.
 const FLAGS: [&str; 11] = [
     "--headless",
     "--remote-debugging-pipe",
-    // Where the tests run as root, or in a container, it cannot have one; it opens nothing but our own page.
+    // As root, or in a container, the sandbox does not work. The browser only opens our own page.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -23,7 +23,7 @@ const FLAGS: [&str; 11] = [
     "--hide-scrollbars",
     "--no-first-run",
     "--force-color-profile=srgb",
-    // Letters in shades of grey: a smaller picture.
+    // Grey anti-aliasing gives smaller pictures.
     "--disable-lcd-text",
 ];
 
@@ -43,7 +43,7 @@ impl Chromium {
     pub fn open(url: &str, width: u32, height: u32) -> Chromium {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        // It reads commands from its file 3 and answers on its file 4.
+        // It reads commands from file descriptor 3 and answers on file descriptor 4.
         command.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", "chromium"]);
         command.args(FLAGS).arg(format!("--user-data-dir={}", profile.path().display()));
         let mut child =
@@ -68,7 +68,7 @@ impl Chromium {
         self.ask("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// `light` or `dark`, as the system of a reader prefers it.
+    /// Sets the preferred colour scheme, `light` or `dark`.
     pub fn prefer(&mut self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.ask("Emulation.setEmulatedMedia", json!({"features": features}));
@@ -82,13 +82,13 @@ impl Chromium {
         answer["result"]["value"].clone()
     }
 
-    /// The text that a reader sees of what the selector finds first.
+    /// The visible text of the first element of a selector.
     pub fn text(&mut self, selector: &str) -> String {
         let value = self.value(&format!("document.querySelector({selector:?})?.innerText"));
         value.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until the page shows it.
+    /// Waits until the first element of a selector contains a text.
     pub fn shows(&mut self, selector: &str, text: &str) {
         let what = format!("{selector} shows {text:?}");
         let mut last = String::new();
@@ -98,7 +98,7 @@ impl Chromium {
         });
     }
 
-    /// Presses and releases the mouse in the middle of what the selector finds first.
+    /// Clicks the middle of the first element of a selector.
     pub fn click(&mut self, selector: &str) {
         let middle = format!(
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center'}}); \
@@ -111,7 +111,7 @@ impl Chromium {
         }
     }
 
-    /// Types into what has the focus.
+    /// Types text into the focused element.
     pub fn type_text(&mut self, text: &str) {
         self.ask("Input.insertText", json!({"text": text}));
     }
@@ -133,14 +133,15 @@ impl Chromium {
         }
     }
 
-    /// What is in the window, as a PNG in base64.
+    /// The visible part of the page, as a PNG in base64.
     pub fn screenshot(&mut self) -> String {
         let shot = self.ask("Page.captureScreenshot", json!({"format": "png"}));
         shot["data"].as_str().unwrap().to_owned()
     }
 
-    /// Every colour of a picture, as `[count of pixels, "r,g,b"]`, the most frequent first. A page of its own reads
-    /// it, for ours may not.
+    /// Every colour of a picture, as `[count of pixels, "r,g,b"]`, the most frequent first.
+    ///
+    /// Another page reads the picture, because the security policy of ours forbids it.
     pub fn colours(&mut self, png: &str) -> Vec<(u64, String)> {
         self.ask("Page.navigate", json!({"url": "about:blank"}));
         let counted = self.value(&format!(
@@ -156,7 +157,7 @@ impl Chromium {
         serde_json::from_value(counted).unwrap()
     }
 
-    /// What the page has complained of so far: errors in its script, and what its security policy has kept out.
+    /// The problems of the page so far: script errors, and violations of its security policy.
     pub fn problems(&mut self) -> Vec<String> {
         self.value("0");
         self.problems.clone()
@@ -190,7 +191,7 @@ impl Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // Asked to, it ends its own children too.
+        // A browser that is asked to close ends its child processes, too.
         let _ = self.to.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         let ended = (0..500).any(|_| {
             thread::sleep(std::time::Duration::from_millis(10));
@@ -203,7 +204,7 @@ impl Drop for Chromium {
     }
 }
 
-/// Messages, each ended by a zero.
+/// Reads messages, each terminated by a zero byte.
 fn answers(from: impl Read + Send + 'static) -> Receiver<Value> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -217,7 +218,7 @@ fn answers(from: impl Read + Send + 'static) -> Receiver<Value> {
     receiver
 }
 
-/// The bytes that a text in base64 stands for.
+/// Decodes base64.
 pub fn bytes_of(base64: &str) -> Vec<u8> {
     let digit = |letter: u8| match letter {
         b'A'..=b'Z' => letter - b'A',

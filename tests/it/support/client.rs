@@ -1,4 +1,4 @@
-//! An HTTP client that keeps its connection, measures its waits and believes nothing.
+//! A strict HTTP client that keeps its connection and measures times.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
-/// An answer, and how long it took.
+/// An answer, and the time that it took.
 #[derive(Clone, Debug)]
 pub struct Response {
     pub status: u16,
@@ -78,7 +78,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
-    /// The answer to what was sent with this method at this time.
+    /// Reads the answer to a request with this method, sent at this time.
     pub fn receive(&mut self, method: &str, asked_at: Instant) -> std::io::Result<Response> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-/// One GET on a connection of its own.
+/// A GET on a new connection.
 pub fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
     Client::connect(address).request("GET", path, headers, "")
 }

@@ -1,4 +1,4 @@
-//! A real HAProxy, in each version that can be had, with the configuration files that slowlane ships.
+//! A real HAProxy, in each installed version, with the configuration files that slowlane ships.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use super::client::{Client, Response};
 use super::process::Process;
 use super::{eventually, own_address, project, skipped};
 
-/// The versions, and the shipped file that each way of delivery has for them.
+/// The tested versions of HAProxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V2_6,
@@ -25,7 +25,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The binary. None: this version cannot be had here, which only the distribution's own must never be.
+    /// The binary; `None` if this version is not installed. The version of the distribution must be.
     pub fn binary(self) -> Option<PathBuf> {
         let unpacked = |version: &str| {
             let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
@@ -42,7 +42,7 @@ impl Version {
     }
 }
 
-/// How a delay is delivered: the shipped configuration file.
+/// The delivery of a delay, each with its shipped configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     Hold,
@@ -60,7 +60,7 @@ impl Delivery {
     }
 }
 
-/// The combinations that are shipped.
+/// The shipped combinations.
 pub const EACH_DELIVERY: &[(Version, Delivery)] = &[
     (Version::V2_6, Delivery::Hold),
     (Version::V2_6, Delivery::Lua),
@@ -69,7 +69,7 @@ pub const EACH_DELIVERY: &[(Version, Delivery)] = &[
     (Version::V3_2, Delivery::Pause),
 ];
 
-/// Tells the same story with each of these, all at once; those whose HAProxy cannot be had are skipped, and say so.
+/// Runs a test with each of these in parallel. Combinations without an installed HAProxy are reported as skipped.
 pub fn each(deliveries: &[(Version, Delivery)], story: impl Fn(Version, Delivery) + Sync) {
     let story = &story;
     thread::scope(|scope| {
@@ -78,14 +78,14 @@ pub fn each(deliveries: &[(Version, Delivery)], story: impl Fn(Version, Delivery
                 skipped(&format!("HAProxy {version:?} cannot be had on this machine ({delivery:?})"));
                 continue;
             }
-            // A panic tells the name of its thread.
+            // The name of the thread appears in panics.
             let thread = thread::Builder::new().name(format!("{version:?} {delivery:?}"));
             thread.spawn_scoped(scope, move || story(version, delivery)).unwrap();
         }
     });
 }
 
-/// What HAProxy heard from slowlane about a request.
+/// HAProxy's variables from slowlane about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub verdict: Option<String>,
@@ -96,12 +96,12 @@ pub struct Told {
     pub remaining: Option<u32>,
     pub ticket: Option<String>,
     pub error: Option<u32>,
-    /// Of the second engine, which asks for the hold.
+    /// The error of the second engine, which asks for the hold.
     pub hold_error: Option<u32>,
 }
 
 impl Told {
-    /// Read from the headers that a [`telling`] HAProxy adds.
+    /// Reads the headers that a [`telling`] HAProxy adds.
     pub fn by(response: &Response) -> Told {
         let header = |name| response.header(name).filter(|value| !value.is_empty()).map(str::to_owned);
         let number = |name| header(name).map(|value| value.parse::<i64>().unwrap());
@@ -123,8 +123,7 @@ impl Told {
     }
 }
 
-/// An edit of the files by their names: HAProxy tells its clients what it heard, and believes them where they come from and
-/// whose they are.
+/// Edits a file by its name: HAProxy reports its variables to clients, and trusts their headers for source and owner.
 pub fn telling(name: &str, text: String) -> String {
     if name != CONFIG {
         return text;
@@ -149,8 +148,8 @@ pub fn telling(name: &str, text: String) -> String {
     replace(&text, "    default_backend", &format!("{}    default_backend", tell.concat()))
 }
 
-/// The same, and it waits longer for a verdict than the shipped 100 ms: a slow machine may stall for that long, and then a
-/// request rightly passes.
+/// The same edit, with a longer timeout for verdicts. A slow machine may stall for the shipped 100 ms, and requests would
+/// pass.
 pub fn telling_patiently(name: &str, text: String) -> String {
     match name {
         "spoe-slowlane.conf" => replace(&text, "timeout processing 100ms", "timeout processing 5s"),
@@ -158,7 +157,7 @@ pub fn telling_patiently(name: &str, text: String) -> String {
     }
 }
 
-/// The name of the main file, whichever was shipped for it.
+/// The name of the main file in the test's folder.
 pub const CONFIG: &str = "haproxy.cfg";
 
 /// A running HAProxy.
@@ -170,12 +169,12 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// With a shipped configuration file between these two. None: the version cannot be had.
+    /// Starts HAProxy with a shipped configuration file; `None` if the version is not installed.
     pub fn shipped(version: Version, delivery: Delivery, agent: &str, app: SocketAddr) -> Option<Haproxy> {
         Haproxy::with(version, delivery, agent, app, |_, text| text)
     }
 
-    /// The same, after a last edit of each file, by its name.
+    /// The same, with an edit of each file, by its name.
     pub fn with(
         version: Version,
         delivery: Delivery,
@@ -223,7 +222,7 @@ impl Haproxy {
         });
     }
 
-    /// One word with the Runtime API.
+    /// Sends a command to the Runtime API.
     pub fn runtime(&self, command: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.folder.path().join("stats.sock")).ok()?;
         stream.write_all(command.as_bytes()).ok()?;
@@ -232,7 +231,7 @@ impl Haproxy {
         Some(answer)
     }
 
-    /// Starts a new process that takes over the listeners, as a reload does; the old one ends when it is done.
+    /// Starts a new process that takes over the listeners, as a reload does. The old one finishes its connections.
     pub fn reload(&mut self) -> Process {
         let stats = self.folder.path().join("stats.sock");
         let mut command = command(&self.binary, self.folder.path());
@@ -254,14 +253,14 @@ impl Haproxy {
     }
 }
 
-/// In the foreground, so that the process is the one that is started.
+/// The command for HAProxy in the foreground, so that it does not fork.
 fn command(binary: &Path, folder: &Path) -> Command {
     let mut command = Command::new(binary);
     command.current_dir(folder).arg("-db").arg("-f").arg(folder.join(CONFIG));
     command
 }
 
-/// Replaces what a shipped file must contain.
+/// Replaces a text that a shipped file must contain.
 pub fn replace(text: &str, what: &str, with: &str) -> String {
     assert!(text.contains(what), "no {what:?} in the shipped file");
     text.replacen(what, with, 1)

@@ -1,4 +1,4 @@
-//! Clients that ask without end, each waiting for its answer, and keep all that they hear.
+//! Clients in a closed loop that keep all answers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use super::client::{Client, Response};
 use super::eventually;
 
-/// Between two requests of one client: the tests share a small machine.
+/// The pause between two requests of a client: the tests share a small machine.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What each client heard, in order.
+/// The answers to each client, in order.
 pub type Heard = Vec<Vec<io::Result<Response>>>;
 
 /// Clients at work.
@@ -24,7 +24,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many clients, each asking for these hosts in turn.
+    /// Starts clients that ask for these hosts in turn.
     pub fn start(clients: usize, address: SocketAddr, hosts: &[&str]) -> Load {
         let (ended, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let client = |_| {
@@ -36,7 +36,7 @@ impl Load {
         Load { ended, answers, clients }
     }
 
-    /// Returns once so many more answers have come in.
+    /// Waits for this number of further answers.
     pub fn wait_for(&self, answers: usize) {
         let enough = self.answers.load(Relaxed) + answers;
         eventually("answers come in", || (self.answers.load(Relaxed) >= enough).then_some(()));
@@ -47,7 +47,7 @@ impl Load {
         self.clients.into_iter().map(|client| client.join().unwrap()).collect()
     }
 
-    /// Ends it. Every answer must have been a good one.
+    /// Ends the load, and checks that every request was answered.
     pub fn end_well(self) -> Vec<Response> {
         let responses: Vec<_> = self.end().into_iter().flatten().map(Result::unwrap).collect();
         for response in &responses {
@@ -57,7 +57,7 @@ impl Load {
     }
 }
 
-/// Keeps its connection as long as the proxy does, and opens another one when it is told that this is over.
+/// Asks in a loop, with a new connection only after the proxy has closed the old one.
 fn ask(
     address: SocketAddr,
     hosts: &[String],

@@ -1,6 +1,6 @@
-//! What the tests stand on: real programs, each on its own ports and in its own folder, ended by its handle.
+//! Shared code of the tests: real programs with their own ports and folders, ended when dropped.
 
-// Each test uses a part of it.
+// The benches use only a part of this module.
 #![allow(dead_code)]
 
 pub mod backend;
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// No program takes longer than this to do what it is asked, on the slowest machine that runs the tests.
+/// The longest wait for a program, on the slowest machine that runs the tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A file of the project.
@@ -55,8 +55,9 @@ pub fn project_files() -> Vec<String> {
     files
 }
 
-/// A loopback address of its own, for a program that is told where to listen and may have to come back there.
-/// All of 127.0.0.0/8 is loopback, and only 127.0.0.1 gives its ports to outgoing connections.
+/// A new loopback address, for a program that may have to listen there again after a restart.
+///
+/// Outgoing connections use ports of 127.0.0.1, but not of other addresses in 127.0.0.0/8.
 pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const HALF: u32 = u32::from_be_bytes([127, 128, 0, 0]);
@@ -73,12 +74,12 @@ pub fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
-/// A port that nobody listens on at this moment, for programs that cannot choose one themselves.
+/// A port that is free now, for programs that cannot choose one themselves.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Looks again and again until `look` finds something. Bounds patience, never speed.
+/// Repeats `look` until it finds something, at most for [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

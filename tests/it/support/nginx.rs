@@ -23,12 +23,12 @@ impl Nginx {
         Nginx::with(agent, app, |config| config)
     }
 
-    /// After a last edit of `nginx.conf`.
+    /// Starts nginx with an edit of `nginx.conf`.
     pub fn with(agent: &str, app: SocketAddr, edit: impl Fn(String) -> String) -> Nginx {
         Nginx::with_files(agent, app, |name, text| if name == "nginx.conf" { edit(text) } else { text })
     }
 
-    /// After a last edit of any of the files.
+    /// Starts nginx with an edit of each file, by its name.
     pub fn with_files(agent: &str, app: SocketAddr, edit: impl Fn(&str, String) -> String) -> Nginx {
         let folder = tempfile::tempdir().unwrap();
         let address = own_address();
@@ -52,7 +52,7 @@ impl Nginx {
             };
             fs::write(folder.path().join(name), edit(name, text)).unwrap();
         }
-        // Workers run as another user where the tests run as root, and the folder is only its owner's.
+        // If the tests run as root, workers run as another user and need access to the folder.
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(), permissions).unwrap();
         let mut command = Command::new("nginx");
@@ -76,7 +76,7 @@ impl Nginx {
     }
 }
 
-/// The master is asked to end, so that its workers do: a killed one would leave them behind.
+/// Asks the master to end, which ends its workers. A killed master would leave them behind.
 impl Drop for Nginx {
     fn drop(&mut self) {
         if std::thread::panicking() {

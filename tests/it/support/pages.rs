@@ -1,4 +1,4 @@
-//! The pages that people read: the README and the manual, in Markdown.
+//! The documentation in Markdown: the README and the manual.
 
 use std::fs;
 
@@ -12,14 +12,14 @@ pub const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 
 /// A page of the project, or a section of one.
 pub struct Page {
-    /// From the root of the project.
+    /// The path from the root of the project.
     pub path: String,
     pub text: String,
 }
 
 /// The lines between two fences.
 pub struct Block {
-    /// The word behind the opening fence: the language, or the name of a file.
+    /// The word after the opening fence: the language, or the name of a file.
     pub label: String,
     pub text: String,
 }
@@ -44,13 +44,13 @@ impl Page {
         fenced.map(block).collect()
     }
 
-    /// The text behind each heading of the second rank.
+    /// The section after each heading of level 2.
     pub fn sections(&self) -> Vec<Page> {
         let sections = self.text.split("\n## ").skip(1);
         sections.map(|text| Page { path: self.path.clone(), text: text.to_owned() }).collect()
     }
 
-    /// The text behind the heading of this name.
+    /// The section after the heading of this name.
     pub fn section(&self, name: &str) -> Page {
         let wanted =
             self.sections().into_iter().find(|section| section.text.starts_with(&format!("{name}\n")));

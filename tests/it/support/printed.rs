@@ -1,4 +1,4 @@
-//! Proxies with the configuration that `slowlane config` prints for this slowlane, on an address of their own.
+//! Proxies with the configuration that `slowlane config` prints, on their own addresses.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use super::process::Process;
 use super::slowlane::{BINARY, Slowlane};
 use super::{eventually, own_address};
 
-/// The versions as they are typed, with each way that they have, and the main file of it.
+/// The versions with their deliveries, as typed on the command line, and the main file of each.
 pub const EACH: [(Version, &str, &str, &str); 7] = [
     (Version::V2_6, "2.6", "hold", "haproxy-2.6-hold.cfg"),
     (Version::V2_6, "2.6", "lua", "haproxy-2.6-lua.cfg"),
@@ -33,7 +33,7 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// With one of [`EACH`], over the Unix socket of the agent. None: the version cannot be had.
+    /// Starts one of [`EACH`], over the Unix socket of the agent; `None` if the version is not installed.
     pub fn haproxy(
         (version, number, delivery, main): (Version, &str, &str, &str),
         slowlane: &Slowlane,
@@ -48,7 +48,7 @@ impl Printed {
         let args =
             ["--version", number, "--delivery", delivery, "--spop", &agent, "--bind", &bind, "--app", &app];
         config(&[&["haproxy", "--dir", &dir], &args[..], more].concat());
-        // A machine that stalls for longer than the shipped 100 ms lets the request pass, rightly.
+        // A slow machine may stall for the shipped 100 ms, and the request would pass.
         let spoe = folder.path().join("spoe-slowlane.conf");
         let patient = replace(&fs::read_to_string(&spoe).unwrap(), "processing 100ms", "processing 5s");
         fs::write(spoe, patient).unwrap();
@@ -56,19 +56,19 @@ impl Printed {
         Some(Printed { process, address, _folder: folder }.once_it_listens())
     }
 
-    /// An nginx whose agent has this address.
+    /// Starts nginx with the agent at this address.
     pub fn nginx(agent: &str, slowlane: &Slowlane, app: &Backend, more: &[&str]) -> Printed {
         let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
         let (listen, app, dir) =
             (address.to_string(), app.address.to_string(), folder.path().display().to_string());
         let args = ["nginx", "--dir", &dir, "--http", agent, "--listen", &listen, "--app", &app];
         config(&[&args[..], more].concat());
-        // The folders of a distribution are not this test's.
+        // The test may not use the folders of the distribution.
         let main = format!("{dir}/nginx.conf");
         let folders = ["/var/log/nginx", "/var/lib/nginx", "/run"];
         let text = fs::read_to_string(&main).unwrap();
         fs::write(&main, folders.iter().fold(text, |text, folder| text.replace(folder, &dir))).unwrap();
-        // Workers run as another user where the tests run as root, and must come to the socket.
+        // If the tests run as root, workers run as another user and need access to the socket.
         for path in [folder.path(), slowlane.folder()] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -94,7 +94,7 @@ impl Printed {
     }
 }
 
-/// Asked to end, so that the workers of nginx do: a killed one would leave them behind.
+/// Asks nginx to end, which ends its workers. A killed master would leave them behind.
 impl Drop for Printed {
     fn drop(&mut self) {
         if self.process.is_running() {

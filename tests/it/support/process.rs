@@ -8,7 +8,7 @@ use std::thread;
 
 use super::eventually;
 
-/// A running program. Everything it writes is kept.
+/// A running program. All of its output is kept.
 pub struct Process {
     name: String,
     child: Child,
@@ -20,7 +20,7 @@ impl Process {
         Process::start_with(command, Stdio::null(), Stdio::piped())
     }
 
-    /// With files of its own for standard input and output; only standard error is kept.
+    /// Starts a program with its own standard input and output. Only standard error is kept.
     pub fn start_with(command: &mut Command, input: Stdio, output: Stdio) -> Process {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(input).stdout(output).stderr(Stdio::piped());
@@ -41,7 +41,7 @@ impl Process {
         self.log.lock().unwrap().clone()
     }
 
-    /// What stands behind `marker` in the first line that has it, once there is one.
+    /// Waits for a line that contains `marker`, and returns the rest of the line.
     pub fn logged(&mut self, marker: &str) -> String {
         let what = format!("{} logs {marker:?}", self.name);
         eventually(&what, || {
@@ -70,7 +70,7 @@ impl Process {
         assert!(sent.success(), "{} takes no {signal}", self.name);
     }
 
-    /// Makes it hang: returns when the last of its threads has stopped. `CONT` lets it go on.
+    /// Stops the process, and waits until all its threads have stopped. `CONT` lets it go on.
     pub fn stop(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.id());

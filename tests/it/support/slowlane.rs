@@ -1,4 +1,4 @@
-//! slowlane itself, as an operator starts it.
+//! The slowlane daemon, started like an operator does.
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::{client, own_address};
 /// The path of the binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slowlane");
 
-/// The daemon on addresses of its own, TCP and Unix, with a policy of its own.
+/// A daemon with its own addresses, TCP and Unix, and its own policy.
 pub struct Slowlane {
     pub process: Process,
     pub spop: SocketAddr,
@@ -24,7 +24,7 @@ pub struct Slowlane {
 }
 
 impl Slowlane {
-    /// Starts it with these policy files: names and texts. `slo.map` must be among them.
+    /// Starts it with these policy files, given as names and texts. `slo.map` is required.
     pub fn with_policy(files: &[(&str, &str)]) -> Slowlane {
         Slowlane::with_config(files, "")
     }
@@ -52,7 +52,7 @@ impl Slowlane {
             command.arg(format!("--{name}")).arg(format!("unix:{}", path.display()));
         }
         let mut process = Process::start(&mut command);
-        // The last one: all are bound before any of them serves.
+        // The last log line: all listeners are bound before any of them serves.
         process.logged("admin on ");
         Slowlane { process, spop, http, admin, folder }
     }
@@ -62,21 +62,21 @@ impl Slowlane {
         self.folder.path().join(name)
     }
 
-    /// Puts a policy file in the place of another, as editors do.
+    /// Replaces a policy file by a rename, as editors do.
     pub fn replace(&self, name: &str, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, self.policy().join(name)).unwrap();
     }
 
-    /// Writes over a policy file where it stands. The text has its length, so that there is no moment between.
+    /// Overwrites a policy file in place. The new text has the same length, so there is no intermediate state.
     pub fn overwrite(&self, name: &str, text: &str) {
         let mut file = fs::OpenOptions::new().write(true).open(self.policy().join(name)).unwrap();
         assert_eq!(file.metadata().unwrap().len(), text.len() as u64);
         file.write_all(text.as_bytes()).unwrap();
     }
 
-    /// What `/check` answers to these headers.
+    /// The answer of `/check` to these headers.
     pub fn check(&self, query: &str, headers: &[(&str, &str)]) -> client::Response {
         client::get(self.http, &format!("/check{query}"), headers)
     }

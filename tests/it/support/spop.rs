@@ -1,4 +1,4 @@
-//! HAProxy's side of SPOP, played by hand: for what a real HAProxy would never send.
+//! HAProxy's side of SPOP, for frames that a real HAProxy never sends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use slowlane::wire::varint;
 
 use super::PATIENCE;
 
-/// A frame that came back, taken apart.
+/// A decoded frame from the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     Hello,
@@ -42,7 +42,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A connection on which nothing was said.
+    /// A connection without a HELLO.
     pub fn silent(agent: SocketAddr) -> Line {
         let stream = TcpStream::connect(agent).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -51,7 +51,7 @@ impl Line {
         Line { stream, unread: Vec::new() }
     }
 
-    /// A connection that has greeted and was greeted.
+    /// A connection after the handshake.
     pub fn greeted(agent: SocketAddr) -> Line {
         let mut line = Line::silent(agent);
         line.say(&hello());
@@ -59,7 +59,7 @@ impl Line {
         line
     }
 
-    /// The same connection for another thread: one says, the other hears.
+    /// The same connection for another thread: one writes, the other reads.
     pub fn again(&self) -> Line {
         Line { stream: self.stream.try_clone().unwrap(), unread: self.unread.clone() }
     }
@@ -68,7 +68,7 @@ impl Line {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The same, where the agent may have closed already.
+    /// The same, if the agent may already have closed.
     pub fn try_say(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -83,14 +83,14 @@ impl Line {
         self.frame().map_or(Heard::Closed, |bytes| taken_apart(cut(&bytes)))
     }
 
-    /// The frame size and the capabilities that the agent greets with.
+    /// Reads the agent's HELLO: its frame size and capabilities.
     pub fn hear_hello(&mut self) -> (u32, String) {
         let bytes = self.frame().expect("the agent greets");
         let hello = AgentHello::decode(cut(&bytes)).unwrap();
         (hello.frame_bytes_max, text(hello.capabilities))
     }
 
-    /// The agent ends the connection: its reason, once it has closed too.
+    /// Reads the agent's DISCONNECT, waits for the close, and returns the status.
     pub fn hear_goodbye(&mut self) -> u32 {
         let Heard::Disconnect { status, message } = self.hear() else { panic!("no DISCONNECT") };
         assert!(!message.is_empty());
@@ -98,7 +98,7 @@ impl Line {
         status
     }
 
-    /// The next frame as it came; none when the agent has closed.
+    /// The bytes of the next frame; `None` if the agent has closed.
     fn frame(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some((_, bytes)) = Frame::cut(&self.unread, u32::MAX).unwrap() {
@@ -115,7 +115,7 @@ impl Line {
         }
     }
 
-    /// Nothing has arrived by now. First wait for an event that comes later than what must not arrive.
+    /// Checks that nothing has arrived. First wait for an event that comes after the unwanted frame would.
     pub fn has_heard_nothing(&mut self) {
         self.stream.set_nonblocking(true).unwrap();
         let heard = self.stream.read(&mut [0]);
@@ -137,7 +137,7 @@ pub fn hello() -> Vec<u8> {
     bytes
 }
 
-/// A HELLO of these items and no others.
+/// A HELLO with exactly these items.
 pub fn hello_of(items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (name, value) in items {
@@ -148,7 +148,7 @@ pub fn hello_of(items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
     frame(Head::of_connection(Kind::HaproxyHello), &payload)
 }
 
-/// Any frame at all.
+/// Any frame.
 pub fn frame(head: Head, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     Frame { head, payload }.encode(&mut bytes);

@@ -1,4 +1,4 @@
-//! A terminal for programs that draw on one: its screen is read, and its keys are pressed.
+//! A terminal for interactive programs: tests read its screen and press its keys.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,17 +11,17 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use super::eventually;
 
-/// A program on a terminal of its own, killed when this is dropped.
+/// A program on its own terminal, killed when this is dropped.
 pub struct Terminal {
     child: Child,
     keyboard: File,
-    /// The program's end; it also keeps the terminal when the program has ended.
+    /// The program's side of the terminal. It stays open after the program has ended.
     line: File,
     screen: Arc<Mutex<vt100::Parser>>,
 }
 
 impl Terminal {
-    /// So many rows and columns.
+    /// Starts a program on a terminal with these rows and columns.
     pub fn start(program: &str, args: &[&str], rows: u16, columns: u16) -> Terminal {
         let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keyboard).unwrap();
@@ -30,7 +30,7 @@ impl Terminal {
         let keyboard = File::from(keyboard);
         let line = OpenOptions::new().read(true).write(true).open(path).unwrap();
         set_size(&line, rows, columns);
-        // It is the terminal that it gets its signals from.
+        // A new session, so that the program gets the signals of this terminal.
         let mut command = Command::new("setsid");
         command.arg("--ctty").arg(program).args(args).env("TERM", "xterm-256color");
         let copy = || line.try_clone().unwrap();
@@ -49,12 +49,12 @@ impl Terminal {
         set_size(&self.line, rows, columns);
     }
 
-    /// What stands on the screen.
+    /// The text on the screen.
     pub fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
 
-    /// Waits until it does what is asked of it.
+    /// Waits until the screen meets a condition.
     pub fn shows(&mut self, what: &str, is_it: impl Fn(&str) -> bool) {
         let name = format!("the screen shows {what}");
         eventually(&name, || {
@@ -70,7 +70,7 @@ impl Terminal {
         assert!(Command::new("kill").arg(format!("-{signal}")).arg(id).status().unwrap().success());
     }
 
-    /// How it ended, and whether the terminal is as a shell wants it: lines, an echo, a cursor, the first screen.
+    /// The exit status, and whether the terminal is restored: line mode, echo, cursor, main screen.
     pub fn ended(&mut self) -> (ExitStatus, bool) {
         let status = eventually("the program ends", || self.child.try_wait().unwrap());
         let is_given_back = || {
@@ -78,7 +78,7 @@ impl Terminal {
             let screen = parser.screen();
             !screen.alternate_screen() && !screen.hide_cursor() && self.modes() == SHELL
         };
-        // The last that it wrote may still be on its way.
+        // The last output may arrive late.
         let given_back = (0..400).any(|_| {
             thread::sleep(std::time::Duration::from_millis(5));
             is_given_back()
@@ -86,7 +86,7 @@ impl Terminal {
         (status, given_back)
     }
 
-    /// Whether input comes by lines, and whether it is echoed.
+    /// Whether the terminal is in line mode, and whether it echoes input.
     fn modes(&self) -> [bool; 2] {
         use rustix::termios::LocalModes;
         let modes = tcgetattr(&self.line).unwrap().local_modes;
