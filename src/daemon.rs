@@ -126,12 +126,14 @@ fn throttle(
     metrics: &Arc<Metrics>,
     status: &Arc<Status>,
 ) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+    let key_secret = config.secret_of_this_run()?;
     let Some(source) = config.policy.clone() else {
-        let policy = Policy::builtin();
+        let policy = Policy::builtin().with_key_secret(key_secret);
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
         systemd::status(&format!("serving the built-in policy: {}", policy.summary()));
         return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
     };
+    let source = source.with_key_secret(key_secret);
     let seen = source.fingerprint();
     let policy = source.read()?;
     tracing::info!("policy: {}", policy.summary());

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
+use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::Metrics;
 use crate::observe::status::Status;
@@ -42,15 +43,22 @@ pub(crate) struct Source {
     layout: Layout,
     /// Longer delays are cut to this, so they cause a warning.
     hold_max: Duration,
+    /// Every generation has the same keys.
+    key_secret: KeySecret,
 }
 
 impl Source {
+    /// Its keys have the secret [`KeySecret::KNOWN`], until [`with_key_secret`](Source::with_key_secret).
     pub(crate) fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
-        Source { dir, layout, hold_max }
+        Source { dir, layout, hold_max, key_secret: KeySecret::KNOWN }
+    }
+
+    pub(crate) fn with_key_secret(self, key_secret: KeySecret) -> Source {
+        Source { key_secret, ..self }
     }
 
     pub(crate) fn read(&self) -> Result<Policy, Problems> {
-        let mut policy = Policy::read(&self.dir, &self.layout)?;
+        let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
         Ok(policy)
     }

@@ -1,10 +1,11 @@
-//! The key of an entry: XXH64 of an SLO's type and of the fields that the type names.
+//! The key of an entry: a keyed hash of an SLO's type and of the fields that the type names.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use xxhash_rust::xxh64::{Xxh64, xxh64};
+use siphasher::sip::SipHasher13;
 
 /// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,25 +47,71 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Hashes the parts of a key.
-///
-/// The hash has seed 0. Its input is the type as one ASCII digit, then the parts. Each part is its length
-/// (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get
-/// the key of another one by moving a letter to the next field. A client can compute collisions of XXH64, as it
-/// can for the hash of a stick table.
+/// The secret of the keyed hash, in 16 bytes. Without it nobody can compute the key of a request, or find two
+/// requests with one key.
 ///
 /// ```
-/// use slowlane::base::key::KeyHasher;
-/// let key = |kind, website| KeyHasher::new(kind).part(website).finish();
-/// assert_eq!(key(2, b"shop.example"), key(2, b"shop.example"));
-/// assert_ne!(key(2, b"shop.example"), key(1, b"shop.example"));
+/// use slowlane::base::key::KeySecret;
+/// let secret = KeySecret::from_bytes(*b"0123456789abcdef");
+/// assert_eq!(KeySecret::read(b"30313233343536373839616263646566\n"), Some(secret));
+/// assert_eq!(format!("{secret:?}"), "KeySecret(…)");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeySecret([u64; 2]);
+
+impl KeySecret {
+    /// A secret that everybody knows, for requests that nobody sends: simulations and tests.
+    pub const KNOWN: KeySecret = KeySecret([0; 2]);
+
+    pub fn from_bytes(bytes: [u8; 16]) -> KeySecret {
+        let bits = u128::from_le_bytes(bytes);
+        KeySecret([bits as u64, (bits >> 64) as u64])
+    }
+
+    /// Reads 16 bytes, or 32 hex digits with white space around them. None for anything else.
+    pub fn read(text: &[u8]) -> Option<KeySecret> {
+        if let Ok(bytes) = text.try_into() {
+            return Some(KeySecret::from_bytes(bytes));
+        }
+        let digits = std::str::from_utf8(text.trim_ascii()).ok()?;
+        let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = is_hex.then(|| u128::from_str_radix(digits, 16).ok())??;
+        Some(KeySecret::from_bytes(bits.to_be_bytes()))
+    }
+
+    #[inline]
+    fn hasher(self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySecret(…)")
+    }
+}
+
+/// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
+///
+/// Its input is the type as one ASCII digit, then the parts. Each part is its length (4 bytes, little-endian) and its
+/// bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get the key of another one by moving a letter
+/// to the next field. Nor can it find a collision, as long as it does not know the secret.
+///
+/// ```
+/// use slowlane::base::key::{KeyHasher, KeySecret};
+/// let key = |secret, kind, website| KeyHasher::new(secret, kind).part(website).finish();
+/// let (one, other) = (KeySecret::from_bytes([1; 16]), KeySecret::from_bytes([2; 16]));
+/// assert_eq!(key(one, 2, b"shop.example"), key(one, 2, b"shop.example"));
+/// assert_ne!(key(one, 2, b"shop.example"), key(one, 1, b"shop.example"));
+/// assert_ne!(key(one, 2, b"shop.example"), key(other, 2, b"shop.example"));
 /// ```
 #[derive(Clone)]
 pub struct KeyHasher {
     /// The input so far. A key that fits is hashed in one call.
     buffer: ArrayVec<u8, BUFFER_BYTES>,
     /// The hash of a key that does not fit the buffer.
-    stream: Option<Xxh64>,
+    stream: Option<SipHasher13>,
+    secret: KeySecret,
 }
 
 /// Longer than nearly all keys.
@@ -72,10 +119,11 @@ const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
     /// Starts a key of the type `kind`, 0 to 9.
-    pub fn new(kind: u8) -> KeyHasher {
+    #[inline]
+    pub fn new(secret: KeySecret, kind: u8) -> KeyHasher {
         let mut buffer = ArrayVec::new();
         buffer.push(b'0' + kind);
-        KeyHasher { buffer, stream: None }
+        KeyHasher { buffer, stream: None, secret }
     }
 
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyHasher {
@@ -95,8 +143,8 @@ impl KeyHasher {
 
     pub fn finish(&self) -> Key {
         match &self.stream {
-            None => Key(xxh64(&self.buffer, 0)),
-            Some(stream) => Key(stream.digest()),
+            None => Key(self.secret.hasher().hash(&self.buffer)),
+            Some(stream) => Key(stream.finish()),
         }
     }
 
@@ -105,11 +153,11 @@ impl KeyHasher {
             return;
         }
         let stream = self.stream.get_or_insert_with(|| {
-            let mut stream = Xxh64::new(0);
-            stream.update(&self.buffer);
+            let mut stream = self.secret.hasher();
+            stream.write(&self.buffer);
             stream
         });
-        stream.update(bytes);
+        stream.write(bytes);
     }
 }
 
@@ -120,17 +168,42 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A key of any length is XXH64 of the documented bytes.
+        /// A key of any length is the hash of the documented bytes.
         #[test]
-        fn it_is_what_is_documented(kind in 0u8..10, lengths in prop::collection::vec(0usize..100, 0..5)) {
-            let (mut hasher, mut bytes) = (KeyHasher::new(kind), vec![b'0' + kind]);
+        fn it_is_what_is_documented(
+            secret: [u8; 16], kind in 0u8..10, lengths in prop::collection::vec(0usize..100, 0..5),
+        ) {
+            let secret = KeySecret::from_bytes(secret);
+            let (mut hasher, mut bytes) = (KeyHasher::new(secret, kind), vec![b'0' + kind]);
             for length in lengths {
                 let part = vec![length as u8; length];
                 hasher.part(&part);
                 bytes.extend((length as u32).to_le_bytes());
                 bytes.extend(part);
             }
-            prop_assert_eq!(hasher.finish().bits(), xxh64(&bytes, 0));
+            prop_assert_eq!(hasher.finish().bits(), secret.hasher().hash(&bytes));
+        }
+    }
+
+    /// The first test vector of SipHash-1-3: no input, and the key 0, 1, … 15.
+    #[test]
+    fn the_hash_is_siphash_1_3() {
+        let secret = KeySecret::from_bytes(std::array::from_fn(|number| number as u8));
+        let expected = [0xDC, 0xC4, 0x0F, 0x05, 0x58, 0x01, 0xAC, 0xAB];
+        assert_eq!(secret.hasher().hash(b"").to_le_bytes(), expected);
+    }
+
+    #[test]
+    fn a_secret_is_sixteen_bytes_or_their_hex_digits() {
+        let (secret, digits) =
+            (KeySecret::from_bytes(*b"0123456789abcdef"), "30313233343536373839616263646566");
+        assert_eq!(KeySecret::read(b"0123456789abcdef"), Some(secret));
+        for text in [digits.to_owned(), format!("\t{digits}\r\n")] {
+            assert_eq!(KeySecret::read(text.as_bytes()), Some(secret), "{text:?}");
+        }
+        let odd = ["", "0123456789abcde", "0123456789abcdef\n", &digits[1..], &format!("+{}", &digits[1..])];
+        for text in odd {
+            assert_eq!(KeySecret::read(text.as_bytes()), None, "{text:?}");
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 
+use crate::base::key::KeySecret;
 use crate::base::shown::shown;
 use crate::base::units;
 use crate::cli::progress::Progress;
@@ -156,7 +157,9 @@ fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject
         None if config.policy.is_some() => "as configured".to_owned(),
         None => "built in".to_owned(),
     };
-    let throttle = Throttle::new(read, config.table, config.annex_bytes_max);
+    // The same log gives the same keys each time.
+    let policy = read.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
+    let throttle = Throttle::new(policy, config.table, config.annex_bytes_max);
     Ok(Subject { name: shown(&name), throttle })
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::base::key::KeySecret;
 use crate::base::query;
 use crate::base::request::{Request, Value};
 use crate::cli::admin::{self, At};
@@ -92,12 +93,16 @@ fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bo
         Some(source) => source.read()?,
         None => Policy::builtin(),
     };
+    let policy = policy.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
     let throttle = Throttle::new(policy, NO_TABLE, config.annex_bytes_max);
     let mut request = Request::new();
     for Field { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
         request.push(name.as_bytes(), Value::Text(value.as_bytes()));
     }
-    let why = Why::of(&throttle, &request, Clock::start().now());
+    let mut why = Why::of(&throttle, &request, Clock::start().now());
+    if config.key_secret.is_none() {
+        why.leave_out_keys();
+    }
     let text = if json { why.json() } else { why.to_string() };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }

@@ -20,6 +20,10 @@ pub(crate) enum ConfigError {
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
+    #[error("key secret file {}: {reason}", .path.display())]
+    KeySecretFile { path: PathBuf, reason: String },
+    #[error("the system has no random bytes for the secret of the keys: {0}; set [policy] key_secret_file")]
+    NoSecret(io::Error),
     #[error("{0}: expected paths that are text, to write them into a config file")]
     Unwritable(String),
 }

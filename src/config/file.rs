@@ -55,7 +55,8 @@ impl File {
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Admin { token_file, socket, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
-        [&mut self.policy.dir, token_file, socket].into_iter().flatten().chain(log)
+        let Policy { dir, key_secret_file, .. } = &mut self.policy;
+        [dir, key_secret_file, token_file, socket].into_iter().flatten().chain(log)
     }
 }
 
@@ -164,6 +165,7 @@ impl Default for Table {
 #[serde(try_from = "WrittenPolicy")]
 pub(super) struct Policy {
     pub(super) dir: Option<PathBuf>,
+    pub(super) key_secret_file: Option<PathBuf>,
     pub(super) layout: Layout,
 }
 
@@ -177,6 +179,7 @@ impl Serialize for Policy {
 #[serde(deny_unknown_fields, default)]
 struct WrittenPolicy {
     dir: Option<PathBuf>,
+    key_secret_file: Option<PathBuf>,
     #[serde(deserialize_with = "ipv4_prefix")]
     ipv4_prefix: Option<u8>,
     #[serde(deserialize_with = "ipv6_prefix")]
@@ -198,7 +201,7 @@ impl TryFrom<WrittenPolicy> for Policy {
     type Error = LayoutError;
 
     fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
-        let WrittenPolicy { dir, ipv4_prefix, ipv6_prefix, types, lookups } = written;
+        let WrittenPolicy { dir, key_secret_file, ipv4_prefix, ipv6_prefix, types, lookups } = written;
         let mut layout = Layout::default();
         let ipv4_prefix = ipv4_prefix.unwrap_or(layout.ipv4_prefix());
         let ipv6_prefix = ipv6_prefix.unwrap_or(layout.ipv6_prefix());
@@ -211,7 +214,7 @@ impl TryFrom<WrittenPolicy> for Policy {
                 |WrittenLookup { fields: Names(fields), map: file, method }| Lookup { fields, file, method };
             layout = layout.with_lookups(lookups.into_iter().map(lookup).collect())?;
         }
-        Ok(Policy { dir, layout })
+        Ok(Policy { dir, key_secret_file, layout })
     }
 }
 
@@ -227,6 +230,7 @@ impl From<&Policy> for WrittenPolicy {
         };
         WrittenPolicy {
             dir: policy.dir.clone(),
+            key_secret_file: policy.key_secret_file.clone(),
             ipv4_prefix: Some(layout.ipv4_prefix()),
             ipv6_prefix: Some(layout.ipv6_prefix()),
             types: types.map(|kind| (Kind(kind), fields(kind))).collect(),

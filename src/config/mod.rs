@@ -5,6 +5,7 @@
 mod error;
 mod file;
 mod flags;
+mod secret;
 mod show;
 
 use std::fs;
@@ -17,6 +18,7 @@ pub(crate) use flags::Flags;
 
 use crate::base::address::Address;
 use crate::base::hold::HoldLimits;
+use crate::base::key::KeySecret;
 use crate::base::token::Token;
 use crate::observe::{decision_log, log};
 use crate::server::listener::OpenAdmin;
@@ -35,6 +37,8 @@ pub(crate) struct Config {
     pub annex_bytes_max: usize,
     /// `None`: the built-in policy.
     pub policy: Option<Source>,
+    /// The secret of the keys. `None`: each start draws one.
+    pub key_secret: Option<KeySecret>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
@@ -105,6 +109,14 @@ impl Config {
         Config::new(written, file)
     }
 
+    /// The secret of the keys of this run: that of the config, or a random one.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn secret_of_this_run(&self) -> Result<KeySecret, ConfigError> {
+        self.key_secret.map_or_else(secret::draw, Ok)
+    }
+
     /// The configuration in force as a config file, with every key and its comment.
     ///
     /// The text may be saved anywhere, so relative paths become absolute, and the token is left out.
@@ -120,7 +132,8 @@ impl Config {
     fn new(written: file::File, file: Option<ConfigFile>) -> Result<Config, ConfigError> {
         let file::File { spop, http, admin, hold, table, policy, decision_log, log } = written;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
-        let file::Policy { dir, layout } = policy;
+        let file::Policy { dir, layout, key_secret_file } = policy;
+        let key_secret = key_secret_file.map(secret::read).transpose()?;
         Ok(Config {
             spop: SpopConfig {
                 listen: listen("SPOP", spop.listen, spop.connections_max),
@@ -136,6 +149,7 @@ impl Config {
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout, hold.longest)),
+            key_secret,
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
             file,

@@ -129,7 +129,7 @@ impl Policy {
     fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
-            let mut hasher = KeyHasher::new(0);
+            let mut hasher = KeyHasher::new(self.key_secret, 0);
             self.fields.hash(&mut hasher, share, values);
             hasher.finish().bits()
         });
@@ -138,7 +138,7 @@ impl Policy {
 
     #[inline]
     fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
-        let mut hasher = KeyHasher::new(slo.id.kind());
+        let mut hasher = KeyHasher::new(self.key_secret, slo.id.kind());
         for &place in self.key_places(slo.id) {
             self.fields.hash(&mut hasher, place, values);
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, UNCOUNTED};
@@ -55,6 +56,7 @@ pub struct Policy {
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
     pub(super) types: [Box<[Place]>; TYPES],
+    pub(super) key_secret: KeySecret,
 }
 
 /// References in the options of an SLO.
@@ -128,7 +130,13 @@ impl Policy {
             share: slo.share.as_ref().map(|share| fields.place(share)),
         };
         let ties = slos.iter().map(ties).collect();
-        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types })
+        let key_secret = KeySecret::KNOWN;
+        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types, key_secret })
+    }
+
+    /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
+    pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
+        Policy { key_secret, ..self }
     }
 
     /// Adds warnings for SLOs whose delays may exceed the longest hold.

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use proptest::prelude::*;
 
-use crate::base::key::{Key, KeyHasher};
+use crate::base::key::{Key, KeyHasher, KeySecret};
 use crate::base::request::{Request, Value};
 use crate::base::slo_id::SloId;
 use crate::policy::*;
@@ -130,7 +130,7 @@ fn a_customer_has_one_key_whichever_proxy_asks() {
     assert_ne!(key(address("2001:db8::1")), key(address("2001:db8:0:1::1")));
     assert_ne!(key(address("192.0.2.1")), key(address("192.0.2.2")));
     let bytes: IpAddr = "192.0.2.1".parse().unwrap();
-    assert_eq!(key(address("192.0.2.1")), KeyHasher::new(3).address(bytes).finish());
+    assert_eq!(key(address("192.0.2.1")), KeyHasher::new(KeySecret::KNOWN, 3).address(bytes).finish());
 }
 
 #[test]
@@ -139,12 +139,15 @@ fn a_key_is_made_of_the_fields_of_the_type_in_their_order() {
         policy(&[("website.map", "shop.example 5001\nbare.example 2001\n"), ("owner.map", "7 1001\n")]);
     let source: IpAddr = "192.0.2.1".parse().unwrap();
     let shop = [("website", text("shop.example")), ("source", Value::Address(source))];
-    let expected = KeyHasher::new(5).address(source).part(b"shop.example").finish();
+    let expected = KeyHasher::new(KeySecret::KNOWN, 5).address(source).part(b"shop.example").finish();
     assert_eq!(key_of(&policy, &shop), expected);
-    let sourceless = KeyHasher::new(5).part(b"").part(b"shop.example").finish();
+    let sourceless = KeyHasher::new(KeySecret::KNOWN, 5).part(b"").part(b"shop.example").finish();
     assert_eq!(key_of(&policy, &shop[..1]), sourceless);
-    assert_eq!(key_of(&policy, &[("owner", Value::Number(7))]), KeyHasher::new(1).part(b"7").finish());
-    assert_eq!(key_of(&policy, &[("owner", text("who"))]), KeyHasher::new(0).finish());
+    assert_eq!(
+        key_of(&policy, &[("owner", Value::Number(7))]),
+        KeyHasher::new(KeySecret::KNOWN, 1).part(b"7").finish()
+    );
+    assert_eq!(key_of(&policy, &[("owner", text("who"))]), KeyHasher::new(KeySecret::KNOWN, 0).finish());
 }
 
 #[test]

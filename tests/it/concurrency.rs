@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use slowlane::base::key::KeyHasher;
+use slowlane::base::key::{KeyHasher, KeySecret};
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
@@ -27,7 +27,7 @@ const POLICY: &[(&str, &str)] = &[
 
 /// The requests in flight for a website, from the table.
 fn in_flight(slowlane: &Slowlane, website: &str) -> u32 {
-    let key = KeyHasher::new(2).part(website.as_bytes()).finish();
+    let key = KeyHasher::new(KeySecret::KNOWN, 2).part(website.as_bytes()).finish();
     let row = client::get(slowlane.admin, &format!("/api/table/{key}"), &[]);
     let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
     // At least 1000, as under any law, so one request in flight cannot be told from none.

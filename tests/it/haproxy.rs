@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use slowlane::base::key::{Key, KeyHasher};
+use slowlane::base::key::{Key, KeyHasher, KeySecret};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};
@@ -124,7 +124,7 @@ fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
 }
 
 fn key(kind: u8, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
-    let key: Key = parts(&mut KeyHasher::new(kind)).finish();
+    let key: Key = parts(&mut KeyHasher::new(KeySecret::KNOWN, kind)).finish();
     Some(key.bits() as i64)
 }
 
@@ -198,7 +198,7 @@ fn haproxy_sees_every_variable() {
     each(EACH_DELIVERY, |version, delivery| {
         let scene = Scene::patient(version, delivery, POLICY);
         let pass = scene.told(&[("Host", "free.example")]);
-        let nothing = KeyHasher::new(0).finish().bits() as i64;
+        let nothing = KeyHasher::new(KeySecret::KNOWN, 0).finish().bits() as i64;
         let expected = Told {
             verdict: Some("pass".into()),
             delay: Duration::ZERO,

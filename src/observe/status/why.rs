@@ -68,8 +68,8 @@ pub struct Objection {
     pub also_of: Option<u16>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// The key as sixteen hex digits.
-    pub key: String,
+    /// Sixteen hex digits. None: they differ from start to start.
+    pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
     /// `None` before the first request of a key, and after its entry has expired.
@@ -117,6 +117,11 @@ fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
 }
 
 impl Why {
+    /// Leaves out the keys. They hold for one start only, unless the config names their secret.
+    pub fn leave_out_keys(&mut self) {
+        self.slos.iter_mut().for_each(|slo| slo.key = None);
+    }
+
     /// JSON for programs, with a final line break.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("plain values are JSON") + "\n"
@@ -162,7 +167,7 @@ impl Objection {
             lookup: origin.map(|origin| shown(origin.lookup.as_bytes())),
             also_of: explained.named_by.map(|id| id.number()),
             asked: explained.asked.iter().map(asked).collect(),
-            key: explained.case.key.to_string(),
+            key: Some(explained.case.key.to_string()),
             key_of: explained.parts.iter().map(Named::part).collect(),
             shared_by: explained.share.as_ref().map(Named::part),
             entry: view.found.map(|found| Columns::of(&found, decision.at)),
@@ -234,15 +239,14 @@ impl fmt::Display for Objection {
         writeln!(f, "{:<9} {}", format!("SLO {}", self.slo), self.options)?;
         writeln!(f, "  in      {}", self.at)?;
         writeln!(f, "  named   {}", self.named())?;
+        let key = self.key.as_deref().unwrap_or("differs from start to start,");
         let type_digit = self.slo / 1_000;
         match self.key_of.is_empty() {
-            true => writeln!(f, "  key     {} of nothing: one for all (type {type_digit})", self.key)?,
-            false => writeln!(
-                f,
-                "  key     {} of {} (type {type_digit})",
-                self.key,
-                joined(&self.key_of, " ", ", ")
-            )?,
+            true => writeln!(f, "  key     {key} of nothing: one for all (type {type_digit})")?,
+            false => {
+                let parts = joined(&self.key_of, " ", ", ");
+                writeln!(f, "  key     {key} of {parts} (type {type_digit})")?;
+            }
         }
         if let Some(share) = &self.shared_by {
             writeln!(f, "  shared  by {share}", share = joined(std::slice::from_ref(share), " ", ""))?;

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::base::key::KeyHasher;
+use slowlane::base::key::{KeyHasher, KeySecret};
 use support::effort::{self, Effort, Part};
 use support::programs::backend::Backend;
 use support::programs::client::{self, Client, Response};
@@ -188,7 +188,7 @@ fn refused<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
 
 /// The column `gpt0` of a website's entry, from the Runtime API.
 fn gpt0(admin: SocketAddr, website: &str) -> f64 {
-    let key = KeyHasher::new(2).part(website.as_bytes()).finish();
+    let key = KeyHasher::new(KeySecret::KNOWN, 2).part(website.as_bytes()).finish();
     let row = client::get(admin, &format!("/api/table/{key}"), &[]);
     let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
     gpt0.expect("the table has the entry").parse().unwrap()

@@ -246,7 +246,7 @@ proptest! {
             prop_assert_eq!(why.told.remaining, decision.remaining);
             prop_assert_eq!(why.slo, decision.slo.number());
             let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.told.verdict.name(), slo.key.clone())).collect();
-            let judged: Vec<_> = decision.judged().iter().map(|one| (one.slo.number(), one.verdict.name(), one.key.to_string())).collect();
+            let judged: Vec<_> = decision.judged().iter().map(|one| (one.slo.number(), one.verdict.name(), Some(one.key.to_string()))).collect();
             prop_assert_eq!(said, judged);
         }
         prop_assert_eq!(remembered(&asked, now_ms), remembered(&twin, now_ms));

@@ -24,9 +24,10 @@ pub struct Slowlane {
 }
 
 impl Slowlane {
-    /// Starts it with these policy files, given as names and texts. `slo.map` is required.
+    /// Starts it with these policy files: names and texts. `slo.map` must be among them. Its keys have the secret
+    /// [`KeySecret::KNOWN`](slowlane::base::key::KeySecret::KNOWN).
     pub fn with_policy(files: &[(&str, &str)]) -> Slowlane {
-        Slowlane::with_config(files, "")
+        Slowlane::with_config(files, "[policy]\nkey_secret_file = \"secret\"\n")
     }
 
     /// The same, with a config file of this text.
@@ -37,6 +38,7 @@ impl Slowlane {
             fs::write(folder.path().join("policy").join(name), text).unwrap();
         }
         fs::write(folder.path().join("slowlane.toml"), config).unwrap();
+        fs::write(folder.path().join("secret"), [0; 16]).unwrap();
         Slowlane::start(folder, [own_address(), own_address(), own_address()])
     }
 
