@@ -13,8 +13,10 @@ const HEAD_BYTES: usize = 12;
 const COUNTED_BYTES: usize = 10;
 
 pub fn run(bytes: &[u8]) {
-    if let Ok(ticket) = String::from_utf8_lossy(bytes).parse() {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(ticket) = text.parse() {
         expect_same(&ticket);
+        assert_eq!(ticket.counted.len(), text.matches('-').count(), "{text}");
     }
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
     let begun = u64::from_le_bytes(head[..8].try_into().unwrap());
