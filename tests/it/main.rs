@@ -33,6 +33,7 @@ mod readme;
 mod reload;
 mod replay;
 mod runtime_api;
+mod scripts;
 mod shipped;
 mod simulate;
 mod slos;

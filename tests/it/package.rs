@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use slowlane::law::Law;
 use tempfile::TempDir;
 
+use crate::support::pages::Page;
 use crate::support::slowlane::BINARY;
 use crate::support::{project, skipped};
 
@@ -97,7 +98,9 @@ fn the_package_has_every_file_in_its_place() {
         files.insert(path.to_owned());
     }
     let pages = commands().into_iter().map(|name| format!("/usr/share/man/man1/slowlane-{name}.1.gz"));
-    let expected = pages.chain(
+    let book = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().file_name());
+    let book = book.map(|name| format!("/usr/share/doc/slowlane/manual/{}", name.to_str().unwrap()));
+    let expected = pages.chain(book).chain(
         [
             "/usr/bin/slowlane",
             "/etc/slowlane/slowlane.toml",
@@ -117,6 +120,8 @@ fn the_package_has_every_file_in_its_place() {
             "/usr/share/slowlane/monitoring/prometheus-alerts.yml",
             "/usr/share/doc/slowlane/copyright",
             "/usr/share/doc/slowlane/changelog.Debian.gz",
+            "/usr/share/doc/slowlane/changelog.gz",
+            "/usr/share/doc/slowlane/README.md.gz",
         ]
         .map(str::to_owned),
     );
@@ -136,6 +141,38 @@ fn the_package_has_every_file_in_its_place() {
     check.arg("check").arg("--config").arg(folder.path().join("etc/slowlane/slowlane.toml"));
     let told = output(&mut check);
     assert!(told.starts_with("ok: 16 SLOs; source+website.map 3 lines, "), "{told}");
+}
+
+/// The pages of the package below a folder, also the compressed ones.
+fn pages_in(folder: &Path) -> Vec<Page> {
+    let listed = output(Command::new("find").arg(folder).args(["-name", "*.md", "-o", "-name", "*.md.gz"]));
+    let changelog = folder.join("usr/share/doc/slowlane/changelog.gz");
+    let paths = listed.lines().chain(changelog.to_str());
+    let text = |path: &str| output(Command::new("gzip").args(["-cdf", path]));
+    paths.map(|path| Page { path: path.to_owned(), text: text(path) }).collect()
+}
+
+#[test]
+fn every_link_of_the_manual_leads_to_a_file_of_the_package() {
+    let Some(package) = package() else { return };
+    let folder = package.unpacked();
+    let pages = pages_in(folder.path());
+    let texts = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().path());
+    let texts = texts.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    assert_eq!(pages.len(), texts.count() + 2, "the manual, README and changelog");
+    let mut links = 0;
+    for page in pages {
+        for target in page.links().iter().filter(|target| !target.contains("://") && !target.starts_with('#'))
+        {
+            let file = target.split('#').next().unwrap();
+            // `examples` is a link within the package.
+            let path = Path::new(&page.path).parent().unwrap().join(file).canonicalize();
+            let is_there = path.is_ok_and(|path| path.starts_with(folder.path().canonicalize().unwrap()));
+            assert!(is_there, "{}: {target} is not in the package", page.path);
+            links += 1;
+        }
+    }
+    assert!(links > 100, "{links}");
 }
 
 #[test]

@@ -100,6 +100,11 @@ impl Conversation {
         }
     }
 
+    /// With dice that fall the same way each time, for a run that can be repeated.
+    pub fn seeded(self, seed: u64) -> Conversation {
+        Conversation { dice: Rng::with_seed(seed), ..self }
+    }
+
     /// Answers every whole frame of `bytes`, batch by batch: decode, decide, observe, answer.
     pub fn answer(&mut self, bytes: &[u8], now: Timestamp) -> Used {
         let agent = self.agent.clone();
@@ -278,7 +283,7 @@ impl Conversation {
     }
 
     /// Ends the conversation for a shutdown.
-    pub(super) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         let at = self.out.len();
         self.protocol.leave(&mut self.out);
         self.answer_held_before(at);

@@ -78,20 +78,25 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    #[ignore = "panics on a terminal: the next test runs it on one"]
-    fn panics_on_a_screen() {
+    /// Set in the process that is to panic.
+    const PANICS: &str = "SLOWLANE_TEST_PANICS";
+
+    fn panic_on_a_screen() {
         let mut screen = Screen::open().unwrap();
         screen.draw(&mut View::new("here".into())).unwrap();
         panic!("what went wrong");
     }
 
-    /// `script` gives the program a terminal. Afterwards `stty` shows whether it has lines and an echo.
+    /// The test runs itself again on a terminal of `script`, and `stty` then shows whether that has lines and an echo.
     #[test]
     fn a_panic_leaves_a_terminal_that_can_be_used_and_says_what_it_was() {
+        if std::env::var_os(PANICS).is_some() {
+            return panic_on_a_screen();
+        }
         let this = std::env::current_exe().unwrap();
+        let name = std::thread::current().name().unwrap().to_owned();
         let run = format!(
-            "stty rows 24 columns 80; {} --ignored --exact --nocapture tools::top::terminal::tests::panics_on_a_screen; stty -a",
+            "stty rows 24 columns 80; {PANICS}=1 {} --exact --nocapture {name}; stty -a",
             this.display()
         );
         let mut script = Command::new("script");

@@ -1,26 +1,32 @@
 //! The bodies of the fuzz targets; a test on the stable compiler runs the same code on the committed corpora.
 
+pub mod headers;
 mod input;
 pub mod laws;
 pub mod map;
 pub mod policy;
+pub mod query;
 pub mod replay;
 pub mod runtime_api;
 pub mod slo;
 pub mod spop_connection;
 pub mod spop_round_trip;
+pub mod ticket;
 
 /// Runs a target on one input. It panics if a property is violated.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 8] = [
+pub const ALL: [(&str, Target); 11] = [
+    ("headers", headers::run),
     ("laws", laws::run),
     ("map", map::run),
     ("policy", policy::run),
+    ("query", query::run),
     ("replay", replay::run),
     ("runtime_api", runtime_api::run),
     ("slo", slo::run),
     ("spop_connection", spop_connection::run),
     ("spop_round_trip", spop_round_trip::run),
+    ("ticket", ticket::run),
 ];

@@ -1,0 +1,98 @@
+//! Any query and headers of a check: its fields are those of the headers, and no answer becomes a field.
+
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use slowlane::base::key::Key;
+use slowlane::base::request::{FIELDS_MAX, Request, Value, is_same_name};
+use slowlane::base::slo_id::SloId;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::{Decision, Judged, Verdict};
+use slowlane::proxy::nginx::{self, Manner};
+
+use super::input::texts;
+
+const PREFIX: &str = "x-slowlane-";
+
+/// The bytes: a query, then lines with a header each.
+pub fn run(bytes: &[u8]) {
+    let [query, lines] = texts(bytes);
+    let manner = Manner::of(Some(&String::from_utf8_lossy(query)));
+    let headers = headers(lines);
+    let host = nginx::forwarded_host(&headers, manner);
+    expect_host(host.as_deref());
+    let request = nginx::request(&headers, manner, host.as_deref());
+    expect_fields(&request, &headers, manner, host.as_deref());
+    expect_answers(manner);
+
+    assert_ne!(nginx::request_id(&headers), Some(&b""[..]));
+    if let Some(ticket) = nginx::ticket(&headers) {
+        assert_eq!(ticket.to_string().parse(), Ok(ticket));
+    }
+}
+
+/// The lines that are headers. A header may come several times.
+fn headers(lines: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines.split(|&byte| byte == b'\n') {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let name = HeaderName::from_bytes(&line[..colon]);
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+/// A website as maps hold it.
+fn expect_host(host: Option<&str>) {
+    let Some(host) = host else { return };
+    assert!(!host.contains(':') && !host.bytes().any(|byte| byte.is_ascii_uppercase()), "{host}");
+}
+
+fn expect_fields(request: &Request<'_>, headers: &HeaderMap, manner: Manner, host: Option<&str>) {
+    assert!(request.fields().count() <= FIELDS_MAX);
+    for field in request.fields() {
+        let Value::Text(value) = field.value else { panic!("{field:?} is no text") };
+        let is_own = |name: &HeaderName| {
+            name.as_str().strip_prefix(PREFIX).is_some_and(|name| is_same_name(name.as_bytes(), field.name))
+        };
+        let mut own = headers.iter().filter(|(name, _)| is_own(name)).map(|(_, value)| value.as_bytes());
+        if own.any(|own| own == value) {
+            assert!(!value.is_empty(), "{field:?} has no value");
+            continue;
+        }
+        assert_eq!(manner.deny, StatusCode::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
+        match field.name {
+            b"source" => {
+                let last = headers.get_all("x-forwarded-for").iter().next_back().unwrap().as_bytes();
+                assert!(last.ends_with(value) && !value.contains(&b','), "{field:?} is not the last address");
+            }
+            b"website" => assert_eq!(Some(value), host.map(str::as_bytes)),
+            b"method" => assert_eq!(value, headers["x-forwarded-method"].as_bytes()),
+            _ => panic!("{field:?} is in no header"),
+        }
+    }
+}
+
+/// Whatever the answer, a proxy may copy its headers into the next check.
+fn expect_answers(manner: Manner) {
+    let verdicts =
+        [Verdict::Pass, Verdict::Delay(Duration::from_secs(7)), Verdict::Deny { retry_after_s: 3 }];
+    for verdict in verdicts {
+        let refusal = manner.refusal(verdict);
+        assert_eq!(refusal.is_some(), verdict.wait() > manner.max_delay);
+        let verdict = refusal.unwrap_or(verdict);
+        assert_ne!(verdict, Verdict::Deny { retry_after_s: 0 });
+        let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
+        let judged = Judged { slo, key, verdict, remaining: 1, is_dry_run: false, counts_end: true };
+        let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
+        let response: Response<()> = nginx::response(&decision, manner, None);
+        let status = if verdict.is_let_through() { StatusCode::NO_CONTENT } else { manner.deny };
+        assert_eq!(response.status(), status);
+        assert_eq!(nginx::ticket(response.headers()), decision.ticket());
+        assert_eq!(nginx::request(response.headers(), manner, None).fields().count(), 0);
+    }
+}
