@@ -9,7 +9,7 @@
 //!                                                                          Batch     ▼
 //!     Throttle::decide(&Batch, now, draw, &mut Decisions)
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
-//!       table.with_batch(keys, now, |place, entry| law.judge(entry, annex, &arrival)) -> Judgement
+//!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, annex, &arrival)) -> Judgement
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log, hand out charges ◀──┤
 //!                                                                                    │

@@ -93,13 +93,13 @@ impl fmt::Debug for KeySecret {
 
 /// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
 ///
-/// Its input is the type as one ASCII digit, then the parts. Each part is its length (4 bytes, little-endian) and its
-/// bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get the key of another one by moving a letter
+/// Its input is the type as one ASCII digit, the tag of the law's state (4 bytes, little-endian), then the parts. Each
+/// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get the key of another one by moving a letter
 /// to the next field. Nor can it find a collision, as long as it does not know the secret.
 ///
 /// ```
 /// use slowlane::base::key::{KeyHasher, KeySecret};
-/// let key = |secret, kind, website| KeyHasher::new(secret, kind).part(website).finish();
+/// let key = |secret, kind, website| KeyHasher::new(secret, kind, 0).part(website).finish();
 /// let (one, other) = (KeySecret::from_bytes([1; 16]), KeySecret::from_bytes([2; 16]));
 /// assert_eq!(key(one, 2, b"shop.example"), key(one, 2, b"shop.example"));
 /// assert_ne!(key(one, 2, b"shop.example"), key(one, 1, b"shop.example"));
@@ -118,11 +118,12 @@ pub struct KeyHasher {
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
-    /// Starts a key of the type `kind`, 0 to 9.
+    /// Starts a key of the type `kind`, 0 to 9, for entries with the state of one law.
     #[inline]
-    pub fn new(secret: KeySecret, kind: u8) -> KeyHasher {
+    pub fn new(secret: KeySecret, kind: u8, state_tag: u32) -> KeyHasher {
         let mut buffer = ArrayVec::new();
         buffer.push(b'0' + kind);
+        buffer.extend(state_tag.to_le_bytes());
         KeyHasher { buffer, stream: None, secret }
     }
 
@@ -171,10 +172,11 @@ mod tests {
         /// A key of any length is the hash of the documented bytes.
         #[test]
         fn it_is_what_is_documented(
-            secret: [u8; 16], kind in 0u8..10, lengths in prop::collection::vec(0usize..100, 0..5),
+            secret: [u8; 16], kind in 0u8..10, tag: u32, lengths in prop::collection::vec(0usize..100, 0..5),
         ) {
             let secret = KeySecret::from_bytes(secret);
-            let (mut hasher, mut bytes) = (KeyHasher::new(secret, kind), vec![b'0' + kind]);
+            let (mut hasher, mut bytes) = (KeyHasher::new(secret, kind, tag), vec![b'0' + kind]);
+            bytes.extend(tag.to_le_bytes());
             for length in lengths {
                 let part = vec![length as u8; length];
                 hasher.part(&part);

@@ -6,6 +6,7 @@ pub mod columns;
 pub mod date;
 pub mod draw;
 pub mod hold;
+pub mod host;
 pub mod key;
 pub mod kind;
 pub mod network;

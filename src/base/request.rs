@@ -16,6 +16,10 @@ pub enum Value<'a> {
     /// Any bytes, compared as they are, UTF-8 or not.
     Text(&'a [u8]),
     Number(i64),
+    /// A host name with upper-case letters, equal to the name in lower case.
+    Name(&'a [u8]),
+    /// The text of a host field that is no [`Host`](crate::base::host::Host).
+    NoHost(&'a [u8]),
 }
 
 impl<'a> Value<'a> {

@@ -127,6 +127,10 @@ impl Rule for Concurrency {
         ended
     }
 
+    fn state_shape(&self) -> u64 {
+        self.quarter_ns
+    }
+
     fn memory(&self) -> Duration {
         Duration::from_nanos(self.quarter_ns * u64::from(QUARTERS))
     }

@@ -193,6 +193,25 @@ impl Law {
         of_each!(self, rule => rule.end(entry, &gone))
     }
 
+    /// Tells apart states in an entry that one law must not read of another. It is part of the key, so an edit that
+    /// changes it gives every key a fresh entry. The FNV-1a hash of the law's name and its shape.
+    ///
+    /// ```
+    /// use slowlane::law::{Law, Objective, Options};
+    /// let tag = |law, rate: &str| {
+    ///     let objective = Objective { burst: 9, rate: rate.parse().unwrap() };
+    ///     Law::new(law, objective, Options::default()).unwrap().state_tag()
+    /// };
+    /// assert_ne!(tag("pace", "9/s"), tag("warm-up", "9/s"));
+    /// assert_eq!(tag("pace", "9/s"), tag("pace", "1/h"));
+    /// assert_ne!(tag("sliding-window", "9/s"), tag("sliding-window", "9/h"));
+    /// ```
+    pub fn state_tag(&self) -> u32 {
+        let shape = of_each!(self, rule => rule.state_shape());
+        let bytes = self.name().bytes().chain(shape.to_le_bytes());
+        bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
     /// How long an entry must be kept after a write. The table keeps it for `expire` at
     /// least, which is all that `adaptive` asks for.
     pub fn memory(&self) -> Duration {

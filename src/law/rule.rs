@@ -54,6 +54,11 @@ pub(super) trait Rule {
         0
     }
 
+    /// Tells apart states of this law that have different numbers in them, such as numbers of windows.
+    fn state_shape(&self) -> u64 {
+        0
+    }
+
     /// How long the entry matters after a write, beyond the table's `expire`.
     fn memory(&self) -> Duration {
         Duration::ZERO

@@ -151,6 +151,10 @@ impl Rule for SlidingBuckets {
         }
     }
 
+    fn state_shape(&self) -> u64 {
+        self.window_ns ^ u64::from(self.buckets) << 56 ^ u64::from(self.count_bits) << 48
+    }
+
     fn memory(&self) -> Duration {
         Duration::from_nanos(self.window_ns + self.window_ns.div_ceil(u64::from(self.buckets)))
     }

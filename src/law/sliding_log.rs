@@ -124,6 +124,10 @@ impl Rule for SlidingLog {
         }
     }
 
+    fn state_shape(&self) -> u64 {
+        self.stand_in.state_shape()
+    }
+
     fn memory(&self) -> Duration {
         self.stand_in.memory()
     }

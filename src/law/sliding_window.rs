@@ -126,6 +126,10 @@ impl Rule for SlidingWindow {
         state.set_wide(u64::from(prev) << 32 | u64::from(curr));
     }
 
+    fn state_shape(&self) -> u64 {
+        self.window.window_ns
+    }
+
     fn memory(&self) -> Duration {
         self.window.duration() * 2
     }

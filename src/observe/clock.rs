@@ -9,17 +9,25 @@ use crate::base::time::Timestamp;
 /// A monotonic clock that starts with the time of the wall clock.
 ///
 /// Later steps of the wall clock do not affect it. Its zero is 1970, so moments in the past, like a full burst ago, can
-/// be represented. Moments remain comparable after a restart.
+/// be represented. Moments remain comparable after a restart. A wall clock before 1990 is not set yet, and counts as
+/// 1990: a full burst may be ten years ago.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
     started_at: Timestamp,
 }
 
+/// 1990 in the time of the wall clock.
+const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
+
 impl Clock {
     pub fn start() -> Clock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock { started: Instant::now(), started_at: Timestamp::default() + wall }
+        Clock::starting_at(wall)
+    }
+
+    fn starting_at(wall: Duration) -> Clock {
+        Clock { started: Instant::now(), started_at: Timestamp::default() + wall.max(EARLIEST) }
     }
 
     pub fn now(&self) -> Timestamp {
@@ -34,5 +42,24 @@ impl Clock {
     /// A moment as an `Instant`, for timers of the runtime.
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::{Arrival, Law, Objective, Options};
+    use crate::table::Entry;
+
+    /// A machine without a battery starts in 1970 and learns the time later.
+    #[test]
+    fn a_fresh_key_has_its_burst_before_the_time_is_known() {
+        let now = Clock::starting_at(Duration::from_secs(9)).now();
+        let objective = Objective { burst: 10, rate: "1/d".parse().unwrap() };
+        for name in Law::NAMES {
+            let law = Law::new(name, objective, Options::default()).unwrap();
+            let verdict = law.judge(&mut Entry::default(), law.annex().as_mut(), &Arrival::at(now)).verdict;
+            assert!(verdict.is_let_through(), "{name}");
+        }
     }
 }

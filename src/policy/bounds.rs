@@ -11,9 +11,10 @@ pub const LINE_BYTES_MAX: usize = 16_383;
 /// all of them.
 pub const LIST_LINES_MAX: usize = 1_000;
 
-/// The longest value that `dom` and `reg` search; longer values match nothing. Clients choose the length, and
-/// a search takes time in proportion to it. A host name has at most 253 bytes.
-pub const SEARCHED_BYTES_MAX: usize = 1_024;
+/// The most work of one lookup with `dom` or `reg`: lines of the map times bytes of the value. Clients choose the
+/// value, and a byte of it takes a nanosecond or two per line. A value that would take more is refused: if it just
+/// matched nothing, a client could leave its SLO by a longer value.
+pub const SEARCH_STEPS_MAX: usize = 1 << 20;
 
 /// The longest time for a burst to come back. Laws can look back much further.
 pub const BURST_YEARS_MAX: u64 = 10;

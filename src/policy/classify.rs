@@ -49,6 +49,13 @@ impl<'p> Batch<'p, '_> {
     ) {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
+        if let Some(host) = policy.host {
+            for (values, answer) in self.rows().zip(&mut answers) {
+                if values.is_no_host(host) {
+                    *answer = Answer::REFUSED;
+                }
+            }
+        }
         for map in &policy.lookups {
             for (values, answer) in self.rows().zip(&mut answers) {
                 if *answer == Answer::NEXT {
@@ -57,7 +64,7 @@ impl<'p> Batch<'p, '_> {
             }
         }
         for (values, answer) in self.rows().zip(answers) {
-            each(policy.cases_from(answer.place().unwrap_or(0), values, &mut trace));
+            each(policy.cases_from(answer, values, &mut trace));
         }
     }
 }
@@ -104,58 +111,108 @@ impl Policy {
         only.expect("a batch of one has one answer")
     }
 
-    /// The cases of a request whose own SLO is the one at `place`.
+    /// The cases of a request for which the lookups have this answer.
     #[inline]
     fn cases_from<'p>(
         &'p self,
-        mut place: usize,
+        answer: Answer,
         values: Values<'_, '_>,
         trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
     ) -> Cases<'p> {
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
+        let cost = cost(self.fields.cost(values));
+        if answer == Answer::REFUSED {
+            list.push(self.refusal());
+            return Cases { list, cost };
+        }
+        let mut place = answer.place().unwrap_or(0);
         list.push(self.case(place, values));
         while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
             let kind = |place: usize| self.slos[place].id.kind();
-            match ask(&self.lookups[also], values, trace).place() {
+            let answer = ask(&self.lookups[also], values, trace);
+            match answer.place() {
                 Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
+                None if answer == Answer::REFUSED => {
+                    list.clear();
+                    list.push(self.refusal());
+                    break;
+                }
                 _ => break,
             }
             list.push(self.case(place, values));
         }
-        Cases { list, cost: cost(self.fields.cost(values)) }
+        Cases { list, cost }
+    }
+
+    /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
+    #[cold]
+    fn refusal(&self) -> Case<'_> {
+        let key = KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish();
+        Case { slo: &self.refusing, key, sharer: 0 }
     }
 
     #[inline]
     fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
-            let mut hasher = KeyHasher::new(self.key_secret, 0);
+            let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
             self.fields.hash(&mut hasher, share, values);
             hasher.finish().bits()
         });
-        Case { slo, key: self.key(slo, values), sharer }
+        Case { slo, key: self.key(place, values), sharer }
     }
 
     #[inline]
-    fn key(&self, slo: &Slo, values: Values<'_, '_>) -> Key {
-        let mut hasher = KeyHasher::new(self.key_secret, slo.id.kind());
-        for &place in self.key_places(slo.id) {
+    fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
+        let id = self.slos[place].id;
+        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.ties[place].state_tag);
+        for &place in self.key_places(id) {
             self.fields.hash(&mut hasher, place, values);
         }
         hasher.finish()
     }
 }
 
-/// A missing or non-numeric cost counts as 1.
+/// How many requests one counts for: a whole number from 0 to [`COST_MAX`], or its text in decimal digits.
+///
+/// A larger number counts as [`COST_MAX`]. Anything else counts as 1: a missing value, a negative number, a fraction,
+/// other text. Only 0 is free, so no mistake of a proxy and no guess of a client makes a request free.
 fn cost(value: Option<Value<'_>>) -> u32 {
-    let number = match value {
-        None => return 1,
-        Some(Value::Number(number)) => u32::try_from(number.max(0)).unwrap_or(u32::MAX),
-        Some(Value::Text(text)) => match text.iter().all(u8::is_ascii_digit) {
-            true => std::str::from_utf8(text).ok().and_then(|digits| digits.parse().ok()).unwrap_or(1),
-            false => 1,
-        },
-        Some(Value::Address(_)) => 1,
-    };
-    number.min(COST_MAX)
+    match value {
+        Some(Value::Number(number @ 0..)) => number.min(COST_MAX.into()) as u32,
+        Some(Value::Text(text)) if !text.is_empty() && text.iter().all(u8::is_ascii_digit) => {
+            let digit = |sum: u32, byte: &u8| sum.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
+            text.iter().fold(0, digit).min(COST_MAX)
+        }
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_explicit_zero_is_free() {
+        for free in [Value::Number(0), Value::Text(b"0"), Value::Text(b"000")] {
+            assert_eq!(cost(Some(free)), 0, "{free:?}");
+        }
+        let address = Value::address("0.0.0.0".parse().unwrap());
+        let odd = [Value::Number(-1), Value::Number(i64::MIN), address];
+        let texts = ["", "-1", "-0", "+0", "0x0", "0.5", " 0", "0 ", "0\0", "false", "no", "\u{660}"];
+        for odd in odd.into_iter().chain(texts.map(|text| Value::Text(text.as_bytes()))) {
+            assert_eq!(cost(Some(odd)), 1, "{odd:?}");
+        }
+        assert_eq!(cost(None), 1);
+    }
+
+    #[test]
+    fn a_large_cost_is_cut() {
+        for number in [i64::from(COST_MAX), i64::from(COST_MAX) + 1, u32::MAX.into(), 1 << 32, i64::MAX] {
+            assert_eq!(cost(Some(Value::Number(number))), COST_MAX);
+            assert_eq!(cost(Some(Value::Text(number.to_string().as_bytes()))), COST_MAX);
+        }
+        assert_eq!(cost(Some(Value::Text(&[b'9'; 5_000]))), COST_MAX);
+        assert_eq!(cost(Some(Value::Text(b"0000000000000000005"))), 5);
+    }
 }

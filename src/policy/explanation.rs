@@ -10,6 +10,7 @@ use crate::policy::fields::{Place, Values};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::index::pattern::Pattern;
+use crate::policy::read::answer::Answer;
 
 /// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]
@@ -75,7 +76,8 @@ impl Policy {
         // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.
         let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());
         let own = trace.iter().take(self.lookups.len()).position(answers);
-        let (in_vain, rest) = trace.split_at(own.unwrap_or(self.lookups.len()));
+        // A request that is refused is asked about no further.
+        let (in_vain, rest) = trace.split_at(own.unwrap_or(trace.len()));
         let mut origins = rest.iter().map(|&(map, found)| Some(origin(map, found?)));
         let mut of: Vec<Explained<'_>> = Vec::new();
         for case in &cases.list {
@@ -98,10 +100,14 @@ impl Policy {
     ) -> Explained<'p> {
         let ties = &self.ties[self.place(case.slo.id).expect("an SLO of this policy")];
         let line = self.slo_map.lines().find(|line| line.number == ties.line);
+        let written = match std::ptr::eq(case.slo, &self.refusing) {
+            true => REFUSED,
+            false => line.map_or(&b""[..], |line| line.value),
+        };
         let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(place, values));
         Explained {
             case,
-            written: line.map_or(b"", |line| line.value),
+            written,
             line: ties.line,
             origin,
             named_by,
@@ -116,11 +122,15 @@ impl Policy {
     }
 }
 
+/// In place of the options of an SLO.
+const REFUSED: &[u8] = b"refused: the website is no host, or a value is too long to be searched";
+
 /// A map that was asked, and the line it found.
 type Found<'p> = (&'p LookupMap, Option<Pattern>);
 
 fn in_vain<'p>(&(map, found): &Found<'p>) -> Asked<'p> {
-    Asked { lookup: &map.name, line: found.map(|pattern| map.line_number(pattern)) }
+    let line = found.filter(|pattern| pattern.answer != Answer::REFUSED);
+    Asked { lookup: &map.name, line: line.map(|pattern| map.line_number(pattern)) }
 }
 
 fn origin(map: &LookupMap, pattern: Pattern) -> Origin<'_> {

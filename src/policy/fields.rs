@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
+use crate::base::host::Host;
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
 use crate::base::request::{FIELDS_MAX, Value, is_same_name};
-use crate::policy::layout::Layout;
+use crate::policy::layout::{Layout, is_host};
 
 /// The place of a field among the [`Fields`].
 pub(super) type Place = usize;
@@ -18,6 +19,7 @@ struct Field {
     name: String,
     head: Head,
     is_address: bool,
+    is_host: bool,
 }
 
 /// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
@@ -43,13 +45,25 @@ impl Head {
 }
 
 impl Field {
-    /// Turns text into an address if the field holds addresses. nginx sends text, where HAProxy sends four or
-    /// sixteen bytes.
+    /// Turns text into an address if the field holds addresses, and into the one form of a host if it holds hosts.
+    /// nginx sends an address as text, where HAProxy sends four or sixteen bytes.
+    #[inline]
     fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
+            Value::Text(text) if self.is_host && !text.is_empty() => host(text),
             Value::Text(text) if self.is_address => address(text).map_or(value, Value::address),
             _ => value,
         }
+    }
+}
+
+#[inline]
+fn host(text: &[u8]) -> Value<'_> {
+    match Host::read(text) {
+        Some(Host::Name { name, is_lower: true }) => Value::Text(name),
+        Some(Host::Name { name, is_lower: false }) => Value::Name(name),
+        Some(Host::Ipv6(address)) => Value::address(address.into()),
+        None => Value::NoHost(text),
     }
 }
 
@@ -84,6 +98,7 @@ impl Fields {
             name: name.to_owned(),
             head: Head::of(name.as_bytes()),
             is_address: layout.is_address(name),
+            is_host: is_host(name),
         };
         (!is_too_many).then(|| Fields {
             fields: names.into_iter().map(field).collect(),
@@ -102,6 +117,11 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
+    /// The field that holds hosts, if the policy knows one.
+    pub(super) fn host(&self) -> Option<Place> {
+        self.fields.iter().position(|field| field.is_host)
+    }
+
     pub(super) fn count(&self) -> usize {
         self.fields.len()
     }
@@ -115,7 +135,7 @@ impl Fields {
         let (prefix, whole) = match value {
             Value::Address(IpAddr::V4(_)) => (self.ipv4_mask.to_bits().count_ones(), 32),
             Value::Address(IpAddr::V6(_)) => (self.ipv6_mask.to_bits().count_ones(), 128),
-            Value::Text(_) | Value::Number(_) => return None,
+            Value::Text(_) | Value::Number(_) | Value::Name(_) | Value::NoHost(_) => return None,
         };
         (self.fields[place].is_address && prefix < whole).then_some(prefix as u8)
     }
@@ -219,6 +239,11 @@ impl<'v, 'a> Values<'v, 'a> {
         }
     }
 
+    #[inline]
+    pub(super) fn is_no_host(self, place: Place) -> bool {
+        matches!(self.0[place], Some(Value::NoHost(_)))
+    }
+
     /// The values joined by `+`, or none if one is missing. A single text is not copied.
     pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
     where
@@ -242,7 +267,7 @@ impl<'v, 'a> Values<'v, 'a> {
 /// Bytes joined on the stack. Longer text is rare and may allocate.
 const STACK_BYTES: usize = 256;
 
-/// Values in the notation of a map: addresses in canonical form, numbers in decimal.
+/// Values in the notation of a map: addresses in canonical form, numbers in decimal, hosts in lower case.
 #[derive(Default)]
 pub(super) struct Text {
     stack: ArrayVec<u8, STACK_BYTES>,
@@ -261,7 +286,10 @@ impl Text {
 
     fn push(&mut self, value: &Value<'_>) {
         let written = match *value {
-            Value::Text(text) => return self.push_bytes(text),
+            Value::Text(text) | Value::NoHost(text) => return self.push_bytes(text),
+            Value::Name(name) => {
+                return name.iter().for_each(|byte| self.push_bytes(&[byte.to_ascii_lowercase()]));
+            }
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),
         };

@@ -57,6 +57,10 @@ pub struct Policy {
     /// The fields that make up the key of each type.
     pub(super) types: [Box<[Place]>; TYPES],
     pub(super) key_secret: KeySecret,
+    /// The host field, if a map or a key uses it.
+    pub(super) host: Option<Place>,
+    /// The SLO of requests that cannot be looked up.
+    pub(super) refusing: Slo,
 }
 
 /// References in the options of an SLO.
@@ -68,6 +72,8 @@ pub(super) struct Ties {
     pub(super) share: Option<Place>,
     /// The SLO's line in `slo.map`.
     pub(super) line: usize,
+    /// The [`Law::state_tag`](crate::law::Law::state_tag) in its keys.
+    pub(super) state_tag: u32,
 }
 
 impl Policy {
@@ -126,17 +132,38 @@ impl Policy {
         let slos = slos.into_sorted();
         let ties = |slo: &Slo| Ties {
             line: lines[&slo.id],
+            state_tag: slo.law.state_tag(),
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
         };
         let ties = slos.iter().map(ties).collect();
-        let key_secret = KeySecret::KNOWN;
-        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types, key_secret })
+        let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
+        let mut policy = Policy {
+            ties,
+            slo_map,
+            slos,
+            lookups,
+            sizes,
+            warnings,
+            types,
+            key_secret: KeySecret::KNOWN,
+            host: fields.host(),
+            refusing,
+            fields,
+        };
+        policy.host = policy.host.filter(|&host| policy.uses(host));
+        Ok(policy)
     }
 
     /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
     pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
         Policy { key_secret, ..self }
+    }
+
+    /// Whether a map looks a field up, or a key or a share has it.
+    fn uses(&self, field: Place) -> bool {
+        let name = self.fields.name(field);
+        self.used_fields().any(|used| used == name)
     }
 
     /// Adds warnings for SLOs whose delays may exceed the longest hold.

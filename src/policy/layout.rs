@@ -10,6 +10,11 @@ use crate::base::request::FIELDS_MAX;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
+/// Whether a field is the host that a request asks for. Its spelling and its port do not matter.
+pub(super) fn is_host(field: &str) -> bool {
+    field == "website"
+}
+
 /// Match methods of a map, by HAProxy's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {

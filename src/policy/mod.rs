@@ -33,8 +33,7 @@ mod warning;
 
 pub use batch::{BATCH_MAX, Batch};
 pub use bounds::{
-    BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
-    SEARCHED_BYTES_MAX,
+    BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX,
 };
 pub use classify::{Case, Cases};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};

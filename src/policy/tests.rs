@@ -37,6 +37,11 @@ fn problems(files: &[(&str, &str)]) -> Vec<String> {
     }
 }
 
+/// The state tag of the law that all SLOs have here.
+fn pace() -> u32 {
+    Slo::parse(SloId::DEFAULT, "burst=1 rate=1/s").unwrap().law.state_tag()
+}
+
 fn text(value: &str) -> Value<'_> {
     Value::Text(value.as_bytes())
 }
@@ -130,7 +135,10 @@ fn a_customer_has_one_key_whichever_proxy_asks() {
     assert_ne!(key(address("2001:db8::1")), key(address("2001:db8:0:1::1")));
     assert_ne!(key(address("192.0.2.1")), key(address("192.0.2.2")));
     let bytes: IpAddr = "192.0.2.1".parse().unwrap();
-    assert_eq!(key(address("192.0.2.1")), KeyHasher::new(KeySecret::KNOWN, 3).address(bytes).finish());
+    assert_eq!(
+        key(address("192.0.2.1")),
+        KeyHasher::new(KeySecret::KNOWN, 3, pace()).address(bytes).finish()
+    );
 }
 
 #[test]
@@ -139,15 +147,18 @@ fn a_key_is_made_of_the_fields_of_the_type_in_their_order() {
         policy(&[("website.map", "shop.example 5001\nbare.example 2001\n"), ("owner.map", "7 1001\n")]);
     let source: IpAddr = "192.0.2.1".parse().unwrap();
     let shop = [("website", text("shop.example")), ("source", Value::Address(source))];
-    let expected = KeyHasher::new(KeySecret::KNOWN, 5).address(source).part(b"shop.example").finish();
+    let expected = KeyHasher::new(KeySecret::KNOWN, 5, pace()).address(source).part(b"shop.example").finish();
     assert_eq!(key_of(&policy, &shop), expected);
-    let sourceless = KeyHasher::new(KeySecret::KNOWN, 5).part(b"").part(b"shop.example").finish();
+    let sourceless = KeyHasher::new(KeySecret::KNOWN, 5, pace()).part(b"").part(b"shop.example").finish();
     assert_eq!(key_of(&policy, &shop[..1]), sourceless);
     assert_eq!(
         key_of(&policy, &[("owner", Value::Number(7))]),
-        KeyHasher::new(KeySecret::KNOWN, 1).part(b"7").finish()
+        KeyHasher::new(KeySecret::KNOWN, 1, pace()).part(b"7").finish()
     );
-    assert_eq!(key_of(&policy, &[("owner", text("who"))]), KeyHasher::new(KeySecret::KNOWN, 0).finish());
+    assert_eq!(
+        key_of(&policy, &[("owner", text("who"))]),
+        KeyHasher::new(KeySecret::KNOWN, 0, pace()).finish()
+    );
 }
 
 #[test]
@@ -188,12 +199,11 @@ fn an_operator_throttles_by_fields_of_their_own() {
 #[test]
 fn ten_kilobytes_of_a_name_are_looked_up_too() {
     let name = "a".repeat(10_000);
-    let maps =
-        [("website.map", format!("{name} 2001\n")), ("source+website.map", format!("::1+{name}b 5001\n"))];
+    let maps = [("owner.map", format!("{name} 1001\n")), ("source+owner.map", format!("::1+{name}b 4001\n"))];
     let policy = policy(&maps.each_ref().map(|(name, text)| (*name, text.as_str())));
-    assert_eq!(slo_of(&policy, &[("website", text(&name)), ("source", address("::1"))]), 2001);
+    assert_eq!(slo_of(&policy, &[("owner", text(&name)), ("source", address("::1"))]), 1001);
     let longer = name + "b";
-    assert_eq!(slo_of(&policy, &[("website", text(&longer)), ("source", address("::1"))]), 5001);
+    assert_eq!(slo_of(&policy, &[("owner", text(&longer)), ("source", address("::1"))]), 4001);
 }
 
 #[test]
@@ -317,17 +327,19 @@ fn a_repeated_key_is_a_warning_that_names_the_winning_line() {
 fn websites_that_never_match_are_warnings_in_website_lookups_only() {
     let maps = [
         ("slo.map", SLO_MAP),
-        ("source+website.map", "::/0+Shop.example 5001\n"),
-        ("website.map", "shop.example 2001\nshop.example:8080 2001\n"),
+        ("source+website.map", "::/0+shop.example/ 5001\n"),
+        ("website.map", "shop.example 2001\nhttp://Blog.example 2001\n"),
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let told = warnings(&maps, &Layout::default());
-    let lower = "websites are looked up in lower case, without a port, as \"shop.example\"";
+    let alone = "a website is a host alone, as";
     assert_eq!(
         told,
         [
-            format!("maps/source+website.map:1: \"::/0+Shop.example\" has capitals: {lower}"),
-            format!("maps/website.map:2: \"shop.example:8080\" has a port: {lower}"),
+            format!(
+                "maps/source+website.map:1: \"::/0+shop.example/\" has a slash: {alone} \"shop.example\""
+            ),
+            format!("maps/website.map:2: \"http://Blog.example\" has a scheme: {alone} \"blog.example\""),
         ]
     );
     let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method: Method::Reg };

@@ -39,7 +39,7 @@ pub enum Doubt {
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: websites are looked up in lower case, without a port, as {meant:?}")]
+    #[error("{key:?} has {what}: a website is a host alone, as {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
@@ -128,7 +128,7 @@ impl WebsitePart {
             WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
         };
         // Nearly every line of a large map ends here.
-        if website.iter().all(|byte| !matches!(byte, b':' | b'/' | b'A'..=b'Z')) {
+        if !website.contains(&b'/') {
             return None;
         }
         let website = std::str::from_utf8(website).ok()?;
@@ -136,10 +136,6 @@ impl WebsitePart {
             (host(rest), "a scheme")
         } else if website.contains('/') {
             (host(website), "a slash")
-        } else if host(website).len() < website.len() {
-            (host(website), "a port")
-        } else if website.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            (website, "capitals")
         } else {
             return None;
         };
@@ -182,22 +178,20 @@ mod tests {
             _ => None,
         };
         for (key, what) in [
-            ("Shop.Example", "capitals"),
-            ("shop.example:8080", "a port"),
             ("https://shop.example/", "a scheme"),
             ("HTTPS://Shop.example:8443/a", "a scheme"),
             ("shop.example/", "a slash"),
         ] {
             assert_eq!(meant(key), Some((what, "shop.example".to_owned())), "{key}");
         }
-        assert_eq!(meant("[::1]:8080"), Some(("a port", "[::1]".to_owned())));
+        assert_eq!(meant("[::1]:8080/"), Some(("a slash", "[::1]".to_owned())));
         for key in
             ["shop.example", "[2001:db8::1]", "192.0.2.1", "localhost", "", "größe.example", "a_b", "-"]
         {
             assert_eq!(meant(key), None, "{key}");
         }
         assert!(WebsitePart::Rest.doubt(b"2001:db8::/32+shop.example").is_none());
-        assert!(WebsitePart::Rest.doubt(b"2001:DB8::/32+Shop.example").is_some());
+        assert!(WebsitePart::Rest.doubt(b"2001:DB8::/32+Shop.example/").is_some());
     }
 
     proptest! {

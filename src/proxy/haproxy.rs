@@ -61,8 +61,11 @@ pub fn question<'a>(
                 let mut wants_policy = false;
                 message.each_argument(|name, data| {
                     wants_policy |= name == b"ratelimit" && data == Data::Bool(true);
-                    if let Some(value) = value(data) {
-                        field(name, value);
+                    match value(data) {
+                        // A truth says nothing about a cost. As a number, `false` would make a request free.
+                        Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {}
+                        Some(value) => field(name, value),
+                        None => {}
                     }
                 })?;
                 question = if wants_policy { Question::VerdictAndPolicy } else { Question::Verdict };

@@ -29,14 +29,15 @@ pub struct FreqCtr {
 impl FreqCtr {
     /// Counts `events` at `now_ms`.
     pub fn add(&mut self, events: u32, now_ms: u32) {
-        if now_ms.wrapping_sub(self.curr_tick) < PERIOD_MS {
+        let since = self.since(now_ms);
+        if since < PERIOD_MS {
             self.curr_ctr = self.curr_ctr.wrapping_add(events);
             return;
         }
         self.prev_ctr = self.curr_ctr;
         self.curr_ctr = events;
         self.curr_tick = self.curr_tick.wrapping_add(PERIOD_MS);
-        if now_ms.wrapping_sub(self.curr_tick) >= PERIOD_MS {
+        if since >= 2 * PERIOD_MS {
             self.prev_ctr = 0;
             self.curr_tick = now_ms;
         }
@@ -46,17 +47,25 @@ impl FreqCtr {
     /// Events per second at `now_ms`: the current window, plus the share of the previous one that lies within
     /// the last second. The share is rounded down. A lone event reads 1 until its window has faded out.
     pub fn read(&self, now_ms: u32) -> u32 {
-        let (mut past, mut curr) = (u64::from(self.prev_ctr), u64::from(self.curr_ctr));
-        let mut remain = self.curr_tick.wrapping_add(PERIOD_MS).wrapping_sub(now_ms) as i32;
-        if remain < 0 {
-            remain += PERIOD_MS as i32;
-            past = if remain >= 0 { curr } else { 0 };
-            curr = 0;
-        }
+        let (since, period) = (self.since(now_ms), u64::from(PERIOD_MS));
+        let (past, curr, since) = match since {
+            0..=PERIOD_MS => (self.prev_ctr, self.curr_ctr, since),
+            _ if since <= 2 * PERIOD_MS => (self.curr_ctr, 0, since - PERIOD_MS),
+            _ => return 0,
+        };
         if curr == 0 && past <= 1 {
-            return past as u32;
+            return past;
         }
-        let (remain, period) = (remain as u64, u64::from(PERIOD_MS));
-        ((past.wrapping_mul(remain)).wrapping_add(curr * period) / period) as u32
+        let (remain, past, curr) = (u64::from(PERIOD_MS - since), u64::from(past), u64::from(curr));
+        ((past * remain + curr * period) / period) as u32
+    }
+
+    /// Milliseconds since the current window began.
+    ///
+    /// A reader's clock may be behind the writer's. Up to a period before the window, a moment counts as its beginning.
+    fn since(&self, now_ms: u32) -> u32 {
+        let since = now_ms.wrapping_sub(self.curr_tick);
+        let is_before = since > u32::MAX - PERIOD_MS && (self.curr_ctr, self.prev_ctr) != (0, 0);
+        if is_before { 0 } else { since }
     }
 }

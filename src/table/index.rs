@@ -1,12 +1,10 @@
 //! The index of a shard: from key to row, in one array that is never rebuilt.
 
 use crate::base::key::Key;
+use crate::table::spread::Spread;
 
 /// At most three quarters full. On average a key is then two or three slots from home, in one cache line.
 const FULL_QUARTERS: usize = 3;
-
-/// Multiplier that spreads the keys: 2^64 divided by the golden ratio, made odd.
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Upper half: half of the key's spread bits. Lower half: the number of its row. No key has row 0, so 0 marks
 /// an empty slot. The system hands out zeroed memory, and backs it only when it is written to.
@@ -39,16 +37,16 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Index {
     slots: Box<[u64]>,
-    /// Hidden from clients. Otherwise they could choose keys that share one home.
-    secret: u64,
+    /// Its low bits choose a home; a shard is chosen by the high ones.
+    spread: Spread,
     len: usize,
 }
 
 impl Index {
-    pub(super) fn new(keys_max: u32, secret: u64) -> Index {
+    pub(super) fn new(keys_max: u32, spread: Spread) -> Index {
         // A third more slots than keys leaves a quarter of them empty. Two more cover rounding.
         let slots = keys_max as usize + keys_max as usize / FULL_QUARTERS + 2;
-        Index { slots: vec![0; slots].into_boxed_slice(), secret, len: 0 }
+        Index { slots: vec![0; slots].into_boxed_slice(), spread, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -114,7 +112,7 @@ impl Index {
     }
 
     fn tag(&self, key: Key) -> u32 {
-        ((key.bits() ^ self.secret).wrapping_mul(SPREAD) >> 32) as u32
+        self.spread.bits(key) as u32
     }
 
     fn home(&self, tag: u32) -> usize {
@@ -144,7 +142,7 @@ mod tests {
         fn it_behaves_like_a_map(
             secret: u64, steps in prop::collection::vec((0u64..40, any::<bool>()), 1..400),
         ) {
-            let (mut index, mut map) = (Index::new(24, secret), HashMap::new());
+            let (mut index, mut map) = (Index::new(24, Spread::of(secret, !secret)), HashMap::new());
             for (number, (bits, enter)) in steps.into_iter().enumerate() {
                 let (key, row) = (Key::from_bits(bits), number as u32 + 1);
                 match (enter, map.get(&bits)) {

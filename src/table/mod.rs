@@ -12,6 +12,7 @@ mod page;
 mod shard;
 mod side;
 mod sizing;
+mod spread;
 mod store;
 
 pub use entry::{Entry, State};
@@ -19,4 +20,5 @@ pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
 pub use side::{Keep, Side};
 pub use sizing::{Sizing, Usage};
+pub use spread::Spread;
 pub use store::{EACH_MAX, Table};

@@ -8,6 +8,7 @@ use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::page::Found;
 use crate::table::sizing::Usage;
+use crate::table::spread::Spread;
 
 /// Expired rows that a write clears away. Two for each row added are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
@@ -18,6 +19,9 @@ const CLASSES: usize = 12;
 
 /// The longest lifetime of a row, whatever its class. It is well within the range of an [`Expiry`].
 const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// How far the clock of one thread may be behind that of another. A step of the clock is longer.
+const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// An entry with its place: 64 bytes, one cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,15 +126,17 @@ pub(super) struct Shard {
     evictions: u64,
     /// Earliest possible expiry: skip the scan before it.
     quiet_until: Expiry,
+    /// The latest moment of a write.
+    latest: Timestamp,
 }
 
 impl Shard {
-    pub(super) fn new(entries_max: u32, expire: Duration, secret: u64) -> Shard {
+    pub(super) fn new(entries_max: u32, expire: Duration, spread: Spread) -> Shard {
         let mut rows = Vec::with_capacity(CLASSES + entries_max as usize);
         for mark in 0..CLASSES as u32 {
             rows.push(Row { older: mark, newer: mark, ..Row::default() });
         }
-        let index = Index::new(entries_max, secret);
+        let index = Index::new(entries_max, spread);
         let stretch_bits = stretch_bits(expire);
         let quiet_until = Expiry::default();
         let flood = Flood::default();
@@ -144,7 +150,17 @@ impl Shard {
             flood,
             evictions: 0,
             quiet_until,
+            latest: Timestamp::default(),
         }
+    }
+
+    /// The moment of a write: `now`, or the latest moment if another thread has written just after `now`.
+    ///
+    /// A thread reads the clock before it gets the lock. Laws and counters that went back and forth between two
+    /// moments would lose what lies between. HAProxy has one clock for all threads there.
+    pub(super) fn moment(&mut self, now: Timestamp) -> Timestamp {
+        self.latest = if self.latest.since(now) > SKEW_MAX { now } else { self.latest.max(now) };
+        self.latest
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -364,6 +380,8 @@ mod tests {
 
     const EXPIRE: Duration = Duration::from_secs(30);
 
+    const SPREAD: Spread = Spread::of(7, 0x9E37_79B9_7F4A_7C15);
+
     /// A second of these tests is 63 whole units of expiry.
     fn at(second: u64) -> Timestamp {
         Timestamp::from_millis(63 * EXPIRY_UNIT_MS * (1_000 + second))
@@ -393,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_write_re_arms_the_expiry_and_a_read_does_not() {
-        let mut shard = Shard::new(8, EXPIRE, 7);
+        let mut shard = Shard::new(8, EXPIRE, SPREAD);
         shard.count(1, 0);
         shard.count(1, 20);
         assert!(shard.has(1, 49));
@@ -403,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_full_shard_gives_up_the_nearest_expiry() {
-        let mut shard = Shard::new(2, EXPIRE, 7);
+        let mut shard = Shard::new(2, EXPIRE, SPREAD);
         shard.count(1, 0);
         shard.count(2, 1);
         shard.count(1, 2);
@@ -415,7 +433,7 @@ mod tests {
     #[test]
     fn a_key_asked_for_again_outlives_a_flood() {
         for requests_of_each_new in 1..=3 {
-            let mut shard = Shard::new(1_000, EXPIRE, 7);
+            let mut shard = Shard::new(1_000, EXPIRE, SPREAD);
             for asked in 1..=500 {
                 assert_eq!(shard.count(0, 0), asked);
                 for new in 0..100 * requests_of_each_new {
@@ -428,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_longer_lifetime_outlives_later_writes() {
-        let mut shard = Shard::new(2, EXPIRE, 7);
+        let mut shard = Shard::new(2, EXPIRE, SPREAD);
         shard.entry(Key::from_bits(1), at(0), Duration::from_secs(100));
         shard.count(2, 5);
         shard.count(3, 6);
@@ -438,7 +456,7 @@ mod tests {
 
     #[test]
     fn an_expired_row_is_used_again_and_counts_as_no_eviction() {
-        let mut shard = Shard::new(2, EXPIRE, 7);
+        let mut shard = Shard::new(2, EXPIRE, SPREAD);
         shard.count(1, 0);
         shard.count(2, 0);
         shard.count(3, 40);
@@ -451,7 +469,7 @@ mod tests {
         /// evicted row is the next to expire, or within one stretch of it.
         #[test]
         fn it_behaves_like_a_list(writes in prop::collection::vec((0u64..12, 0u64..2_000, 0u64..3), 1..200)) {
-            let mut shard = Shard::new(5, EXPIRE, 7);
+            let mut shard = Shard::new(5, EXPIRE, SPREAD);
             let stretch = Duration::from_millis(EXPIRY_UNIT_MS << shard.stretch_bits);
             let mut list: Vec<(u64, Timestamp, u32)> = Vec::new();
             let mut now = at(0);
@@ -491,7 +509,7 @@ mod tests {
         /// A removed key is gone, no other key is, and its row is used again.
         #[test]
         fn a_removed_key_is_gone(steps in prop::collection::vec((0u64..12, any::<bool>()), 1..200)) {
-            let mut shard = Shard::new(12, EXPIRE, 7);
+            let mut shard = Shard::new(12, EXPIRE, SPREAD);
             let mut live = std::collections::BTreeMap::new();
             for (key, is_write) in steps {
                 if is_write {

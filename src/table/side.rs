@@ -8,12 +8,16 @@ use hashbrown::HashTable;
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
+use crate::table::spread::Spread;
 
 /// A few threads seldom meet in one of this many shards.
 const SHARDS: usize = 16;
 
-/// Shortest pause between two searches for expired values, which run only when room is short.
+/// The shortest pause between two searches for expired values, when more than half of the room is taken.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The pause when there is room enough. A search may take a millisecond.
+const SWEEP_SELDOM: Duration = Duration::from_secs(30);
 
 /// How one use of the store creates, recognises and measures its values.
 pub trait Keep<T> {
@@ -38,6 +42,7 @@ pub trait Keep<T> {
 #[derive(Debug)]
 pub struct Side<T> {
     shards: [Mutex<HashTable<Kept<T>>>; SHARDS],
+    spread: Spread,
     bytes_max: usize,
     bytes: AtomicUsize,
     swept_at_ns: AtomicU64,
@@ -45,7 +50,7 @@ pub struct Side<T> {
 
 #[derive(Debug)]
 struct Kept<T> {
-    key: u64,
+    key: Key,
     value: T,
     expires: Timestamp,
     /// Bytes accounted for the value: its place and its heap memory.
@@ -61,6 +66,7 @@ impl<T> Side<T> {
     pub fn new(bytes_max: usize) -> Side<T> {
         Side {
             shards: std::array::from_fn(|_| Mutex::new(HashTable::new())),
+            spread: Spread::new(),
             bytes_max,
             bytes: AtomicUsize::new(0),
             swept_at_ns: AtomicU64::new(0),
@@ -96,7 +102,7 @@ impl<T> Side<T> {
     /// write must not make it larger, since it reserves no room; what it frees is given back.
     pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
         let mut shard = self.shard(key);
-        match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+        match shard.find_mut(self.spread.bits(key), |kept| kept.key == key) {
             Some(kept) if keep.owns(&kept.value) => {
                 let result = write(Some(&mut kept.value));
                 self.account(kept, keep);
@@ -114,7 +120,7 @@ impl<T> Side<T> {
         let room = |value: &T| Kept::<T>::PLACE_BYTES + keep.bytes_after(value).max(keep.bytes(value));
         let (kept_bytes, needed, value) = {
             let shard = self.shard(key);
-            let kept = shard.find(key.bits(), |kept| kept.key == key.bits());
+            let kept = shard.find(self.spread.bits(key), |kept| kept.key == key);
             let kept_bytes = kept.map_or(0, |kept| kept.bytes);
             match kept.filter(|kept| kept.expires > now && keep.owns(&kept.value)) {
                 // A clone may have less spare capacity than the original, so the original is measured.
@@ -134,7 +140,7 @@ impl<T> Side<T> {
     /// Removes the value of `key`.
     pub fn remove(&self, key: Key) {
         let mut shard = self.shard(key);
-        if let Ok(kept) = shard.find_entry(key.bits(), |kept| kept.key == key.bits()) {
+        if let Ok(kept) = shard.find_entry(self.spread.bits(key), |kept| kept.key == key) {
             let (kept, _) = kept.remove();
             self.bytes.fetch_sub(kept.bytes, Relaxed);
         }
@@ -153,7 +159,8 @@ impl<T> Side<T> {
         keep: &impl Keep<T>,
         now: Timestamp,
     ) -> Option<&'s mut Kept<T>> {
-        let is_known = match shard.find_mut(key.bits(), |kept| kept.key == key.bits()) {
+        let hash = self.spread.bits(key);
+        let is_known = match shard.find_mut(hash, |kept| kept.key == key) {
             Some(kept) => {
                 if kept.expires <= now || !keep.owns(&kept.value) {
                     kept.value = keep.fresh();
@@ -168,10 +175,10 @@ impl<T> Side<T> {
                 return None;
             }
             let bytes = Kept::<T>::PLACE_BYTES;
-            let fresh = Kept { key: key.bits(), value: keep.fresh(), expires: now, bytes };
-            shard.insert_unique(key.bits(), fresh, |kept| kept.key);
+            let fresh = Kept { key, value: keep.fresh(), expires: now, bytes };
+            shard.insert_unique(hash, fresh, |kept| self.spread.bits(kept.key));
         }
-        shard.find_mut(key.bits(), |kept| kept.key == key.bits())
+        shard.find_mut(hash, |kept| kept.key == key)
     }
 
     /// Reserves `bytes`, or nothing if they do not fit.
@@ -192,7 +199,7 @@ impl<T> Side<T> {
         kept.bytes = bytes;
     }
 
-    /// Removes all expired values: at most once a second, and only when more than half of the room is taken.
+    /// Removes all expired values, if a search is due.
     fn sweep(&self, now: Timestamp) {
         if !self.is_sweep_due(now) {
             return;
@@ -206,13 +213,14 @@ impl<T> Side<T> {
     }
 
     fn is_sweep_due(&self, now: Timestamp) -> bool {
-        let swept_at = Timestamp::from_nanos(self.swept_at_ns.load(Relaxed));
-        self.bytes.load(Relaxed) > self.bytes_max / 2 && now.since(swept_at) >= SWEEP_EVERY
+        let bytes = self.bytes.load(Relaxed);
+        let pause = if bytes > self.bytes_max / 2 { SWEEP_EVERY } else { SWEEP_SELDOM };
+        bytes > 0 && now.since(Timestamp::from_nanos(self.swept_at_ns.load(Relaxed))) >= pause
     }
 
     /// Bytes of other keys that a sweep would free.
     fn expired_bytes(&self, key: Key, now: Timestamp) -> usize {
-        let is_swept = |kept: &&Kept<T>| kept.expires <= now && kept.key != key.bits();
+        let is_swept = |kept: &&Kept<T>| kept.expires <= now && kept.key != key;
         let of_shard = |shard: &Mutex<HashTable<Kept<T>>>| -> usize {
             lock(shard).iter().filter(is_swept).map(|kept| kept.bytes).sum()
         };
@@ -230,7 +238,8 @@ impl<T> Side<T> {
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, HashTable<Kept<T>>> {
-        lock(&self.shards[(key.bits() >> 40) as usize % SHARDS])
+        // The hash table uses both ends of the bits.
+        lock(&self.shards[(self.spread.bits(key) >> 40) as usize % SHARDS])
     }
 }
 
@@ -329,6 +338,14 @@ mod tests {
         side.with_known(key, &Marked(1), |value| assert_eq!(value, Some(&mut (1, vec![9, 9]))));
         assert_eq!(push(2), 1);
         assert_eq!(side.bytes(), Kept::<Values>::PLACE_BYTES as u64 + 1, "nothing of the first use is left");
+    }
+
+    #[test]
+    fn expired_values_go_also_while_there_is_room() {
+        let side = Side::new(1 << 20);
+        assert!((0..100).all(|key| append(&side, key, NOW) == Some(1)));
+        append(&side, 100, NOW + SWEEP_SELDOM);
+        assert_eq!(side.bytes(), Kept::<Vec<u8>>::PLACE_BYTES as u64 + 1);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Entries by key, spread over shards.
 
-use std::hash::BuildHasher;
 use std::hint::{black_box, spin_loop};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -13,10 +12,13 @@ use crate::table::entry::Entry;
 use crate::table::page::{Cursor, Found, PAGE_ROWS, Page};
 use crate::table::shard::Shard;
 use crate::table::sizing::{Sizing, Usage};
+use crate::table::spread::Spread;
 
 /// Locks are held so briefly that eight keep a few threads apart. More would be slower: a batch looks up the
 /// rows of one shard side by side.
-const SHARDS_MAX: usize = 8;
+const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
+
+const SHARD_BITS_MAX: u32 = 3;
 
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
@@ -49,6 +51,7 @@ pub const EACH_MAX: usize = 4;
 #[derive(Debug)]
 pub struct Table {
     shards: Box<[Mutex<Shard>]>,
+    spread: Spread,
     entries_max: u32,
 }
 
@@ -59,9 +62,9 @@ impl Table {
         let entries_max = sizing.entries_max.max(1) as usize;
         let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
         let per_shard = entries_max.div_ceil(shards) as u32;
-        let secret = secret();
-        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, secret));
-        Table { shards: (0..shards).map(|_| shard()).collect(), entries_max: entries_max as u32 }
+        let spread = Spread::new();
+        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, spread));
+        Table { shards: (0..shards).map(|_| shard()).collect(), spread, entries_max: entries_max as u32 }
     }
 
     /// The most entries that the table was made for.
@@ -81,8 +84,8 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
-    /// Gives `write` each key's place in the list and its entry, shard by shard. Equal keys come in the order
-    /// of the list.
+    /// Gives `write` each key's place in the list, its entry and the moment, shard by shard. Equal keys come in the
+    /// order of the list. For one shard the moment never goes back, even if the clock of this thread is behind.
     ///
     /// All rows of a shard are looked at before the first is written. Memory then fetches them in parallel,
     /// not one after the other.
@@ -90,10 +93,12 @@ impl Table {
         &self,
         keys: &[(Key, Duration)],
         now: Timestamp,
-        mut write: impl FnMut(usize, &mut Entry),
+        mut write: impl FnMut(usize, &mut Entry, Timestamp),
     ) {
         if let &[(key, keep)] = keys {
-            return write(0, self.shard(key).entry(key, now, keep));
+            let mut shard = self.shard(key);
+            let now = shard.moment(now);
+            return write(0, shard.entry(key, now, keep), now);
         }
         for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
             let (places, ends) = self.by_shard(keys);
@@ -105,12 +110,13 @@ impl Table {
                     continue;
                 }
                 let mut shard = lock(shard);
+                let now = shard.moment(now);
                 let looks = ours.iter().map(|&place| shard.look(keys[usize::from(place)].0, now));
                 // Without this the compiler would drop the reads, whose results are not used.
                 black_box(looks.fold(0, u32::wrapping_add));
                 for place in ours.iter().map(|&place| usize::from(place)) {
                     let (key, keep) = keys[place];
-                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep));
+                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep), now);
                 }
             }
         }
@@ -135,15 +141,15 @@ impl Table {
         (places, ends)
     }
 
-    /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys as one step. No other thread sees a
-    /// state in between.
+    /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys and the moment, as one step. No other thread
+    /// sees a state in between.
     ///
     /// The entries are copies, put back after the write, because entering one key may evict another.
     pub fn with_each<R>(
         &self,
         keys: &[(Key, Duration)],
         now: Timestamp,
-        write: impl FnOnce(&mut [Entry]) -> R,
+        write: impl FnOnce(&mut [Entry], Timestamp) -> R,
     ) -> R {
         let mut numbers: ArrayVec<usize, EACH_MAX> = keys.iter().map(|&(key, _)| self.number(key)).collect();
         // Locks are always taken in the same order; otherwise two writers could deadlock.
@@ -154,21 +160,24 @@ impl Table {
                 shards.push((number, lock(&self.shards[number])));
             }
         }
+        let now = shards.iter_mut().map(|(_, shard)| shard.moment(now)).max().unwrap_or(now);
         let mut entries: ArrayVec<Entry, EACH_MAX> = ArrayVec::new();
         for &(key, keep) in keys {
             entries.push(*locked(&mut shards, self.number(key)).entry(key, now, keep));
         }
-        let result = write(&mut entries);
+        let result = write(&mut entries, now);
         for (&(key, keep), entry) in keys.iter().zip(entries) {
             *locked(&mut shards, self.number(key)).entry(key, now, keep) = entry;
         }
         result
     }
 
-    /// Gives `write` the entry of `key` if it exists. Its expiry stays as it is.
-    pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.shard(key).known(key, now) {
-            write(entry);
+    /// Gives `write` the entry of `key` and the moment, if the entry exists. Its expiry stays as it is.
+    pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry, Timestamp)) {
+        let mut shard = self.shard(key);
+        let now = shard.moment(now);
+        if let Some(entry) = shard.known(key, now) {
+            write(entry, now);
         }
     }
 
@@ -231,23 +240,14 @@ impl Table {
         total
     }
 
-    /// Number of a key's shard, from the middle of the key: the index of a shard uses both ends.
+    /// The number of a key's shard, from the highest bits of its spread.
     fn number(&self, key: Key) -> usize {
-        (key.bits() >> 40) as usize & (self.shards.len() - 1)
+        (self.spread.bits(key) >> (u64::BITS - SHARD_BITS_MAX)) as usize & (self.shards.len() - 1)
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
         lock(&self.shards[self.number(key)])
     }
-}
-
-/// A number that clients cannot guess, other in every table. The standard library takes it from the system.
-#[expect(
-    clippy::disallowed_types,
-    reason = "no dice: it says where the index keeps a row, and neither a row nor a verdict depends on it"
-)]
-fn secret() -> u64 {
-    std::hash::RandomState::new().hash_one(0)
 }
 
 fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -> &'s mut Shard {

@@ -88,9 +88,9 @@ impl Throttle {
     /// Judges the pending requests and appends their decisions, in their order.
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
-        self.table.with_batch(keys, now, |place, entry| {
+        self.table.with_batch(keys, now, |place, entry, now| {
             let Single { case, arrival, judgement } = &mut singles[place];
-            *judgement = Some(self.judge(case, entry, *arrival, Law::judge));
+            *judgement = Some(self.judge(case, entry, Arrival { now, ..*arrival }, Law::judge));
         });
         // Decisions are made after the rows are unlocked.
         for Single { case, arrival, judgement } in singles.iter() {
@@ -106,7 +106,8 @@ impl Throttle {
     fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
         let keys: ArrayVec<_, JUDGED_MAX> =
             cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
-        self.table.with_each(&keys, arrival.now, |entries| {
+        self.table.with_each(&keys, arrival.now, |entries, now| {
+            let arrival = Arrival { now, ..arrival };
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
             let judge = |(case, entry)| self.judged(case, self.judge(case, entry, arrival, Law::foresee));
             let judged: ArrayVec<Judged, JUDGED_MAX> =

@@ -19,7 +19,7 @@ impl Throttle {
         let mut charges = Charges::new();
         for judged in decision.judged().iter().filter(|judged| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
-            self.table.with_known(judged.key, now, |entry| {
+            self.table.with_known(judged.key, now, |entry, now| {
                 self.annexes.with_known(judged.key, &slo.law, |annex| {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
                 });
@@ -50,7 +50,7 @@ impl Throttle {
         let mut charges = Charges::new();
         for &(id, key) in &ticket.counted {
             let Some(slo) = policy.slo(id).filter(|slo| slo.law.counts_ends()) else { continue };
-            self.table.with_known(key, now, |entry| {
+            self.table.with_known(key, now, |entry, now| {
                 let cost = slo.law.end(entry, ticket.cost, ticket.begun(now), now);
                 if cost > 0 {
                     charges.push(Charge { slo: id, key, cost, at: now, kind: ChargeKind::Ended });

@@ -121,6 +121,8 @@ impl Left {
             next = throttle.table().page(cursor, now, &mut page);
             rows.extend(page.iter().map(|row| (row.key.bits(), row.entry, row.left)));
         }
+        // Each table spreads its rows in its own way.
+        rows.sort_by_key(|&(key, ..)| key);
         let policy = throttle.policy();
         let mut foreseen = Vec::new();
         for number in 0..36 {

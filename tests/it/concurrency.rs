@@ -3,17 +3,15 @@
 use std::thread;
 use std::time::Duration;
 
-use slowlane::base::key::{KeyHasher, KeySecret};
-
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
-use crate::support::eventually;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{
     CONFIG, Delivery, EACH_DELIVERY, Haproxy, Told, each, replace, telling_patiently,
 };
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
+use crate::support::{eventually, key_hasher};
 
 /// `five` and `one` have that many places. The lease of `brief` is a second, that of the others a minute.
 const POLICY: &[(&str, &str)] = &[
@@ -27,7 +25,9 @@ const POLICY: &[(&str, &str)] = &[
 
 /// The requests in flight for a website, from the table.
 fn in_flight(slowlane: &Slowlane, website: &str) -> u32 {
-    let key = KeyHasher::new(KeySecret::KNOWN, 2).part(website.as_bytes()).finish();
+    let lease = if website == "brief.example" { "lease=1s" } else { "" };
+    let options = format!("burst=1 rate=1/s law=concurrency {lease}");
+    let key = key_hasher(2, &options).part(website.as_bytes()).finish();
     let row = client::get(slowlane.admin, &format!("/api/table/{key}"), &[]);
     let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
     // At least 1000, as under any law, so one request in flight cannot be told from none.

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use slowlane::base::key::{Key, KeyHasher, KeySecret};
+use slowlane::base::key::{Key, KeyHasher};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};
@@ -14,7 +14,7 @@ use crate::support::haproxy::{telling, telling_patiently};
 use crate::support::load::Load;
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
-use crate::support::{eventually, free_port, skipped};
+use crate::support::{eventually, free_port, key_hasher, skipped};
 
 /// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 200/s. `busy`: 40/s.
 const POLICY: &[(&str, &str)] = &[
@@ -124,7 +124,7 @@ fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
 }
 
 fn key(kind: u8, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
-    let key: Key = parts(&mut KeyHasher::new(KeySecret::KNOWN, kind)).finish();
+    let key: Key = parts(&mut key_hasher(kind, "burst=1 rate=1/s")).finish();
     Some(key.bits() as i64)
 }
 
@@ -198,7 +198,7 @@ fn haproxy_sees_every_variable() {
     each(EACH_DELIVERY, |version, delivery| {
         let scene = Scene::patient(version, delivery, POLICY);
         let pass = scene.told(&[("Host", "free.example")]);
-        let nothing = KeyHasher::new(KeySecret::KNOWN, 0).finish().bits() as i64;
+        let nothing = key_hasher(0, "burst=1 rate=1/s").finish().bits() as i64;
         let expected = Told {
             verdict: Some("pass".into()),
             delay: Duration::ZERO,

@@ -19,6 +19,7 @@ mod config_printed;
 mod corpora;
 mod decision_log;
 mod demo;
+mod evasion;
 mod fields;
 mod haproxy;
 mod laws;

@@ -1,18 +1,19 @@
 //! The status page, in a real browser.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use slowlane::wire::spop::HaproxyHello;
+use slowlane::wire::spop::{Data, HaproxyHello};
 
 use crate::support::chromium::{Chromium, bytes_of};
 use crate::support::client::{self, Client};
 use crate::support::slowlane::Slowlane;
-use crate::support::spop::{Heard, Line};
+use crate::support::spop::{Heard, Line, message};
 use crate::support::{eventually, project};
 
 /// Names that would be harmful without escaping, in a page or in a terminal.
@@ -21,12 +22,14 @@ const IMAGE: &str = "<img/src=x/onerror=document.title='hacked'>";
 const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
 
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=2 rate=1/h max_delay=1d\n\
-                       2002 burst=3 rate=1/d\n3001 burst=1 rate=1/h\n";
+                       1002 burst=3 rate=1/d\n3001 burst=1 rate=1/h\n";
 
 /// `shop.example` is delayed from its third request on, by an hour and more; the others are denied.
-fn policy() -> [(&'static str, String); 3] {
-    let website = format!("shop.example 2001\n{SCRIPT} 2002\n{IMAGE} 2002\n{ESCAPE} 2002\n");
-    [("slo.map", SLO_MAP.into()), ("website.map", website), ("source.map", "2001:db8::/32 3001\n".into())]
+fn policy() -> [(&'static str, String); 4] {
+    let owner = format!("{SCRIPT} 1002\n{IMAGE} 1002\n{ESCAPE} 1002\n");
+    let website = format!("shop.example 2001\n{SCRIPT} 2001\n");
+    let source = "2001:db8::/32 3001\n".to_owned();
+    [("slo.map", SLO_MAP.into()), ("website.map", website), ("source.map", source), ("owner.map", owner)]
 }
 
 fn slowlane() -> Slowlane {
@@ -49,14 +52,18 @@ fn engine(slowlane: &Slowlane, id: &str) -> Line {
 fn ask(line: &mut Line) {
     for (times, source, website) in [
         (7, "192.0.2.1", "shop.example"),
-        (4, "192.0.2.1", SCRIPT),
-        (5, "192.0.2.1", IMAGE),
-        (6, "192.0.2.1", ESCAPE),
         (9, "2001:db8:1:2::3", "other.example"),
         (20, "192.0.2.9", "free.example"),
     ] {
         for stream in 0..times {
             line.ask(stream, source, website);
+        }
+    }
+    for (times, owner) in [(4, SCRIPT), (5, IMAGE), (6, ESCAPE)] {
+        for stream in 0..times {
+            let (source, owner) = (Data::Ipv4(Ipv4Addr::new(192, 0, 2, 1)), Data::Str(owner.as_bytes()));
+            line.say(&message(stream, b"request", &[(b"owner", owner), (b"source", source)]));
+            line.hear();
         }
     }
 }
@@ -79,7 +86,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.shows("#state", "live");
     page.shows("#keys", "website=shop.example");
     let keys = page.text("#keys");
-    for text in [SCRIPT, IMAGE, r"website=\u{1b}[2J\u{1b}]0;hacked\u{7}", "source=2001:db8:1:2::/64"] {
+    for text in [SCRIPT, IMAGE, r"owner=\u{1b}[2J\u{1b}]0;hacked\u{7}", "source=2001:db8:1:2::/64"] {
         assert!(keys.contains(text), "{text} in\n{keys}");
     }
     assert!(!keys.contains("free.example"), "who passes is not there:\n{keys}");
@@ -135,8 +142,8 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     // By keyboard only: after closing, the focus is back on the button.
     page.value("document.querySelector('#keys tbody button').focus()");
     page.press("Enter");
-    page.shows("#why-text", "\nSLO 2002  burst=3 rate=1/d\n");
-    assert!(page.text("#why-text").contains(&format!("request   website={SCRIPT} source=")));
+    page.shows("#why-text", "\nSLO 1002  burst=3 rate=1/d\n");
+    assert!(page.text("#why-text").contains(&format!("request   owner={SCRIPT} source=")));
     page.press("Tab");
     page.press("Escape");
     assert_eq!(page.value("document.querySelector('#why').hidden"), true);

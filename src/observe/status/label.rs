@@ -44,9 +44,13 @@ pub struct Kept<'l> {
 
 impl Label {
     pub fn push(&mut self, fact: Fact<'_, '_>) {
-        let mut written = ArrayString::new();
+        let (mut written, mut lower) = (ArrayString::new(), Vec::new());
         let value = match fact.value {
-            Value::Text(text) => text,
+            Value::Text(text) | Value::NoHost(text) => text,
+            Value::Name(name) => {
+                lower.extend(name.iter().map(u8::to_ascii_lowercase));
+                &lower
+            }
             Value::Address(address) => write_to(&mut written, address),
             Value::Number(number) => write_to(&mut written, number),
         };

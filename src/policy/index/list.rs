@@ -1,6 +1,6 @@
 //! `end` and `dom`: keys that are tried one by one, in the order of the file.
 
-use crate::policy::bounds::{LIST_LINES_MAX, SEARCHED_BYTES_MAX};
+use crate::policy::bounds::{LIST_LINES_MAX, SEARCH_STEPS_MAX};
 use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
@@ -9,11 +9,13 @@ use crate::policy::problem::{Fault, quoted};
 pub(in crate::policy) struct List {
     patterns: Vec<Pattern>,
     fits: fn(key: &[u8], value: &[u8]) -> bool,
+    /// Whether `fits` reads the whole value.
+    is_search: bool,
 }
 
 impl List {
-    pub(in crate::policy) fn new(fits: fn(key: &[u8], value: &[u8]) -> bool) -> List {
-        List { patterns: Vec::new(), fits }
+    pub(in crate::policy) fn new(fits: fn(key: &[u8], value: &[u8]) -> bool, is_search: bool) -> List {
+        List { patterns: Vec::new(), fits, is_search }
     }
 
     /// Returns the earlier pattern of the same key, if there is one.
@@ -32,6 +34,9 @@ impl List {
     }
 
     pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+        if self.is_search && value.len() * self.patterns.len() > SEARCH_STEPS_MAX {
+            return Some(Pattern::REFUSED);
+        }
         self.patterns.iter().find(|pattern| (self.fits)(pattern.key(text), value)).copied()
     }
 }
@@ -42,9 +47,6 @@ pub(in crate::policy) fn is_end(key: &[u8], value: &[u8]) -> bool {
 
 /// Whether `key` is in `value` between two delimiters. The ends of `value` count as delimiters.
 pub(in crate::policy) fn is_words(key: &[u8], value: &[u8]) -> bool {
-    if value.len() > SEARCHED_BYTES_MAX {
-        return false;
-    }
     let is_border = |byte: Option<&u8>| byte.is_none_or(|&byte| is_delimiter(byte));
     let starts = 0..(value.len() + 1).saturating_sub(key.len());
     let mut starts = starts.filter(|&start| start == 0 || is_delimiter(value[start - 1]));
@@ -72,14 +74,29 @@ mod tests {
     use crate::policy::read::answer::Answer;
 
     #[test]
-    fn values_and_lists_are_bounded() {
-        let long = ["shop.example", &"x".repeat(SEARCHED_BYTES_MAX)].join("/");
-        assert!(!dom("shop.example", &long) && dom("shop.example", &long[..SEARCHED_BYTES_MAX]));
-        let mut list = List::new(is_end);
+    fn a_list_has_a_bound() {
+        let mut list = List::new(is_end, false);
         for _ in 0..LIST_LINES_MAX {
             list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").unwrap();
         }
         assert!(list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").is_err());
+    }
+
+    #[test]
+    fn a_value_that_takes_too_long_to_search_is_refused() {
+        let text = b"shop";
+        let mut list = List::new(is_words, true);
+        for line in 0..100 {
+            list.insert(Pattern::new(0, text, Answer::slo(line)), text).unwrap();
+        }
+        let long = [&b"x".repeat(SEARCH_STEPS_MAX / 100 - 5)[..], b"/shop"].concat();
+        assert_eq!(list.find(&long, text).map(|pattern| pattern.answer), Some(Answer::slo(0)));
+        let longer = [b"x", &long[..]].concat();
+        assert_eq!(list.find(&longer, text), Some(Pattern::REFUSED));
+        let mut ends = List::new(is_end, false);
+        ends.insert(Pattern::new(0, text, Answer::slo(0)), text).unwrap();
+        let longest = [&b"x".repeat(SEARCH_STEPS_MAX)[..], b"shop"].concat();
+        assert_eq!(ends.find(&longest, text).map(|pattern| pattern.answer), Some(Answer::slo(0)));
     }
 
     fn dom(key: &str, value: &str) -> bool {
@@ -110,7 +127,7 @@ mod tests {
     #[test]
     fn the_first_line_wins() {
         let text = b"example.shop.example";
-        let mut list = List::new(is_end);
+        let mut list = List::new(is_end, false);
         list.insert(Pattern::new(0, &text[..7], Answer::slo(1)), text).unwrap();
         list.insert(Pattern::new(8, &text[8..], Answer::slo(2)), text).unwrap();
         assert_eq!(list.find(b"www.shop.example", text).unwrap().answer, Answer::slo(1));

@@ -12,12 +12,12 @@ use crate::policy::index::networks::Networks;
 use crate::policy::index::pattern::Pattern;
 use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
-use crate::policy::layout::{Lookup, Method};
+use crate::policy::layout::{Lookup, Method, is_host};
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
-use crate::policy::read::map;
 use crate::policy::read::slo::Slos;
+use crate::policy::read::{hosts, map};
 use crate::policy::warning::{Doubt, Warnings, WebsitePart};
 
 /// The map of a lookup.
@@ -42,7 +42,7 @@ impl LookupMap {
         problems: &mut Problems,
         warnings: &mut Warnings,
     ) -> Option<LookupMap> {
-        let text = match text {
+        let mut text = match text {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
@@ -50,7 +50,8 @@ impl LookupMap {
                 return None;
             }
         };
-        let mut keys = Keys::new(lookup);
+        hosts::normalise(&mut text, lookup, is_host);
+        let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
         let website = WebsitePart::of(lookup);
         let mut entries = 0;
         for line in map::lines(&text) {
@@ -100,7 +101,9 @@ impl LookupMap {
     /// The line that answers for a text with the values of several fields joined by `+`.
     pub(in crate::policy) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
         match &self.keys {
-            Keys::Texts(texts) => texts.find(value, &self.text),
+            Keys::Texts(texts) => {
+                texts.find(value, &self.text).filter(|pattern| pattern.answer != Answer::REFUSED)
+            }
             Keys::Networks(networks) => {
                 let address = value.split(|&byte| byte == b'+').next()?;
                 let rest = value.get(address.len() + 1..).unwrap_or_default();
@@ -141,14 +144,14 @@ enum Keys {
 }
 
 impl Keys {
-    fn new(lookup: &Lookup) -> Keys {
+    fn new(lookup: &Lookup, ignores_case: bool) -> Keys {
         match lookup.method {
             Method::Ip => Keys::Networks(Networks::new(lookup.fields.len() > 1)),
             Method::Str => Keys::Texts(Texts::Str(Exact::default())),
             Method::Beg => Keys::Texts(Texts::Beg(Prefixes::default())),
-            Method::End => Keys::Texts(Texts::End(List::new(is_end))),
-            Method::Dom => Keys::Texts(Texts::Dom(List::new(is_words))),
-            Method::Reg => Keys::Texts(Texts::Reg(Regexes::default())),
+            Method::End => Keys::Texts(Texts::End(List::new(is_end, false))),
+            Method::Dom => Keys::Texts(Texts::Dom(List::new(is_words, true))),
+            Method::Reg => Keys::Texts(Texts::Reg(Regexes::new(ignores_case))),
         }
     }
 

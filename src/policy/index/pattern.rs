@@ -11,6 +11,9 @@ pub(in crate::policy) struct Pattern {
 }
 
 impl Pattern {
+    /// In place of a line, for a value that cannot be looked up.
+    pub(in crate::policy) const REFUSED: Pattern = Pattern { at: 0, length: 0, answer: Answer::REFUSED };
+
     pub(in crate::policy) fn new(at: usize, key: &[u8], answer: Answer) -> Pattern {
         let at = u32::try_from(at).expect("no file is longer than FILE_BYTES_MAX");
         let length = u16::try_from(key.len()).expect("no line is longer than LINE_BYTES_MAX");

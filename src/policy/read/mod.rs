@@ -2,6 +2,7 @@
 
 pub(in crate::policy) mod answer;
 pub(in crate::policy) mod file;
+pub(in crate::policy) mod hosts;
 pub mod map;
 pub(in crate::policy) mod size;
 pub(in crate::policy) mod slo;

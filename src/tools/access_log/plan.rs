@@ -370,6 +370,7 @@ mod tests {
                     }
                     crate::base::request::Value::Address(address) => format!("{name}={address}"),
                     crate::base::request::Value::Number(number) => format!("{name}={number}"),
+                    other => format!("{name}={other:?}"),
                 }
             })
             .collect();

@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::Verdict;
+use crate::table::Spread;
 
 /// The most keys at a time. Beyond it the less important half is forgotten.
 const KEYS_MAX: usize = 1 << 17;
@@ -40,12 +41,20 @@ impl KeyRow {
 }
 
 /// The rows, by key.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Keys {
     rows: HashTable<KeyRow>,
+    /// The clients in the log chose the values of the keys.
+    spread: Spread,
     /// Rows that were forgotten, and the most requests that one of them had.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys { rows: HashTable::new(), spread: Spread::new(), forgotten: 0, forgotten_requests_max: 0 }
+    }
 }
 
 impl Keys {
@@ -58,13 +67,14 @@ impl Keys {
         other: Option<Verdict>,
         name: impl FnOnce() -> Box<str>,
     ) {
-        let hash = |row: &KeyRow| row.key.bits();
+        let spread = self.spread;
+        let (hash, hash_of) = (spread.bits(key), |row: &KeyRow| spread.bits(row.key));
         if self.rows.len() >= KEYS_MAX
-            && self.rows.find(key.bits(), |row| row.key == key && row.slo == slo).is_none()
+            && self.rows.find(hash, |row| row.key == key && row.slo == slo).is_none()
         {
             self.forget_half();
         }
-        let entry = self.rows.entry(key.bits(), |row| row.key == key && row.slo == slo, hash);
+        let entry = self.rows.entry(hash, |row| row.key == key && row.slo == slo, hash_of);
         let row = entry.or_insert_with(|| KeyRow::new(slo, key, name())).into_mut();
         row.requests += 1;
         match verdict {

@@ -35,7 +35,8 @@ pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         name += &word(fact.name.as_bytes());
         name.push('=');
         match fact.value {
-            Value::Text(text) => name += &word(text),
+            Value::Text(text) | Value::NoHost(text) => name += &word(text),
+            Value::Name(host) => name += &word(&host.to_ascii_lowercase()),
             Value::Number(number) => name += &number.to_string(),
             Value::Address(address) => {
                 name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()

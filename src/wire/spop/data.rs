@@ -56,12 +56,12 @@ pub enum Data<'a> {
 impl<'a> Data<'a> {
     /// The value of an integer as HAProxy reads it; `None` for other types.
     ///
-    /// HAProxy's integers are signed, so a UINT64 above `i64::MAX` becomes negative.
+    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, for it is no negative number.
     ///
     /// ```
     /// use slowlane::wire::spop::Data;
     /// assert_eq!(Data::Int32(-5).to_i64(), Some(-5));
-    /// assert_eq!(Data::Uint64(u64::MAX).to_i64(), Some(-1));
+    /// assert_eq!(Data::Uint64(u64::MAX).to_i64(), Some(i64::MAX));
     /// assert_eq!(Data::Str(b"5").to_i64(), None);
     /// ```
     pub fn to_i64(self) -> Option<i64> {
@@ -69,7 +69,7 @@ impl<'a> Data<'a> {
             Data::Int32(value) => Some(i64::from(value)),
             Data::Uint32(value) => Some(i64::from(value)),
             Data::Int64(value) => Some(value),
-            Data::Uint64(value) => Some(value as i64),
+            Data::Uint64(value) => Some(i64::try_from(value).unwrap_or(i64::MAX)),
             _ => None,
         }
     }

@@ -20,11 +20,11 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::base::key::{KeyHasher, KeySecret};
 use support::effort::{self, Effort, Part};
 use support::programs::backend::Backend;
 use support::programs::client::{self, Client, Response};
 use support::programs::haproxy::{Delivery, Haproxy, Version};
+use support::programs::key_hasher;
 use support::programs::slowlane::Slowlane;
 use support::{median, percentile};
 
@@ -117,7 +117,8 @@ fn measure(effort: Effort) -> Vec<Figures> {
     });
     // Read the estimate while the clients are still active.
     thread::sleep(run.until.saturating_sub(run.start.elapsed()));
-    let estimates = SCENARIOS.map(|(id, ..)| gpt0(slowlane.admin, &format!("{id}.example")) / 1_000.0);
+    let estimates =
+        SCENARIOS.map(|(id, law, _)| gpt0(slowlane.admin, law, &format!("{id}.example")) / 1_000.0);
     let answers = scenarios.map(|clients| {
         clients
             .into_iter()
@@ -187,8 +188,9 @@ fn refused<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> f64 {
 }
 
 /// The column `gpt0` of a website's entry, from the Runtime API.
-fn gpt0(admin: SocketAddr, website: &str) -> f64 {
-    let key = KeyHasher::new(KeySecret::KNOWN, 2).part(website.as_bytes()).finish();
+fn gpt0(admin: SocketAddr, law: &str, website: &str) -> f64 {
+    let options = format!("burst=100 rate=50/s law={law}");
+    let key = key_hasher(2, &options).part(website.as_bytes()).finish();
     let row = client::get(admin, &format!("/api/table/{key}"), &[]);
     let gpt0 = row.body.split(' ').find_map(|column| column.strip_prefix("gpt0="));
     gpt0.expect("the table has the entry").parse().unwrap()

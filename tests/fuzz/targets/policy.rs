@@ -7,7 +7,7 @@ use std::path::Path;
 use slowlane::base::network::Network;
 use slowlane::base::request::{Request, Value};
 use slowlane::policy::map::{Line, lines};
-use slowlane::policy::{DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCHED_BYTES_MAX};
+use slowlane::policy::{DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX};
 
 use super::input::texts;
 
@@ -40,16 +40,36 @@ pub fn run(bytes: &[u8]) {
         false => Ok(case.map.clone()),
     };
     match Policy::parse(Path::new("p"), &layout, read) {
+        Ok(policy) if case.is_too_long() => case.expect_refusal(&policy),
         Ok(policy) => case.expect_reasons(&policy),
         Err(problems) => assert!(problems.count() > 0),
     }
 }
 
 impl Case {
-    fn expect_reasons(&self, policy: &Policy) {
+    fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         request.push(b"a", Value::Text(&self.value));
         request.push(b"b", Value::Text(&self.value));
+        request
+    }
+
+    /// Whether the map has too many lines to search a value of this length.
+    fn is_too_long(&self) -> bool {
+        let bytes = (self.value.len() + 1) * self.fields.len() - 1;
+        matches!(self.method, Method::Dom | Method::Reg)
+            && bytes * lines(&self.map).count() > SEARCH_STEPS_MAX
+    }
+
+    fn expect_refusal(&self, policy: &Policy) {
+        let request = self.request();
+        let cases = policy.cases(&request);
+        assert!(cases.list.len() == 1 && cases.list[0].slo.objective.rate.is_zero());
+        assert!(policy.explain(&request).of[0].origin.is_none());
+    }
+
+    fn expect_reasons(&self, policy: &Policy) {
+        let request = self.request();
         let explanation = policy.explain(&request);
         let of = &explanation.of;
         let slos = |number: usize| (of[number].case.slo.id, of[number].case.key);
@@ -167,8 +187,7 @@ fn is_words(key: &[u8], value: &[u8]) -> bool {
         before.is_none_or(|before| is_delimiter(&value[before])) && value.get(after).is_none_or(is_delimiter)
     };
     let mut starts = 0..(value.len() + 1).saturating_sub(key.len());
-    value.len() <= SEARCHED_BYTES_MAX
-        && starts.any(|start| value[start..].starts_with(key) && is_whole(start))
+    starts.any(|start| value[start..].starts_with(key) && is_whole(start))
 }
 
 fn line(text: &[u8], number: usize) -> Line<'_> {

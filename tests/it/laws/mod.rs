@@ -14,5 +14,6 @@ mod pace;
 mod rates;
 mod reload;
 mod several;
+mod skew;
 mod warm_up;
 mod windows;

@@ -12,6 +12,26 @@ use slowlane::throttle::Throttle;
 use super::oracle::{arrivals, schedule};
 use super::several::{policy, throttle_of};
 
+/// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
+const EDITS: [&str; 16] = [
+    "rate=10/s law=adaptive",
+    "rate=10/s law=pace",
+    "rate=10/s law=fair",
+    "rate=10/s law=token-bucket",
+    "rate=10/s law=leaky-bucket",
+    "rate=1000/d law=fixed-window",
+    "rate=10/s law=sliding-window",
+    "rate=10/h law=sliding-window",
+    "rate=10/s law=sliding-buckets",
+    "rate=10/h law=sliding-buckets",
+    "rate=9000/h law=sliding-buckets",
+    "rate=10/s law=sliding-log",
+    "rate=10/h law=sliding-log",
+    "rate=10/s law=warm-up",
+    "rate=10/s law=concurrency",
+    "rate=10/s law=concurrency lease=1s",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -26,6 +46,30 @@ proptest! {
             let [left_alone, reloaded] =
                 throttles.each_ref().map(|one| one.decide_one(&Request::new(), arrival.now, arrival.draw));
             prop_assert_eq!(left_alone, reloaded, "{}", law);
+        }
+    }
+
+    /// After an edit of the law, or of the window that its counts are for, a key is as good as new at once.
+    #[test]
+    fn no_law_reads_what_another_has_written(
+        from in 0..EDITS.len(), to in 0..EDITS.len(), steps in schedule(60, 1),
+    ) {
+        let line = |number: usize| format!("0 burst=5 {}", EDITS[number]);
+        prop_assume!(from != to);
+        let (throttle, fresh) = (throttle_of(&line(from), &[]), throttle_of(&line(to), &[]));
+        let mut now = None;
+        for arrival in arrivals(&steps) {
+            throttle.decide_one(&Request::new(), arrival.now, arrival.draw);
+            now = Some(arrival.now);
+        }
+        let Some(now) = now else { return Ok(()) };
+        throttle.replace(policy(&line(to), &[]));
+        for _ in 0..9 {
+            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+            let (known, new) = (decide(&throttle), decide(&fresh));
+            prop_assert_eq!(
+                (known.verdict, known.remaining), (new.verdict, new.remaining), "{} to {}", EDITS[from], EDITS[to]
+            );
         }
     }
 

@@ -23,6 +23,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use ::slowlane::base::key::{KeyHasher, KeySecret};
+use ::slowlane::base::slo_id::SloId;
+use ::slowlane::policy::Slo;
+
 /// The longest wait for a program, on the slowest machine that runs the tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -64,6 +68,12 @@ pub fn own_address() -> SocketAddr {
     let (process, number) = (std::process::id() % 0x8000, NEXT.fetch_add(1, Relaxed));
     let address = Ipv4Addr::from_bits(HALF + process * 0x100 + number % 254 + 1);
     SocketAddr::from((address, 20_000 + (number / 254) as u16))
+}
+
+/// The key of an SLO with these options, for a daemon that was started `with_policy`.
+pub fn key_hasher(kind: u8, options: &str) -> KeyHasher {
+    let slo = Slo::parse(SloId::DEFAULT, options).unwrap();
+    KeyHasher::new(KeySecret::KNOWN, kind, slo.law.state_tag())
 }
 
 /// Reports what a test cannot do on this machine. With `SLOWLANE_TEST_ALL=1` the test fails instead.

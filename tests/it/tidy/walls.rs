@@ -59,7 +59,7 @@ const OPENINGS: &[(&str, &[&str])] = &[
     ("policy/read/file.rs", &["std", "fs"]),
     ("policy/read/strays.rs", &["std", "fs"]),
     // The index of the table has a secret. It says where a row is found, and no verdict depends on it.
-    ("table/store.rs", &["std", "hash", "RandomState"]),
+    ("table/spread.rs", &["std", "hash", "RandomState"]),
 ];
 
 fn floor(room: &str) -> Option<usize> {
