@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
+use crate::base::address::peer;
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
 use crate::base::request::{FIELDS_MAX, Value, is_same_name};
@@ -47,14 +48,10 @@ impl Field {
     /// sixteen bytes.
     fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
-            Value::Text(text) if self.is_address => address(text).map_or(value, Value::address),
+            Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
             _ => value,
         }
     }
-}
-
-fn address(text: &[u8]) -> Option<IpAddr> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The field with the number of requests that a request counts for.
