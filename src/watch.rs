@@ -176,11 +176,11 @@ impl Reloader {
                 if wake == Wake::Ask {
                     systemd::reloading();
                 }
-                let read;
-                (*seen, read) = self.read_whole(wakes);
+                let (found, read) = self.read_whole(wakes);
                 self.metrics.policy_refused.set(i64::from(read.is_err()));
                 systemd::status(&status(&read));
                 self.put_in_force(read);
+                *seen = found;
                 if wake == Wake::Ask {
                     systemd::ready();
                 }

@@ -266,6 +266,10 @@ mod tests {
             error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'sub'"),
             "file:4: \"sub\": expected one of str, ip, beg, end, dom, reg"
         );
+        assert_eq!(
+            error("[admin]\nhosts = ['a.example:80']"),
+            "file:2: \"a.example:80\": expected a name or an address without a port, like slowlane.example"
+        );
         assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
         assert!(error("[spop").starts_with("file:1: "));
