@@ -6,7 +6,7 @@
     reason = "it starts the runtime, its threads and its timers"
 )]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
 use crate::observe::log;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::observe::revive::revived_task;
 use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::policy::Policy;
@@ -94,7 +95,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
     let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
     let aside = Aside::start()?;
-    let token = config.admin.token.clone();
+    let page = Admin::new(config.admin.token.clone(), config.admin.hosts.clone());
     let (admin, socket) = aside.run(bind_admin(config.admin.clone(), handed, metrics.clone())).await??;
 
     let addresses = |entrance: &Entrance| entrance.listeners.iter().map(Listener::to_string).collect();
@@ -106,7 +107,6 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let check = Check::new(config.http.idle_timeout);
     http.open(&agent, &shutdown, move |stream, agent, shutdown| check.clone().serve(stream, agent, shutdown));
     aside.enter(|| {
-        let page = Admin::new(token);
         admin.open(&agent, &shutdown, move |stream, agent, shutdown| {
             page.clone().serve(stream, agent, shutdown)
         });
@@ -273,16 +273,20 @@ impl Signals {
 /// Notifies the watchdog of systemd, if it is enabled.
 fn watchdog(shutdown: &Shutdown) {
     let Some(often) = systemd::watchdog() else { return };
-    let mut shutdown = shutdown.clone();
-    tokio::spawn(async move {
-        let mut beat = interval(often);
-        loop {
-            tokio::select! {
-                _ = beat.tick() => systemd::alive(),
-                () = shutdown.begun() => return,
+    let shutdown = shutdown.clone();
+    let beats = move || {
+        let mut shutdown = shutdown.clone();
+        async move {
+            let mut beat = interval(often);
+            loop {
+                tokio::select! {
+                    _ = beat.tick() => systemd::alive(),
+                    () = shutdown.begun() => return,
+                }
             }
         }
-    });
+    };
+    tokio::spawn(revived_task("the watchdog", beats));
 }
 
 /// Warns of a hold limit that cannot be reached.
@@ -301,42 +305,43 @@ fn warn_of_limits(config: &Config) {
     }
 }
 
+/// Does the work once a second until the shutdown begins.
+fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
+    let (shutdown, work) = (shutdown.clone(), Arc::new(Mutex::new(work)));
+    let go_on = move || {
+        let (mut shutdown, work) = (shutdown.clone(), work.clone());
+        async move {
+            let mut look = interval(Duration::from_secs(1));
+            loop {
+                tokio::select! {
+                    _ = look.tick() => (work.lock().unwrap_or_else(PoisonError::into_inner))(),
+                    () = shutdown.begun() => return,
+                }
+            }
+        }
+    };
+    tokio::spawn(revived_task(name, go_on));
+}
+
 /// Warns once a second while the table evicts live entries.
 fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
-    let mut shutdown = shutdown.clone();
-    tokio::spawn(async move {
-        let mut look = interval(Duration::from_secs(1));
-        let mut before = 0;
-        loop {
-            tokio::select! {
-                _ = look.tick() => {}
-                () = shutdown.begun() => return,
-            }
-            let evictions = agent.throttle.usage().evictions;
-            if evictions > before {
-                tracing::warn!(
-                    "the table is full: {} live entries evicted; raise [table] size",
-                    evictions - before
-                );
-            }
-            before = evictions;
+    let mut before = 0;
+    each_second("the look at the table", shutdown, move || {
+        let evictions = agent.throttle.usage().evictions;
+        if evictions > before {
+            tracing::warn!(
+                "the table is full: {} live entries evicted; raise [table] size",
+                evictions - before
+            );
         }
+        before = evictions;
     });
 }
 
 /// Samples the counters once a second for the history in the status.
 fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
-    let mut shutdown = shutdown.clone();
-    tokio::spawn(async move {
-        let mut look = interval(Duration::from_secs(1));
-        loop {
-            tokio::select! {
-                _ = look.tick() => {
-                    agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table())
-                }
-                () = shutdown.begun() => return,
-            }
-        }
+    each_second("the history of the status", shutdown, move || {
+        agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table());
     });
 }
 

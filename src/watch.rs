@@ -16,6 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::Metrics;
+use crate::observe::revive::revived;
 use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::policy::{Layout, Policy, Problems, Strays};
@@ -148,7 +149,10 @@ pub(crate) fn start(
     let reloader = Reloader { source, throttle, metrics, status, clock };
     thread::Builder::new()
         .name("reload".into())
-        .spawn(move || reloader.run(seen, &wakes, watch))
+        .spawn(move || {
+            let (mut seen, mut watch) = (seen, watch);
+            revived("the reload of the policy", || reloader.run(&mut seen, &wakes, &mut watch));
+        })
         .expect("the system can start a thread");
     Reload(wake)
 }
@@ -162,21 +166,21 @@ struct Reloader {
 }
 
 impl Reloader {
-    fn run(self, mut seen: Fingerprint, wakes: &Receiver<Wake>, mut watch: Watch) {
+    fn run(&self, seen: &mut Fingerprint, wakes: &Receiver<Wake>, watch: &mut Watch) {
         // The check below also finds an edit between the first reading and this watch.
         watch.look_at(self.source.watched());
         let mut wake = settle(Wake::Edit, wakes);
         loop {
             watch.look_at(self.source.watched());
-            if wake == Wake::Ask || self.source.fingerprint() != seen {
+            if wake == Wake::Ask || self.source.fingerprint() != *seen {
                 if wake == Wake::Ask {
                     systemd::reloading();
                 }
-                let read;
-                (seen, read) = self.read_whole(wakes);
+                let (found, read) = self.read_whole(wakes);
                 self.metrics.policy_refused.set(i64::from(read.is_err()));
                 systemd::status(&status(&read));
                 self.put_in_force(read);
+                *seen = found;
                 if wake == Wake::Ask {
                     systemd::ready();
                 }

@@ -17,6 +17,7 @@ use crate::config::flags::Flags;
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::policy::{Layout, LayoutError, Lookup, Method};
+use crate::server::hosts::Hosts;
 use crate::server::listener::UNIX_MODE;
 
 /// The whole file.
@@ -111,6 +112,8 @@ pub(super) struct Admin {
     #[serde(skip_serializing)]
     pub(super) token: Option<Token>,
     pub(super) token_file: Option<PathBuf>,
+    #[serde(deserialize_with = "hosts")]
+    pub(super) hosts: Vec<String>,
     pub(super) socket: Option<PathBuf>,
     #[serde(deserialize_with = "socket_mode", serialize_with = "written_mode")]
     pub(super) socket_mode: u32,
@@ -122,6 +125,7 @@ impl Default for Admin {
             listen: vec![tcp("127.0.0.1:9002")],
             token: None,
             token_file: None,
+            hosts: Vec::new(),
             socket: None,
             socket_mode: UNIX_MODE,
         }
@@ -340,6 +344,11 @@ fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
 }
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
+
+fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let hosts = Vec::deserialize(deserializer)?;
+    Hosts::new(&hosts).map(|_| hosts).map_err(D::Error::custom)
+}
 
 /// File permissions in octal, as for `chmod`: three or four digits, at most 0777.
 fn socket_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {

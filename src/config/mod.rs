@@ -21,6 +21,7 @@ use crate::base::hold::HoldLimits;
 use crate::base::key::KeySecret;
 use crate::base::token::Token;
 use crate::observe::{decision_log, log};
+use crate::server::hosts::Hosts;
 use crate::server::listener::OpenAdmin;
 use crate::table::Sizing;
 use crate::watch::Source;
@@ -72,6 +73,8 @@ pub(crate) struct AdminConfig {
     pub listen: Listen,
     /// The access token, required if the listener can be reached from other machines.
     pub token: Option<Token>,
+    /// Further hosts that requests may name, if there is no token.
+    pub hosts: Hosts,
     /// The Unix socket of the Runtime API.
     pub socket: Option<PathBuf>,
     /// The permissions of the Unix sockets of this listener.
@@ -159,7 +162,7 @@ impl Config {
 
 impl AdminConfig {
     fn new(written: file::Admin) -> Result<AdminConfig, ConfigError> {
-        let file::Admin { listen: addresses, token, token_file, socket, socket_mode } = written;
+        let file::Admin { listen: addresses, token, token_file, hosts, socket, socket_mode } = written;
         let token = match (token, token_file) {
             (Some(_), Some(_)) => return Err(ConfigError::TwoTokens),
             (None, Some(path)) => Some(read_token(path)?),
@@ -169,7 +172,8 @@ impl AdminConfig {
             addresses.iter().try_for_each(OpenAdmin::unless_local)?;
         }
         let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
-        Ok(AdminConfig { listen, token, socket, socket_mode })
+        let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
+        Ok(AdminConfig { listen, token, hosts, socket, socket_mode })
     }
 }
 
@@ -261,6 +265,10 @@ mod tests {
         assert_eq!(
             error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'sub'"),
             "file:4: \"sub\": expected one of str, ip, beg, end, dom, reg"
+        );
+        assert_eq!(
+            error("[admin]\nhosts = ['a.example:80']"),
+            "file:2: \"a.example:80\": expected a name or an address without a port, like slowlane.example"
         );
         assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));

@@ -6,5 +6,6 @@ pub mod delays;
 pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
+pub(crate) mod revive;
 pub mod status;
 pub(crate) mod systemd;

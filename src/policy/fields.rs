@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
+use crate::base::address::peer;
 use crate::base::host::Host;
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
@@ -51,7 +52,7 @@ impl Field {
     fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
             Value::Text(text) if self.is_host && !text.is_empty() => host(text),
-            Value::Text(text) if self.is_address => address(text).map_or(value, Value::address),
+            Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
             _ => value,
         }
     }
@@ -65,10 +66,6 @@ fn host(text: &[u8]) -> Value<'_> {
         Some(Host::Ipv6(address)) => Value::address(address.into()),
         None => Value::NoHost(text),
     }
-}
-
-fn address(text: &[u8]) -> Option<IpAddr> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// The field with the number of requests that a request counts for.

@@ -117,8 +117,11 @@ fn a_lookup_whose_field_is_missing_does_not_answer() {
 #[test]
 fn a_source_that_is_no_address_is_in_no_network() {
     let policy = policy(&[("source.map", "0.0.0.0/0 3001\n::/0 3001\n")]);
-    for source in ["unix:", "", "192.0.2.1:80", "[::1]", "192.0.2"] {
+    for source in ["unix:", "", "192.0.2.1:http", "[::1]", "192.0.2"] {
         assert_eq!(slo_of(&policy, &[("source", text(source))]), 0, "{source}");
+    }
+    for source in ["192.0.2.1:80", "[2001:db8::1]:443"] {
+        assert_eq!(slo_of(&policy, &[("source", text(source))]), 3001, "{source}");
     }
     assert_eq!(slo_of(&policy, &[("source", Value::Text(b"\xff"))]), 0);
     assert_eq!(slo_of(&policy, &[("source", Value::Number(1))]), 0);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
+use thiserror::Error;
 
 use crate::base::quota::Quota;
 use crate::base::request::{Request, Value};
@@ -41,24 +42,50 @@ pub struct Manner {
     pub ratelimit: bool,
 }
 
+/// A query of `/check` that makes no sense. The message says what may stand there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{part:?}: expected {expected}")]
+pub struct QueryError {
+    part: String,
+    expected: &'static str,
+}
+
+const KEYS: [&str; 4] = ["deny", "hold", "max_delay", "ratelimit"];
+
 impl Manner {
-    /// Reads the query, and ignores unknown parts.
-    pub fn of(query: Option<&str>) -> Manner {
+    /// Reads the query. An unknown key is an error: a slip of the pen would otherwise change nothing in silence.
+    pub fn of(query: Option<&str>) -> Result<Manner, QueryError> {
         let mut manner =
             Manner { deny: StatusCode::FORBIDDEN, hold: true, max_delay: Duration::MAX, ratelimit: false };
-        for pair in query.unwrap_or_default().split('&') {
-            match pair {
-                "deny=429" => manner.deny = StatusCode::TOO_MANY_REQUESTS,
-                "hold=off" => manner.hold = false,
-                "ratelimit=on" => manner.ratelimit = true,
-                pair => {
-                    if let Some(Ok(max)) = pair.strip_prefix("max_delay=").map(units::duration) {
-                        manner.max_delay = max;
-                    }
-                }
+        let mut given = [false; KEYS.len()];
+        for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+            let wrong = |expected| QueryError { part: part.to_owned(), expected };
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let place = KEYS.iter().position(|known| *known == key);
+            let place = place.ok_or(wrong("deny=, hold=, max_delay= or ratelimit="))?;
+            if std::mem::replace(&mut given[place], true) {
+                return Err(wrong("each key once"));
             }
+            manner.set(key, value).map_err(wrong)?;
         }
-        manner
+        Ok(manner)
+    }
+
+    /// The error is what is expected for this key.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        match (key, value) {
+            ("deny", "403") => self.deny = StatusCode::FORBIDDEN,
+            ("deny", "429") => self.deny = StatusCode::TOO_MANY_REQUESTS,
+            ("deny", _) => return Err("deny=403 or deny=429"),
+            ("hold", "on") => self.hold = true,
+            ("hold", "off") => self.hold = false,
+            ("hold", _) => return Err("hold=on or hold=off"),
+            ("ratelimit", "on") => self.ratelimit = true,
+            ("ratelimit", "off") => self.ratelimit = false,
+            ("ratelimit", _) => return Err("ratelimit=on or ratelimit=off"),
+            _ => self.max_delay = units::duration(value).map_err(|_| "max_delay= and a duration, like 6s")?,
+        }
+        Ok(())
     }
 
     /// The denial in place of a delay over `max_delay`; `None` for other verdicts.
@@ -123,9 +150,19 @@ fn named(headers: &HeaderMap) -> Request<'_> {
     request
 }
 
-/// nginx's id of a request, the same in each check of that request.
-pub fn request_id(headers: &HeaderMap) -> Option<&[u8]> {
-    headers.get(REQUEST_ID).map(HeaderValue::as_bytes).filter(|id| !id.is_empty())
+/// All that the proxy sent, if it may be a question that nginx repeats. None without nginx's id of the request.
+///
+/// `deny=429` means another proxy, whose clients may choose the ids, so ids are ignored.
+pub fn repeatable<B>(question: &hyper::Request<B>, manner: Manner) -> Option<impl Iterator<Item = &[u8]>> {
+    let headers = question.headers();
+    let has_id = headers.get(REQUEST_ID).is_some_and(|id| !id.is_empty());
+    if !has_id || manner.deny != StatusCode::FORBIDDEN {
+        return None;
+    }
+    let uri = question.uri();
+    let line = [question.method().as_str(), uri.path(), uri.query().unwrap_or_default()];
+    let fields = headers.iter().flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
+    Some(line.into_iter().map(str::as_bytes).chain(fields))
 }
 
 /// The ticket in a `/done` request.
@@ -192,6 +229,55 @@ mod tests {
         lines.iter().map(line).collect()
     }
 
+    fn manner(query: Option<&str>) -> Manner {
+        Manner::of(query).unwrap()
+    }
+
+    #[test]
+    fn a_query_that_makes_no_sense_is_refused() {
+        let error = |query| Manner::of(Some(query)).unwrap_err().to_string();
+        assert_eq!(error("deny=503"), "\"deny=503\": expected deny=403 or deny=429");
+        assert_eq!(
+            error("hold=off&max_delay=6"),
+            "\"max_delay=6\": expected max_delay= and a duration, like 6s"
+        );
+        assert_eq!(error("maxdelay=6s"), "\"maxdelay=6s\": expected deny=, hold=, max_delay= or ratelimit=");
+        for query in
+            ["max_delay=abc", "max_delay=", "hold", "hold=", "hold=OFF", "ratelimit=1", "=", "x", "%"]
+        {
+            assert!(Manner::of(Some(query)).is_err(), "{query:?}");
+        }
+        assert_eq!(error("hold=off&deny=429&hold=off"), "\"hold=off\": expected each key once");
+        assert_eq!(Manner::of(Some("")), Manner::of(None));
+    }
+
+    #[test]
+    fn a_question_is_repeatable_as_a_whole_and_only_for_nginx() {
+        let parts = |uri: &str, fields: &[(&str, &str)]| {
+            let mut question = hyper::Request::get(uri);
+            for (name, value) in fields {
+                question = question.header(*name, *value);
+            }
+            let (question, asked) = (question.body(()).unwrap(), manner(uri.split('?').nth(1)));
+            Some(repeatable(&question, asked)?.map(<[u8]>::to_vec).collect::<Vec<_>>())
+        };
+        let (id, website) = (("x-request-id", "1"), ("x-slowlane-website", "a"));
+        let one = parts("/check", &[id, website]);
+        assert!(one.is_some());
+        for (uri, fields) in [
+            ("/check?hold=off", &[id, website][..]),
+            ("/check", &[id, ("x-slowlane-website", "b")]),
+            ("/check", &[id, website, ("x-slowlane-source", "192.0.2.1")]),
+            ("/check", &[("x-request-id", "2"), website]),
+            ("/check", &[id]),
+        ] {
+            let other = parts(uri, fields);
+            assert!(other.is_some() && other != one, "{uri} {fields:?}");
+        }
+        assert_eq!(parts("/check?deny=429", &[id, website]), None);
+        assert_eq!(parts("/check", &[("x-request-id", ""), website]), None);
+    }
+
     #[test]
     fn headers_are_fields_and_an_empty_one_is_none() {
         let headers = headers(&[
@@ -202,7 +288,7 @@ mod tests {
             ("x-forwarded-method", "POST"),
             ("cookie", "a=b"),
         ]);
-        let request = request(&headers, Manner::of(None), None);
+        let request = request(&headers, manner(None), None);
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
@@ -218,9 +304,9 @@ mod tests {
             ("x-forwarded-method", "PUT"),
             ("x-slowlane-method", "GET"),
         ]);
-        let manner = Manner::of(Some("deny=429"));
-        let host = forwarded_host(&headers, manner);
-        let request = request(&headers, manner, host.as_deref());
+        let asked = manner(Some("deny=429"));
+        let host = forwarded_host(&headers, asked);
+        let request = request(&headers, asked, host.as_deref());
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "an explicit header overrides");
@@ -230,20 +316,20 @@ mod tests {
     fn of_two_lists_of_addresses_the_proxys_own_counts() {
         let mut headers = headers(&[("x-forwarded-for", "6.6.6.6")]);
         headers.append("x-forwarded-for", HeaderValue::from_static("7.7.7.7, 192.0.2.1"));
-        let request = request(&headers, Manner::of(Some("deny=429")), None);
+        let request = request(&headers, manner(Some("deny=429")), None);
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
     }
 
     #[test]
     fn a_client_may_get_its_quota_and_the_remaining_requests() {
-        assert!(Manner::of(Some("hold=off&ratelimit=on")).ratelimit);
-        assert!(!Manner::of(Some("ratelimit=off")).ratelimit);
+        assert!(manner(Some("hold=off&ratelimit=on")).ratelimit);
+        assert!(!manner(Some("ratelimit=off")).ratelimit);
         let told = |verdict| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: false };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let quota = Some(Quota::Concurrent { requests: 20 });
-            let response: Response<()> = response(&decision, Manner::of(None), quota);
+            let response: Response<()> = response(&decision, manner(None), quota);
             ["ratelimit", "ratelimit-policy"]
                 .map(|name| response.headers()[name].to_str().unwrap().to_owned())
         };
@@ -254,17 +340,15 @@ mod tests {
 
     #[test]
     fn a_delay_beyond_max_delay_is_a_refusal_with_retry_after() {
-        let refusal = |query, ms| Manner::of(query).refusal(Verdict::after(Duration::from_millis(ms)));
+        let refusal = |query, ms| manner(query).refusal(Verdict::after(Duration::from_millis(ms)));
         let deny = |retry_after_s| Some(Verdict::Deny { retry_after_s });
         assert_eq!(
             [0, 6_000, 6_001, 7_001].map(|ms| refusal(Some("max_delay=6s"), ms)),
             [None, None, deny(1), deny(2)]
         );
         assert_eq!([1, 86_400_000].map(|ms| refusal(Some("max_delay=0s"), ms)), [deny(1), deny(86_400)]);
-        for query in [None, Some("max_delay=6"), Some("max_delay=x&hold=off")] {
-            assert_eq!(refusal(query, 86_400_000), None);
-        }
-        assert_eq!(Manner::of(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
+        assert_eq!(refusal(None, 86_400_000), None);
+        assert_eq!(manner(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
     }
 
     #[test]
@@ -273,7 +357,7 @@ mod tests {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-            let response: Response<()> = response(&decision, Manner::of(query), None);
+            let response: Response<()> = response(&decision, manner(query), None);
             let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
             assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
             assert_eq!(header("x-slowlane-slo").unwrap(), "3001");
@@ -288,6 +372,6 @@ mod tests {
         assert_eq!(answer(delay, Some("hold=off")), (204, Some("250".into()), None));
         assert_eq!(answer(deny, None), (403, None, Some("3".into())));
         assert_eq!(answer(deny, Some("deny=429&hold=off")), (429, None, Some("3".into())));
-        assert_eq!(answer(deny, Some("deny=503&nonsense")), (403, None, Some("3".into())));
+        assert_eq!(answer(deny, Some("&deny=403&hold=on&")), (403, None, Some("3".into())));
     }
 }

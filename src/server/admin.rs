@@ -10,8 +10,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, ORIGIN,
-    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
@@ -21,7 +21,8 @@ use crate::base::query::Query;
 use crate::base::token::Token;
 use crate::observe::status::{Row, Why};
 use crate::server::agent::Agent;
-use crate::server::patience::Patience;
+use crate::server::hosts::Hosts;
+use crate::server::http1::Patiences;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
@@ -31,6 +32,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a browser's request comes from: `none` means its user.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
@@ -44,21 +48,28 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     token: Option<Arc<Token>>,
+    hosts: Arc<Hosts>,
 }
 
 impl Admin {
-    /// With a token, requests without it get only the page, health and readiness.
-    pub(crate) fn new(token: Option<Token>) -> Admin {
-        Admin { token: token.map(Arc::new) }
+    /// With a token, requests without it get only the page, health and readiness. Without a token, requests over TCP
+    /// must name one of the hosts.
+    pub(crate) fn new(token: Option<Token>, hosts: Hosts) -> Admin {
+        Admin { token: token.map(Arc::new), hosts: Arc::new(hosts) }
     }
 
     pub(crate) async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let stream = Patience::with(stream, admin_socket::IDLE_TIMEOUT);
-        let answer = |request| {
-            let answer = self.answer(request, &agent, &shutdown);
-            async move { guarded(answer.await) }
+        // No browser opens a Unix socket.
+        let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
+        let (agent, ending, admin) = (&agent, &shutdown, &self);
+        let answer = |request| async move {
+            guarded(match wants_host && !admin.hosts.allow(&request) {
+                true => plain(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),
+                false => admin.answer(request, agent, ending).await,
+            })
         };
-        http1::serve(stream, IDLE_TIMEOUT, shutdown.clone(), answer).await;
+        let patience = Patiences { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
+        http1::serve(stream, patience, shutdown.clone(), answer).await;
     }
 
     async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
@@ -100,6 +111,9 @@ impl Admin {
     }
 }
 
+const MISDIRECTED: &str =
+    "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
+
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
 
 fn page() -> Answer {
@@ -122,8 +136,9 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
 
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
-    // Browsers add Origin to requests that a web page sends. No web page needs the Runtime API.
-    if request.headers().contains_key(ORIGIN) {
+    // Browsers add these to requests that a web page sends. No web page needs the Runtime API.
+    let fetch_site = request.headers().get(SEC_FETCH_SITE);
+    if request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none") {
         return plain(StatusCode::FORBIDDEN, "requests from web pages are refused\n");
     }
     let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();

@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::ConnectionMetrics;
+use crate::observe::revive::revived_task;
 use crate::server::agent::Agent;
 use crate::server::listener::Listener;
 use crate::server::shutdown::Shutdown;
@@ -57,12 +58,12 @@ struct Accept {
 }
 
 impl Accept {
-    async fn run<S, F>(self, mut shutdown: Shutdown, serve: S)
+    async fn run<S, F>(self, shutdown: Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        self.accept(&mut shutdown, serve).await;
+        revived_task("a listener", || self.accept(shutdown.clone(), serve.clone())).await;
         // This order removes the socket file before the shutdown can finish.
         drop(self);
         drop(shutdown);
@@ -72,7 +73,7 @@ impl Accept {
     ///
     /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
     /// requests pass after the proxy's own timeout.
-    async fn accept<S, F>(&self, shutdown: &mut Shutdown, serve: S)
+    async fn accept<S, F>(&self, mut shutdown: Shutdown, serve: S)
     where
         S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Response, StatusCode};
 
 use crate::base::draw::Draw;
 use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
-use crate::policy::Batch;
-use crate::proxy::nginx::{self, Manner};
+use crate::observe::log::OncePerSecond;
+use crate::policy::{Batch, Policy};
+use crate::proxy::nginx::{self, Manner, QueryError};
 use crate::server::agent::Agent;
 use crate::server::http1;
 use crate::server::repeats::Repeats;
@@ -20,29 +22,38 @@ use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use crate::throttle::Decisions;
 
-type Answer = Response<Empty<Bytes>>;
+type Answer = Response<Full<Bytes>>;
 
 /// The service of the HTTP check, shared by all its connections.
 #[derive(Clone, Debug)]
 pub struct Check {
-    repeats: Arc<Repeats>,
+    shared: Arc<Shared>,
     idle_timeout: Duration,
 }
 
+#[derive(Debug, Default)]
+struct Shared {
+    repeats: Repeats,
+    query_line: OncePerSecond,
+}
+
 impl Check {
-    /// `idle_timeout` limits the wait for a whole request.
+    /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
     ///
     /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
     /// question over a connection that is just being closed.
     pub fn new(idle_timeout: Duration) -> Check {
-        Check { repeats: Arc::default(), idle_timeout }
+        Check { shared: Arc::default(), idle_timeout }
     }
 
     pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let answer = |question| self.answer(question, &agent, &shutdown);
-        http1::serve(stream, self.idle_timeout, shutdown.clone(), answer).await;
+        let answer = |question| self.shared.answer(question, &agent, &shutdown);
+        let patience = http1::Patiences { idle: self.idle_timeout, stalled: self.idle_timeout };
+        http1::serve(stream, patience, shutdown.clone(), answer).await;
     }
+}
 
+impl Shared {
     async fn answer(
         &self,
         question: hyper::Request<Incoming>,
@@ -54,49 +65,77 @@ impl Check {
             "/done" => return end(&question, agent),
             _ => return status(StatusCode::NOT_FOUND),
         }
-        let manner = Manner::of(question.uri().query());
-        let (mut decision, quota) = self.decide(&question, manner, agent);
+        match Manner::of(question.uri().query()) {
+            Ok(manner) => self.check(&question, manner, agent, shutdown).await,
+            Err(error) => self.refuse_query(&error, agent),
+        }
+    }
+
+    /// Answers `/check`, after the delay if the proxy wants it held.
+    ///
+    /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
+    async fn check(
+        &self,
+        question: &hyper::Request<Incoming>,
+        manner: Manner,
+        agent: &Arc<Agent>,
+        shutdown: &Shutdown,
+    ) -> Answer {
+        let sign = nginx::repeatable(question, manner).map(|parts| self.repeats.sign(parts));
+        let now = agent.clock.now();
+        if let Some(decision) = sign.and_then(|sign| self.repeats.recall(sign, now)) {
+            return nginx::response(&decision, manner, quota(&agent.throttle.policy(), &decision, manner));
+        }
+        let (mut decision, quota) = decide(question, manner, agent, now);
+        let mut due = now + decision.verdict.wait();
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
             decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
+            due = agent.clock.now();
+        }
+        if sign.is_some_and(|sign| !self.repeats.remember(sign, decision, due, agent.clock.now())) {
+            agent.metrics.request_ids_forgotten.inc();
         }
         nginx::response(&decision, manner, quota)
     }
 
-    /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
-    ///
-    /// A request id that was answered within the last second is not counted again. Only nginx asks twice. `deny=429`
-    /// means another proxy, whose clients may choose the ids, so ids are ignored.
-    fn decide(
-        &self,
-        question: &hyper::Request<Incoming>,
-        manner: Manner,
-        agent: &Agent,
-    ) -> (Decision, Option<Quota>) {
-        let (headers, now, policy) = (question.headers(), agent.clock.now(), agent.throttle.policy());
-        let quota = |decision: &Decision| policy.quota(decision).filter(|_| manner.ratelimit);
-        let id = nginx::request_id(headers).filter(|_| manner.deny == StatusCode::FORBIDDEN);
-        if let Some(decision) = id.and_then(|id| self.repeats.recall(id, now)) {
-            return (decision, quota(&decision));
+    /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
+    fn refuse_query(&self, error: &QueryError, agent: &Agent) -> Answer {
+        if let Some(suppressed) = self.query_line.allow(agent.clock.now()) {
+            tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
         }
-        let host = nginx::forwarded_host(headers, manner);
-        let request = nginx::request(headers, manner, host.as_deref());
-        let (mut batch, mut decisions, mut dice) = (Batch::of(&policy), Decisions::new(), Rng::new());
-        batch.push(&request);
-
-        agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
-        let decision = &mut decisions[0];
-        if let Some(refusal) = manner.refusal(decision.verdict) {
-            agent.throttle.refuse(&policy, decision, refusal, now);
-        }
-        let fields = |_| request.fields().map(|field| (field.name, field.value));
-        agent.observer.decided(&batch, &decisions, agent.throttle.table(), &mut dice, fields);
-
-        let decision = decisions[0];
-        if id.is_some_and(|id| !self.repeats.remember(id, decision, now)) {
-            agent.metrics.request_ids_forgotten.inc();
-        }
-        (decision, quota(&decision))
+        let mut answer = Answer::new(format!("{error}\n").into());
+        *answer.status_mut() = StatusCode::BAD_REQUEST;
+        answer
     }
+}
+
+/// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
+fn decide(
+    question: &hyper::Request<Incoming>,
+    manner: Manner,
+    agent: &Agent,
+    now: Timestamp,
+) -> (Decision, Option<Quota>) {
+    let (headers, policy) = (question.headers(), agent.throttle.policy());
+    let host = nginx::forwarded_host(headers, manner);
+    let request = nginx::request(headers, manner, host.as_deref());
+    let (mut batch, mut decisions, mut dice) = (Batch::of(&policy), Decisions::new(), Rng::new());
+    batch.push(&request);
+
+    agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
+    let decision = &mut decisions[0];
+    if let Some(refusal) = manner.refusal(decision.verdict) {
+        agent.throttle.refuse(&policy, decision, refusal, now);
+    }
+    let fields = |_| request.fields().map(|field| (field.name, field.value));
+    agent.observer.decided(&batch, &decisions, agent.throttle.table(), &mut dice, fields);
+
+    let decision = decisions[0];
+    (decision, quota(&policy, &decision, manner))
+}
+
+fn quota(policy: &Policy, decision: &Decision, manner: Manner) -> Option<Quota> {
+    policy.quota(decision).filter(|_| manner.ratelimit)
 }
 
 /// Answers `/done`: ends a request that an SLO counts until its end.

@@ -8,24 +8,70 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncReadExt, copy, sink};
+use tokio::time::timeout;
 
+use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
 
 /// The approximate limit for the head of a request: every connection may hold one in memory.
 ///
 /// It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves until the client closes, sends no whole request for `idle_timeout`, or the shutdown begins.
+/// The time to read and drop what a peer still sends after a refused head.
+///
+/// A close with unread bytes resets the connection, and the peer may lose the answer. To nginx that is no answer, and
+/// the request passes.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The most such bytes.
+const LINGER_BYTES_MAX: u64 = 16 << 20;
+
+/// The limits of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patiences {
+    /// The longest wait for a whole request.
+    pub(super) idle: Duration,
+    /// The longest wait for a peer that reads nothing.
+    pub(super) stalled: Duration,
+}
+
+/// Serves until the client closes, sends no whole request or reads no answer for too long, or the shutdown begins.
 ///
 /// An error ends only this connection.
 pub(super) async fn serve<B, F>(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: Stream,
+    patience: Patiences,
+    shutdown: Shutdown,
+    answer: impl Fn(Request<Incoming>) -> F,
+) where
+    B: Body + 'static,
+    B::Error: std::error::Error + Send + Sync,
+    F: Future<Output = Response<B>>,
+{
+    let mut stream = Patience::with(stream, patience.stalled);
+    let mut linger = shutdown.clone();
+    if let Err(error) = requests(&mut stream, patience.idle, shutdown, answer).await {
+        tracing::debug!("http connection closed: {error}");
+        if error.is_parse() {
+            let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), sink());
+            tokio::select! {
+                _ = timeout(LINGER, copy(&mut rest, &mut nowhere)) => {}
+                () = linger.begun() => {}
+            }
+        }
+    }
+}
+
+async fn requests<B, F>(
+    stream: &mut Patience,
     idle_timeout: Duration,
     mut shutdown: Shutdown,
     answer: impl Fn(Request<Incoming>) -> F,
-) where
+) -> hyper::Result<()>
+where
     B: Body + 'static,
     B::Error: std::error::Error + Send + Sync,
     F: Future<Output = Response<B>>,
@@ -37,14 +83,11 @@ pub(super) async fn serve<B, F>(
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-    let result = tokio::select! {
+    tokio::select! {
         result = connection.as_mut() => result,
         () = shutdown.begun() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!("http connection closed: {error}");
     }
 }

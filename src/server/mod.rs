@@ -12,6 +12,7 @@ mod agent;
 pub(crate) mod entrance;
 pub(crate) mod handed;
 pub(crate) mod holds;
+pub(crate) mod hosts;
 pub mod http;
 mod http1;
 mod inbox;

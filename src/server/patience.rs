@@ -67,6 +67,8 @@ mod tests {
     use crate::policy::Policy;
     use crate::server::admin::Admin;
     use crate::server::agent::Agent;
+    use crate::server::hosts::Hosts;
+    use crate::server::http::Check;
     use crate::server::{admin_socket, shutdown};
     use crate::table::Sizing;
     use crate::throttle::Throttle;
@@ -110,7 +112,7 @@ mod tests {
             let (started, stream) = (Instant::now(), Stream::Unix(stream));
             match self {
                 Way::Socket => admin_socket::serve(stream, agent, shutdown).await,
-                Way::Http => Admin::new(None).serve(stream, agent, shutdown).await,
+                Way::Http => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
             }
             started.elapsed()
         }
@@ -173,6 +175,31 @@ mod tests {
                 let served = served.await.unwrap();
                 assert!(is_about(served, seconds), "{way:?}: {served:?}");
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_asks_on_and_never_reads_is_closed() {
+        for is_check in [true, false] {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            tokio::spawn(async move {
+                let line = if is_check { "GET /check" } else { "GET /healthz" };
+                let questions = format!("{line} HTTP/1.1\r\nHost: s\r\n\r\n").repeat(100);
+                while client.write_all(questions.as_bytes()).await.is_ok() {}
+                sleep(Duration::from_secs(1_000)).await;
+            });
+            let (_trigger, shutdown) = shutdown::channel();
+            let (agent, stream) = (agent(), Stream::Unix(server));
+            let check = Check::new(Duration::from_secs(75));
+            let served = async {
+                match is_check {
+                    true => check.serve(stream, agent, shutdown).await,
+                    false => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
+                }
+            };
+            let started = Instant::now();
+            timeout(Duration::from_secs(600), served).await.expect("the connection is closed");
+            assert!(is_about(started.elapsed(), if is_check { 75 } else { 60 }), "{:?}", started.elapsed());
         }
     }
 

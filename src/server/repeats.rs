@@ -1,10 +1,9 @@
 //! Repeated requests: after an internal redirect, nginx asks again with the same request id.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use xxhash_rust::xxh64::xxh64;
 
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
@@ -12,17 +11,28 @@ use crate::base::verdict::{Decision, Verdict};
 /// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The most ids in one shard; all shards take 24 MiB. Further ids are not remembered, so their redirected requests
-/// count twice.
-const IDS_MAX: usize = 7_168;
+/// The most times that an answer is repeated: nginx redirects a request ten times at most. Clients may choose the id
+/// if nginx is configured badly, and then this bounds what they gain.
+const REPEATS_MAX: u8 = 10;
+
+/// The most answers in one shard; all shards take 24 MiB. Further answers are not remembered, so their redirected
+/// requests count twice.
+const ANSWERS_MAX: usize = 7_168;
 
 const SHARDS: usize = 16;
+
+/// A whole question: a hash of all that the proxy sent.
+///
+/// Its secret is drawn at the start, so no client can find two questions with one sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sign(u64);
 
 /// An answer, and the end of its delay.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     decision: Decision,
     due: Timestamp,
+    repeats: u8,
 }
 
 impl Answer {
@@ -31,26 +41,36 @@ impl Answer {
     }
 }
 
-/// The answers of the last second, by request id.
+/// The answers of the last second, by question.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
+    secret: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    answers: HashMap<u64, Answer>,
+    answers: HashMap<Sign, Answer>,
     swept_at: Timestamp,
 }
 
 impl Repeats {
-    /// The answer to a repeated request: the rest of its delay, or the same denial.
-    pub(super) fn recall(&self, id: &[u8], now: Timestamp) -> Option<Decision> {
-        let hash = xxh64(id, 0);
-        let answer = *self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner).answers.get(&hash)?;
-        if answer.forgotten_at() <= now {
+    /// The sign of a question, of all its parts in their order.
+    pub(super) fn sign<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Sign {
+        let mut hasher = self.secret.build_hasher();
+        // Each part is hashed with its length, so a byte cannot move from one part to the next.
+        parts.for_each(|part| part.hash(&mut hasher));
+        Sign(hasher.finish())
+    }
+
+    /// The answer to a repeated question: the rest of its delay, or the same denial.
+    pub(super) fn recall(&self, sign: Sign, now: Timestamp) -> Option<Decision> {
+        let mut shard = self.shard(sign);
+        let answer = shard.answers.get_mut(&sign)?;
+        if answer.forgotten_at() <= now || answer.repeats == REPEATS_MAX {
             return None;
         }
+        answer.repeats += 1;
         let mut decision = answer.decision;
         if decision.is_let_through() {
             decision.verdict = Verdict::after(answer.due.since(now));
@@ -58,21 +78,19 @@ impl Repeats {
         Some(decision)
     }
 
-    /// Remembers a decision; false if there is no room.
-    pub(super) fn remember(&self, id: &[u8], decision: Decision, now: Timestamp) -> bool {
-        let wait = decision.verdict.wait();
-        let hash = xxh64(id, 0);
-        let mut shard = self.shard(hash).lock().unwrap_or_else(PoisonError::into_inner);
+    /// Remembers a final decision, whose delay ends at `due`; false if there is no room.
+    pub(super) fn remember(&self, sign: Sign, decision: Decision, due: Timestamp, now: Timestamp) -> bool {
+        let mut shard = self.shard(sign);
         shard.sweep(now);
-        let room = shard.answers.len() < IDS_MAX;
+        let room = shard.answers.len() < ANSWERS_MAX;
         if room {
-            shard.answers.insert(hash, Answer { decision, due: now + wait });
+            shard.answers.insert(sign, Answer { decision, due, repeats: 0 });
         }
         room
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<Shard> {
-        &self.shards[(hash >> 60) as usize]
+    fn shard(&self, Sign(hash): Sign) -> MutexGuard<'_, Shard> {
+        self.shards[(hash >> 60) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,13 +117,20 @@ mod tests {
         Decision::of(&[judged], 1, Timestamp::from_millis(10_000))
     }
 
+    /// Some answers, a moment, and a question.
+    fn scene() -> (Repeats, Timestamp, Sign) {
+        let repeats = Repeats::default();
+        let sign = repeats.sign([&b"id"[..]].into_iter());
+        (repeats, Timestamp::from_millis(10_000), sign)
+    }
+
     #[test]
     fn a_redirect_waits_only_for_what_is_left() {
-        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
+        let (repeats, start, sign) = scene();
         let ms = Duration::from_millis;
-        assert_eq!(repeats.recall(b"id", start), None);
-        assert!(repeats.remember(b"id", decision(Verdict::Delay(ms(300))), start));
-        let recall = |after| repeats.recall(b"id", start + ms(after)).map(|decision| decision.verdict);
+        assert_eq!(repeats.recall(sign, start), None);
+        assert!(repeats.remember(sign, decision(Verdict::Delay(ms(300))), start + ms(300), start));
+        let recall = |after| repeats.recall(sign, start + ms(after)).map(|decision| decision.verdict);
         assert_eq!(recall(100), Some(Verdict::Delay(ms(200))));
         assert_eq!(recall(300), Some(Verdict::Pass));
         assert_eq!(recall(1_299), Some(Verdict::Pass));
@@ -114,20 +139,44 @@ mod tests {
 
     #[test]
     fn a_refusal_is_repeated() {
-        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
+        let (repeats, start, sign) = scene();
         let deny = decision(Verdict::Deny { retry_after_s: 3 });
-        assert!(repeats.remember(b"id", deny, start));
-        assert_eq!(repeats.recall(b"id", start), Some(deny));
-        assert_eq!(repeats.recall(b"other", start), None);
+        assert!(repeats.remember(sign, deny, start, start));
+        assert_eq!(repeats.recall(sign, start), Some(deny));
+        assert_eq!(repeats.recall(repeats.sign([&b"other"[..]].into_iter()), start), None);
+    }
+
+    #[test]
+    fn an_answer_is_repeated_as_often_as_nginx_redirects() {
+        let (repeats, start, sign) = scene();
+        for _ in 0..2 {
+            assert!(repeats.remember(sign, decision(Verdict::Pass), start, start));
+            let recalled = (0..20).filter(|_| repeats.recall(sign, start).is_some());
+            assert_eq!(recalled.count(), 10);
+        }
+    }
+
+    #[test]
+    fn a_sign_needs_each_byte_in_its_part_and_the_secret() {
+        let (repeats, other) = (Repeats::default(), Repeats::default());
+        let parts = |parts: [&'static str; 3]| parts.into_iter().map(str::as_bytes);
+        let sign = repeats.sign(parts(["id", "a", "bc"]));
+        assert_eq!(repeats.sign(parts(["id", "a", "bc"])), sign);
+        for others in [["id", "ab", "c"], ["id", "bc", "a"], ["i", "da", "bc"], ["id", "a", "bd"]] {
+            assert_ne!(repeats.sign(parts(others)), sign, "{others:?}");
+        }
+        assert_ne!(other.sign(parts(["id", "a", "bc"])), sign);
     }
 
     #[test]
     fn a_flood_of_ids_is_bounded() {
-        let (repeats, start) = (Repeats::default(), Timestamp::from_millis(10_000));
-        let kept =
-            (0u32..400_000).filter(|id| repeats.remember(&id.to_le_bytes(), decision(Verdict::Pass), start));
-        assert_eq!(kept.count(), SHARDS * IDS_MAX);
-        let later = start + Duration::from_secs(2);
-        assert!(repeats.remember(b"later", decision(Verdict::Pass), later));
+        let (repeats, start, _) = scene();
+        let remember = |id: u32, now| {
+            let sign = repeats.sign([&id.to_le_bytes()[..]].into_iter());
+            repeats.remember(sign, decision(Verdict::Pass), now, now)
+        };
+        let kept = (0u32..400_000).filter(|&id| remember(id, start));
+        assert_eq!(kept.count(), SHARDS * ANSWERS_MAX);
+        assert!(remember(400_000, start + Duration::from_secs(2)));
     }
 }

@@ -108,7 +108,7 @@ impl AdminClient {
         let mut request = Request::builder()
             .method(question.method)
             .uri(question.path)
-            .header(HOST, "slowlane")
+            .header(HOST, "localhost")
             .header(ACCEPT, question.accept);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.header());

@@ -134,7 +134,9 @@ fn a_source_that_is_no_address_is_in_no_network() {
             "unix:",
             "unix:/run/nginx.sock",
             "-",
-            "192.0.2.1:80",
+            "192.0.2.1:http",
+            "192.0.2.1:65536",
+            "[192.0.2.1]:80",
             "[::1]",
             "192.0.2",
             "01.2.3.4",
@@ -150,7 +152,9 @@ fn a_source_that_is_no_address_is_in_no_network() {
         ] {
             assert_eq!(proxy.ask(&slowlane, &[("source", source)]).0, 0, "{proxy:?} {source:?}");
         }
-        assert_eq!(proxy.ask(&slowlane, &[("source", text("192.0.2.1"))]).0, 3001);
+        for source in ["192.0.2.1", "192.0.2.1:80"] {
+            assert_eq!(proxy.ask(&slowlane, &[("source", text(source))]).0, 3001);
+        }
     }
 }
 

@@ -245,6 +245,128 @@ fn a_request_that_nginx_redirects_within_counts_once() {
     assert_eq!(verdicts_for_each(&|text| replace(&text, id, "")), [2.0, 2.0, 2.0]);
 }
 
+/// After `error_page`, nginx goes on with GET.
+#[test]
+fn an_upload_that_nginx_redirects_within_counts_once() {
+    let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+    let edit = |config: String| replace(&config, "\n        location / {", REDIRECTS);
+    let nginx = Nginx::with(&slowlane.http.to_string(), app.address, edit);
+    let answer = nginx.client().request("POST", "/errors/a", &[("Host", "free.example")], "");
+    assert_eq!((answer.status, app.saw("/elsewhere").method), (200, "GET".to_owned()));
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 1.0);
+}
+
+/// The owner is what the client says, as Basic authentication without a list of users.
+fn with_owner(variable: &str, slowlane: &Slowlane, app: &Backend) -> Nginx {
+    Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
+        "slowlane-upstream.conf" => {
+            replace(&text, "default \"\";    #", &format!("default {variable};    #"))
+        }
+        "nginx.conf" => replace(&text, "http {", "http {\n    large_client_header_buffers 4 300k;"),
+        _ => text,
+    })
+}
+
+/// The header of Basic authentication for a user without a password.
+fn basic(user: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = [user, b":"].concat();
+    text.resize(text.len().next_multiple_of(3), b'x');
+    let letters = text.chunks(3).flat_map(|three| {
+        let bits = three.iter().fold(0, |bits, &byte| bits << 8 | usize::from(byte));
+        [18, 12, 6, 0].map(|shift| char::from(LETTERS[bits >> shift & 63]))
+    });
+    format!("Basic {}", letters.collect::<String>())
+}
+
+#[test]
+fn an_owner_that_no_header_can_carry_is_refused() {
+    let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+    let nginx = with_owner("$remote_user", &slowlane, &app);
+    let get = |user: &[u8]| {
+        let headers = [("Host", "denied.example"), ("Authorization", &basic(user))];
+        nginx.client().request("GET", "/", &headers, "").status
+    };
+    assert_eq!([get(b"bob"), get(b"bob")], [200, 429]);
+    let smuggled = b"a\r\n\r\nGET /check HTTP/1.1\r\nHost: a\r\n\r\n";
+    for user in [&b"a\x01b"[..], b"\x00", b"a\x7fb", b"a\rb", b"a\nb", b"a\r\nX-Slowlane-Cost: 0", smuggled] {
+        for _ in 0..3 {
+            assert_eq!(get(user), 403, "{}", user.escape_ascii());
+        }
+    }
+    for user in [&b"caf\xC3\xA9"[..], b"a\xFFb", b"a\tb", b"a b", &[b'a'; 5_000]] {
+        assert_eq!(get(user), 429, "{}", user.escape_ascii());
+    }
+    assert_eq!(app.count(), 1, "the application saw only the first");
+    // Without an agent, too.
+    drop(slowlane);
+    assert_eq!([get(b"bob"), get(b"a\x01b")], [200, 403]);
+}
+
+/// A field of the operator's own, which the map in `slowlane-upstream.conf` does not check.
+#[test]
+fn what_slowlane_cannot_read_is_refused() {
+    let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
+        "slowlane.conf" => {
+            replace(&text, "X-Slowlane-Owner   $slowlane_owner;", "X-Slowlane-Owner $http_x_owner;")
+        }
+        "nginx.conf" => replace(&text, "http {", "http {\n    large_client_header_buffers 4 300k;"),
+        _ => text,
+    });
+    let get = |owner: &str| {
+        let headers = [("Host", "denied.example"), ("X-Owner", owner)];
+        nginx.client().request("GET", "/", &headers, "").status
+    };
+    assert_eq!([get("bob"), get("bob")], [200, 429]);
+    for owner in ["a\u{1}b", &"a".repeat(150_000), &"a".repeat(290_000)] {
+        for _ in 0..3 {
+            assert_eq!(get(owner), 403, "{} bytes", owner.len());
+        }
+    }
+    assert_eq!(app.count(), 1);
+}
+
+/// The mistake of an operator: nginx does not take a 429 as an answer.
+#[test]
+fn a_wrong_query_lets_nothing_pass() {
+    for query in ["deny=429&max_delay=6s", "deny=503", "max_delay=6"] {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
+            "slowlane.conf" => replace(&text, "/check?max_delay=6s;", &format!("/check?{query};")),
+            _ => text,
+        });
+        let get = || nginx.client().request("GET", "/", &[("Host", "denied.example")], "").status;
+        get();
+        assert!((0..3).all(|_| [403, 429].contains(&get())), "{query}");
+    }
+}
+
+#[test]
+fn a_dead_agent_costs_few_lines_in_the_error_log() {
+    let mut scene = Scene::shipped();
+    let mut client = scene.nginx.client();
+    let mut get = |times| {
+        for _ in 0..times {
+            assert_eq!(client.request("GET", "/", &[("Host", "free.example")], "").status, 200);
+        }
+    };
+    get(1);
+    scene.slowlane.kill();
+    let started = Instant::now();
+    get(900);
+    // Five failures, then one try in each second.
+    let lines = scene.nginx.error_log();
+    assert!(
+        lines.len() as u64 <= 5 + 2 * (started.elapsed().as_secs() + 1),
+        "{} lines: {}",
+        lines.len(),
+        lines[0]
+    );
+    scene.slowlane = scene.slowlane.restarted();
+    eventually("verdicts come back", || (scene.get("denied.example", "/").status == 429).then_some(()));
+}
+
 #[test]
 fn the_connection_to_the_agent_is_kept() {
     let scene = Scene::shipped();
@@ -290,7 +412,7 @@ fn nginx_asks_over_a_unix_socket_as_well() {
 
 #[test]
 fn any_proxy_may_ask_over_http() {
-    let slowlane = Slowlane::with_policy(POLICY);
+    let mut slowlane = Slowlane::with_policy(POLICY);
     let check = |query: &str, website: &str| slowlane.check(query, &[("X-Slowlane-Website", website)]);
 
     let pass = check("", "denied.example");
@@ -309,7 +431,95 @@ fn any_proxy_may_ask_over_http() {
     let delay_ms: u32 = delay.header("x-slowlane-delay").unwrap().parse().unwrap();
     assert!((1..=10_000).contains(&delay_ms), "{delay_ms}");
 
+    for query in ["?deny=503", "?hold=off&max_delay=abc", "?maxdelay=6s", "?hold=off&hold=off"] {
+        let refused = check(query, "denied.example");
+        assert!(refused.status == 400 && refused.body.contains(": expected "), "{query}: {}", refused.body);
+    }
+
     let unknown = crate::support::client::get(slowlane.http, "/elsewhere", &[]);
     assert_eq!(unknown.status, 404);
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 7.0, "which is no question");
+    slowlane
+        .process
+        .logged("a proxy asks /check with a wrong query, and gets 400: \"deny=503\": expected deny=");
+}
+
+#[test]
+fn an_id_repeats_the_answer_to_the_same_question_only() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let check = |query: &str, id: &str, website: &str, source: &str| {
+        let headers = [("X-Request-Id", id), ("X-Slowlane-Website", website), ("X-Slowlane-Source", source)];
+        slowlane.check(query, &headers).status
+    };
+    assert_eq!(check("", "1", "free.example", "192.0.2.1"), 204);
+    assert_eq!(check("", "1", "denied.example", "192.0.2.1"), 204);
+    for (query, source) in [("", "192.0.2.2"), ("?hold=on", "192.0.2.1"), ("", "192.0.2.3")] {
+        assert_eq!(check(query, "1", "denied.example", source), 403, "{query} {source}");
+    }
+    assert_eq!(check("", "1", "denied.example", "192.0.2.1"), 204, "the same question");
+}
+
+/// nginx redirects a request ten times at most.
+#[test]
+fn an_id_repeats_an_answer_ten_times() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let ask =
+        || slowlane.check("", &[("X-Request-Id", "1"), ("X-Slowlane-Website", "denied.example")]).status;
+    assert_eq!((0..200).filter(|_| ask() == 204).count(), 11);
+}
+
+#[test]
+fn a_refused_hold_is_refused_again_and_taken_back_once() {
+    let slowlane = Slowlane::with_config(POLICY, "[hold]\nmax = 0\nwhen_full = \"deny\"\n");
+    let ask = |id| slowlane.check("", &[("X-Request-Id", id), ("X-Slowlane-Website", "rare.example")]);
+    assert_eq!(ask("1").status, 204);
+    for _ in 0..3 {
+        let refused = ask("2");
+        assert_eq!((refused.status, refused.header("x-slowlane-verdict")), (403, Some("deny")));
+    }
+    assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 1.0);
+}
+
+#[test]
+fn a_hold_whose_client_left_is_no_answer() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let headers = [("X-Request-Id", "1"), ("X-Slowlane-Website", "rare.example")];
+    let counted = || slowlane.metric("slowlane_verdicts_total", "slo=\"2004\"");
+    assert_eq!(slowlane.check("", &headers[1..]).status, 204);
+    let mut leaving = Client::connect(slowlane.http);
+    leaving.send("GET", "/check", &headers, "").unwrap();
+    eventually("the hold", || (slowlane.metric("slowlane_holds", "") == 1.0).then_some(()));
+    drop(leaving);
+    eventually("the client left", || {
+        (slowlane.metric("slowlane_holds_abandoned_total", "") == 1.0).then_some(())
+    });
+    let mut again = Client::connect(slowlane.http);
+    again.send("GET", "/check", &headers, "").unwrap();
+    eventually("the hold", || (slowlane.metric("slowlane_holds", "") == 1.0).then_some(()));
+    assert_eq!(counted(), 3.0);
+}
+
+#[test]
+fn an_address_may_have_its_port() {
+    let policy = [
+        ("slo.map", "0 burst=9 rate=9/s\n3001 burst=9 rate=9/s\n"),
+        ("source.map", "192.0.2.0/24 3001\n2001:db8::/32 3001\n"),
+    ];
+    let slowlane = Slowlane::with_policy(&policy);
+    for source in ["192.0.2.1", "192.0.2.1:1234", "[2001:db8::1]:443", "[::ffff:192.0.2.1]:1"] {
+        let answers = [
+            slowlane.check("", &[("X-Slowlane-Source", source)]),
+            slowlane.check("?deny=429", &[("X-Forwarded-For", &format!("198.51.100.1, {source}"))]),
+        ];
+        for answer in answers {
+            assert_eq!(answer.header("x-slowlane-slo"), Some("3001"), "{source}");
+        }
+    }
+    // One customer, whatever the port: the burst of nine is used up.
+    let left = |port: u16| {
+        let source = format!("192.0.2.7:{port}");
+        let answer = slowlane.check("?hold=off", &[("X-Slowlane-Source", &source)]);
+        answer.header("x-slowlane-remaining").unwrap().parse::<u32>().unwrap()
+    };
+    assert!(left(1) > left(2));
 }

@@ -30,6 +30,7 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::clock::Clock;
 use crate::observe::metrics::DecisionLogMetrics;
+use crate::observe::revive::revived;
 use line::line;
 pub(crate) use settings::{Place, Sample, Settings};
 use writer::{Message, QUEUE_MAX, Writer};
@@ -52,8 +53,9 @@ impl DecisionLog {
     /// Opens the log, and starts the thread that writes to it. It fails if the file cannot be opened.
     pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
         let (queue, messages) = sync_channel(QUEUE_MAX);
-        let writer = Writer::open(&settings.place, metrics.clone(), clock)?;
-        thread::Builder::new().name("decision log".into()).spawn(move || writer.run(&messages))?;
+        let mut writer = Writer::open(&settings.place, metrics.clone(), clock)?;
+        let write = move || revived("the decision log", || writer.run(&messages));
+        thread::Builder::new().name("decision log".into()).spawn(write)?;
         let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
         Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics, clock })

@@ -58,7 +58,7 @@ impl Writer {
     }
 
     /// Runs until the last sender is dropped.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    pub(super) fn run(&mut self, messages: &Receiver<Message>) {
         let (mut lines, mut count) = (String::new(), 0);
         while let Ok(message) = messages.recv() {
             let mut waiting = Vec::new();

@@ -60,7 +60,7 @@ mod tests {
         for (place, _) in TELLING {
             assert!(all.contains(place), "{place:?}");
         }
-        for place in ["server 127.0.0.1:9001;", "listen 8080;", "server 127.0.0.1:8000;"] {
+        for place in ["server 127.0.0.1:9001 max_fails", "listen 8080;", "server 127.0.0.1:8000;"] {
             assert!(all.contains(place), "{place:?}");
         }
     }

@@ -18,7 +18,9 @@ const PREFIX: &str = "x-slowlane-";
 /// The bytes: a query, then lines with a header each.
 pub fn run(bytes: &[u8]) {
     let [query, lines] = texts(bytes);
-    let manner = Manner::of(Some(&String::from_utf8_lossy(query)));
+    let query = String::from_utf8_lossy(query);
+    let given = Manner::of(Some(&query));
+    let manner = given.clone().unwrap_or_else(|_| Manner::of(None).expect("no query makes sense"));
     let headers = headers(lines);
     let host = nginx::forwarded_host(&headers, manner);
     expect_host(host.as_deref());
@@ -26,7 +28,11 @@ pub fn run(bytes: &[u8]) {
     expect_fields(&request, &headers, manner, host.as_deref());
     expect_answers(manner);
 
-    assert_ne!(nginx::request_id(&headers), Some(&b""[..]));
+    expect_repeatable(&headers, manner);
+    if let Err(error) = given {
+        let part = error.to_string();
+        assert!(query.split('&').any(|given| part.starts_with(&format!("{given:?}: expected "))), "{part}");
+    }
     if let Some(ticket) = nginx::ticket(&headers) {
         assert_eq!(ticket.to_string().parse(), Ok(ticket));
     }
@@ -44,6 +50,15 @@ fn headers(lines: &[u8]) -> HeaderMap {
         }
     }
     headers
+}
+
+/// Only nginx asks again, and each header counts.
+fn expect_repeatable(headers: &HeaderMap, manner: Manner) {
+    let mut question = hyper::Request::new(());
+    *question.headers_mut() = headers.clone();
+    let parts = nginx::repeatable(&question, manner).map(Iterator::count);
+    let id = headers.get("x-request-id").filter(|id| !id.is_empty() && manner.deny == StatusCode::FORBIDDEN);
+    assert_eq!(parts, id.map(|_| 3 + 2 * headers.len()));
 }
 
 /// A website as maps hold it.

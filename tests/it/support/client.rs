@@ -65,7 +65,7 @@ impl Client {
     ) -> std::io::Result<()> {
         let mut text = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            text += "Host: test.example\r\n";
+            text += "Host: localhost\r\n";
         }
         for (name, value) in headers {
             text += &format!("{name}: {value}\r\n");

@@ -46,6 +46,7 @@ impl Nginx {
                     folders.iter().fold(text, |text, folder| text.replace(folder, &own))
                 }
                 "slowlane-upstream.conf" => {
+                    let text = text.replace("127.0.0.1:9009", &own_address().to_string());
                     replace(&text, "server 127.0.0.1:9001", &format!("server {agent}"))
                 }
                 _ => text,
@@ -68,6 +69,11 @@ impl Nginx {
 
     pub fn client(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    pub fn error_log(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.folder.path().join("error.log")).unwrap();
+        log.lines().map(str::to_owned).collect()
     }
 
     pub fn access_log(&self) -> Vec<String> {

@@ -1,0 +1,80 @@
+//! Work at the side that starts anew after a panic, instead of ending in silence.
+
+#![allow(clippy::disallowed_methods, reason = "it pauses, in threads and tasks at the side")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+/// The pause before work starts anew: a panic that repeats itself must not fill the log.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Does the work of a thread until it returns.
+pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
+    while catch_unwind(AssertUnwindSafe(&mut work)).is_err() {
+        tell(name);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Does the work of a task until it returns. `make` makes it anew after each panic.
+pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: impl FnMut() -> F) {
+    while run(pin!(make())).await.is_err() {
+        tell(name);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The panic itself is on standard error already.
+fn tell(name: &str) {
+    tracing::error!(
+        "a defect of slowlane has stopped this work: {name}; it starts again in {} s",
+        PAUSE.as_secs()
+    );
+}
+
+/// The future panicked.
+struct Panicked;
+
+async fn run(mut work: Pin<&mut impl Future<Output = ()>>) -> Result<(), Panicked> {
+    let poll = |cx: &mut Context<'_>| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(_) => Poll::Ready(Err(Panicked)),
+    };
+    std::future::poll_fn(poll).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_goes_on_after_a_panic() {
+        let mut runs = 0;
+        revived("a test", || {
+            runs += 1;
+            assert!(runs > 1, "the first run fails");
+        });
+        assert_eq!(runs, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_goes_on_after_panics_before_and_after_its_first_pause() {
+        let runs = Cell::new(0);
+        revived_task("a test", || {
+            runs.set(runs.get() + 1);
+            let run = runs.get();
+            async move {
+                assert!(run > 1, "the first run fails at once");
+                tokio::time::sleep(Duration::from_secs(9)).await;
+                assert!(run > 3, "the second and the third fail later");
+            }
+        })
+        .await;
+        assert_eq!(runs.get(), 4);
+    }
+}

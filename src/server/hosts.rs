@@ -1,0 +1,166 @@
+//! The names by which clients may address an admin listener that has no token.
+
+use std::net::IpAddr;
+
+use hyper::Request;
+use hyper::header::HOST;
+
+use crate::base::address::is_loopback;
+
+/// Names and addresses beside `localhost` and the loopback addresses: those of reverse proxies.
+///
+/// A web page of any site can have its name resolved to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
+/// that site, and lets the page read all answers. But the `Host` header still has the name of the site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hosts(Vec<Host>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Host {
+    Address(IpAddr),
+    /// In lower case, without a final dot.
+    Name(String),
+}
+
+/// A part of `[admin] hosts` that is no host. The message says what may stand there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: expected a name or an address without a port, like slowlane.example")]
+pub(crate) struct HostError(String);
+
+impl Hosts {
+    pub(crate) fn new(hosts: &[String]) -> Result<Hosts, HostError> {
+        let host = |text: &String| Host::read(text).ok_or_else(|| HostError(text.clone()));
+        Ok(Hosts(hosts.iter().map(host).collect::<Result<_, _>>()?))
+    }
+
+    /// Whether a request names such a host, in each place where it can name one, and at least one.
+    pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
+        let written = request.headers().get_all(HOST).iter().map(|host| host.to_str().ok());
+        let mut named = request.uri().authority().map(|host| Some(host.as_str())).into_iter().chain(written);
+        let is_allowed = |host: Option<&str>| host.and_then(of_authority).is_some_and(|host| self.has(&host));
+        named.next().is_some_and(is_allowed) && named.all(is_allowed)
+    }
+
+    fn has(&self, host: &Host) -> bool {
+        let is_local = match host {
+            Host::Address(address) => is_loopback(*address),
+            Host::Name(name) => name == "localhost",
+        };
+        is_local || self.0.contains(host)
+    }
+}
+
+impl Host {
+    /// Reads a host without a port. An IPv6 address may have brackets.
+    fn read(text: &str) -> Option<Host> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
+            let is_written_well = bare.is_none() || address.is_ipv6();
+            return is_written_well.then(|| Host::Address(address.to_canonical()));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        (!name.is_empty() && name.bytes().all(is_name)).then(|| Host::Name(name.to_ascii_lowercase()))
+    }
+}
+
+/// The host of `host` or `host:port`.
+fn of_authority(authority: &str) -> Option<Host> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (authority, ""),
+    };
+    let is_clear = !host.contains(':') || host.starts_with('[');
+    (is_clear && port.bytes().all(|byte| byte.is_ascii_digit())).then(|| Host::read(host))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(hosts: &[&str], named: &[&str]) -> bool {
+        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let request =
+            named.iter().fold(Request::get("/metrics"), |request, host| request.header(HOST, *host));
+        Hosts::new(&hosts).unwrap().allow(&request.body(()).unwrap())
+    }
+
+    #[test]
+    fn loopback_names_and_addresses_are_allowed_with_any_port() {
+        for host in [
+            "localhost",
+            "LocalHost:9002",
+            "localhost.",
+            "localhost.:80",
+            "127.0.0.1",
+            "127.0.0.1:9002",
+            "127.8.9.10:1",
+            "[::1]",
+            "[::1]:9002",
+            "[::ffff:127.0.0.1]:9002",
+            "localhost:",
+        ] {
+            assert!(allows(&[], &[host]), "{host:?}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9002",
+            "localhost.evil.example",
+            "localhost:9002.evil.example",
+            "127.0.0.1.evil.example",
+            "evil.example:127.0.0.1",
+            "x@localhost",
+            "localhost@evil.example:80",
+            "192.0.2.1:9002",
+            "0.0.0.0:9002",
+            "[::]:9002",
+            "[2001:db8::1]",
+            "::1",
+            "[127.0.0.1]",
+            "127.1",
+            "2130706433",
+            "evil.localhost",
+            "localhost..",
+            ".",
+            ":9002",
+            "[::1]evil.example",
+            "[::1",
+            "é",
+            "localhost, evil.example",
+            "localhost evil.example",
+            "localhost/",
+        ] {
+            assert!(!allows(&[], &[host]), "{host:?}");
+            assert!(!allows(&[], &["localhost", host]), "{host:?}");
+            assert!(!allows(&[], &[host, "localhost"]), "{host:?}");
+        }
+        assert!(!allows(&[], &[]));
+        let absolute = |uri| {
+            let request = Request::get(uri).header(HOST, "localhost").body(()).unwrap();
+            Hosts::default().allow(&request)
+        };
+        assert!(absolute("http://127.0.0.1:9002/metrics"));
+        assert!(!absolute("http://evil.example/metrics"));
+    }
+
+    #[test]
+    fn configured_hosts_are_allowed_too() {
+        let hosts = &["Slowlane.Example.", "2001:db8::1", "192.0.2.1"];
+        for host in
+            ["slowlane.example", "SLOWLANE.example.:443", "[2001:DB8::1]:443", "192.0.2.1:80", "localhost"]
+        {
+            assert!(allows(hosts, &[host]), "{host:?}");
+        }
+        for host in ["evil.example", "x.slowlane.example", "192.0.2.2"] {
+            assert!(!allows(hosts, &[host]), "{host:?}");
+        }
+        for wrong in ["", "slowlane.example:443", "http://slowlane.example", "*.example", "a b", "a,b", "."] {
+            let error = Hosts::new(&[wrong.to_owned()]).unwrap_err().to_string();
+            assert!(error.ends_with("expected a name or an address without a port, like slowlane.example"));
+        }
+    }
+}
