@@ -22,6 +22,7 @@ mod demo;
 mod fields;
 mod haproxy;
 mod laws;
+mod log;
 mod maps;
 mod monitoring;
 mod nginx;
