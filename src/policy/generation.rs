@@ -52,7 +52,7 @@ pub struct Policy {
     pub(super) lookups: Vec<LookupMap>,
     /// The sizes of all maps.
     pub(super) sizes: Vec<MapSize>,
-    warnings: Warnings,
+    pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
     pub(super) types: [Box<[Place]>; TYPES],
@@ -131,7 +131,9 @@ impl Policy {
         };
         let ties = slos.iter().map(ties).collect();
         let key_secret = KeySecret::KNOWN;
-        Ok(Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types, key_secret })
+        let mut policy = Policy { ties, slo_map, slos, lookups, sizes, warnings, fields, types, key_secret };
+        policy.warn_of_also();
+        Ok(policy)
     }
 
     /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
