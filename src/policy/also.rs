@@ -86,7 +86,7 @@ mod tests {
         };
         assert_eq!(told(slos, "ann 1001\n", "shop.example 2001\n"), told(slos, "", ""), "two types");
         assert_eq!(told(slos, "ann 1001\n", ""), "");
-        let same = told(slos, "ann 2002\n", "");
+        let same = told(slos, "ann 2002\n", "shop.example 2001\n");
         let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002 of a type that is already counted: \
                         SLO 2002 has no effect there";
         assert_eq!(same, expected);
