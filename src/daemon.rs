@@ -134,8 +134,8 @@ fn throttle(
         return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
     };
     let source = source.with_key_secret(key_secret);
-    let seen = source.fingerprint();
-    let policy = source.read()?;
+    let (seen, policy) = source.read_first();
+    let policy = policy?;
     tracing::info!("policy: {}", policy.summary());
     watch::warn(&policy.warnings().to_string());
     systemd::status(&format!("serving {}", policy.summary()));

@@ -1,11 +1,18 @@
 //! The hot reload: an edited policy replaces the old one, unless it has an error.
+//!
+//! [`settling`] decides when to read: half of a file must not go into force.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads files, in its own thread")]
 
+mod fingerprint;
+mod settling;
+mod writers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::iter;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -21,14 +28,15 @@ use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::policy::{Layout, Policy, Problems, Strays};
 use crate::throttle::Throttle;
+pub(crate) use fingerprint::Fingerprint;
+use fingerprint::Seen;
+use settling::{SECOND_LOOK, Settling, Step};
+use writers::{Noticed, Writers};
 
-/// The time without changes before an edit is read: editors and `cp` write several files, and each in several steps.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Events that arrive within this time cause one look.
+const GATHER: Duration = Duration::from_millis(10);
 
-/// The most such waits: a directory that changes all the time is read after them.
-const SETTLES_MAX: u32 = 20;
-
-/// The most attempts to read a policy that is edited meanwhile. The last one counts.
+/// The most attempts, at the start and at SIGHUP, to read a policy that is edited meanwhile.
 const READINGS_MAX: u32 = 5;
 
 /// The interval of checks without an event: network file systems send none.
@@ -58,20 +66,44 @@ impl Source {
         Source { key_secret, ..self }
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub(crate) fn read(&self) -> Result<Policy, Problems> {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
         Ok(policy)
     }
 
+    /// Reads the policy at the start, and gives the metadata that the files had before. If the files change all the
+    /// time, the last reading counts: there is no policy from before.
+    pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, Problems>) {
+        let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
+        whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
+    }
+
+    /// Reads the policy, several times if its files change meanwhile: old and new ones may be mixed. `None`: they
+    /// changed each time.
+    fn read_whole(
+        &self,
+        mut found: Fingerprint,
+        readings_max: u32,
+    ) -> Option<(Fingerprint, Result<Policy, Problems>)> {
+        for _ in 0..readings_max {
+            let read = self.read();
+            let after = self.fingerprint();
+            if after == found {
+                return Some((found, read));
+            }
+            found = after;
+        }
+        None
+    }
+
     /// The metadata of the files: any edit changes it.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
-        let look = |path: PathBuf| {
-            let found = fs::metadata(path).ok()?;
-            // ctime, because a change of permissions does not change mtime.
-            Some([found.dev(), found.ino(), found.size(), found.ctime() as u64, found.ctime_nsec() as u64])
-        };
-        let files = self.layout.files(&self.dir).into_iter().map(look).collect();
+        let files = self.layout.files(&self.dir).iter().map(|path| Seen::look(path)).collect();
         Fingerprint { files, strays: Strays::look(&self.dir, &self.layout) }
     }
 
@@ -105,19 +137,12 @@ fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
     }
 }
 
+/// A reason to look at the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
-    /// Device, inode, size and ctime (seconds, nanoseconds) of every file; `None` for a missing file.
-    files: Vec<Option<[u64; 5]>>,
-    /// Map files that no lookup reads. They cause a warning as soon as they appear.
-    strays: Strays,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wake {
-    /// A watched directory has changed, or it is time to check.
-    Edit,
-    /// SIGHUP: read the policy even if nothing has changed.
+    /// An event in a watched directory.
+    Noticed(Noticed),
+    /// SIGHUP: read the policy now, even if nothing has changed.
     Ask,
 }
 
@@ -146,12 +171,13 @@ pub(crate) fn start(
 ) -> Reload {
     let (wake, wakes) = mpsc::channel();
     let watch = Watch::new(wake.clone());
-    let reloader = Reloader { source, throttle, metrics, status, clock };
+    let (settling, writers) = (Settling::new(seen), Writers::default());
+    let reloader = Reloader { source, throttle, metrics, status, clock, settling, writers };
     thread::Builder::new()
         .name("reload".into())
         .spawn(move || {
-            let (mut seen, mut watch) = (seen, watch);
-            revived("the reload of the policy", || reloader.run(&mut seen, &wakes, &mut watch));
+            let (mut reloader, mut watch) = (reloader, watch);
+            revived("the reload of the policy", || reloader.run(&wakes, &mut watch));
         })
         .expect("the system can start a thread");
     Reload(wake)
@@ -163,77 +189,111 @@ struct Reloader {
     metrics: Arc<Metrics>,
     status: Arc<Status>,
     clock: Clock,
+    settling: Settling,
+    writers: Writers,
 }
 
 impl Reloader {
-    fn run(&self, seen: &mut Fingerprint, wakes: &Receiver<Wake>, watch: &mut Watch) {
-        // The check below also finds an edit between the first reading and this watch.
-        watch.look_at(self.source.watched());
-        let mut wake = settle(Wake::Edit, wakes);
+    fn run(&mut self, wakes: &Receiver<Wake>, watch: &mut Watch) {
+        // The first look also finds an edit between the first reading and this watch.
         loop {
             watch.look_at(self.source.watched());
-            if wake == Wake::Ask || self.source.fingerprint() != *seen {
-                if wake == Wake::Ask {
-                    systemd::reloading();
+            let found = self.source.fingerprint();
+            let is_open = self.writers.have_open(&found);
+            let wait = match self.settling.look(self.clock.now(), &found, is_open) {
+                Step::Rest => {
+                    tracing::debug!("policy files unchanged");
+                    LOOK
                 }
-                let (found, read) = self.read_whole(wakes);
-                self.metrics.policy_refused.set(i64::from(read.is_err()));
-                systemd::status(&status(&read));
-                self.put_in_force(read);
-                *seen = found;
-                if wake == Wake::Ask {
-                    systemd::ready();
+                Step::Wait(wait) => wait.min(LOOK),
+                Step::Read { force } => {
+                    self.read(found, force);
+                    Duration::ZERO
                 }
-            } else {
-                tracing::debug!("policy files unchanged");
-            }
-            wake = match wakes.recv_timeout(LOOK) {
-                Ok(next) => settle(next, wakes),
-                Err(RecvTimeoutError::Timeout) => Wake::Edit,
-                Err(RecvTimeoutError::Disconnected) => return,
             };
-        }
-    }
-
-    /// Reads the policy, again if it was edited meanwhile: old and new files may be mixed. After [`READINGS_MAX`]
-    /// readings, the last one counts.
-    fn read_whole(&self, wakes: &Receiver<Wake>) -> (Fingerprint, Result<Policy, Problems>) {
-        let mut found = self.source.fingerprint();
-        let mut read = self.source.read();
-        for _ in 1..READINGS_MAX {
-            let after = self.source.fingerprint();
-            if after == found {
-                break;
+            match wakes.recv_timeout(wait) {
+                Ok(wake) => self.gather(wake, wakes),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            settle(Wake::Edit, wakes);
-            found = self.source.fingerprint();
-            read = self.source.read();
         }
-        (found, read)
     }
 
-    fn put_in_force(&self, read: Result<Policy, Problems>) {
+    /// Takes the events that come together.
+    fn gather(&mut self, first: Wake, wakes: &Receiver<Wake>) {
+        if first != Wake::Ask {
+            thread::sleep(GATHER);
+        }
+        for wake in iter::once(first).chain(wakes.try_iter()) {
+            match wake {
+                Wake::Noticed(noticed) => self.writers.notice(noticed),
+                Wake::Ask => self.settling.ask(),
+            }
+        }
+    }
+
+    /// Reads the policy, and puts it in force or refuses it. Files that change meanwhile are not taken.
+    fn read(&mut self, found: Fingerprint, force: bool) {
+        let is_asked = self.settling.is_asked();
+        if is_asked {
+            systemd::reloading();
+        }
+        match self.source.read_whole(found, if is_asked { READINGS_MAX } else { 1 }) {
+            Some((found, Ok(policy))) => self.accept(found, policy, force),
+            Some((found, Err(problems))) => {
+                self.settling.taken(found);
+                self.refuse(&problems);
+            }
+            None => {
+                tracing::warn!("policy files change while they are read: the previous policy stays in force");
+                self.settling.torn(self.clock.now());
+            }
+        }
+        if is_asked {
+            systemd::ready();
+        }
+    }
+
+    /// Puts a policy in force, unless a map has lost more than half of its lines and nobody has looked twice.
+    fn accept(&mut self, found: Fingerprint, policy: Policy, force: bool) {
+        let shrunk = policy.shrunk_since(&self.throttle.policy());
+        if !shrunk.is_empty() && !force {
+            let seconds = SECOND_LOOK.as_secs();
+            for map in shrunk {
+                tracing::warn!("{map}: in force in {seconds} s if it stays so, or at once by SIGHUP");
+            }
+            return self.settling.shrunk(self.clock.now());
+        }
+        if self.settling.is_asked() {
+            shrunk.iter().for_each(|map| tracing::warn!("{map}"));
+        }
+        self.settling.taken(found);
+        self.put_in_force(policy);
+    }
+
+    fn put_in_force(&self, policy: Policy) {
+        self.metrics.policy_refused.set(0);
+        systemd::status(&format!("serving {}", policy.summary()));
+        let changes = policy.changes_since(&self.throttle.policy());
+        tracing::info!("policy reloaded from {}: {changes}", self.source.dir.display());
+        let warnings = policy.warnings().to_string();
+        warn(&warnings);
+        self.status.reloads.done(self.clock.now(), changes, &warnings);
+        let old = self.throttle.replace(policy);
+        self.metrics.reloads_done.inc();
+        free(old);
+    }
+
+    fn refuse(&self, problems: &Problems) {
+        self.metrics.policy_refused.set(1);
+        let problems = problems.to_string();
+        systemd::status(&format!("serving the previous policy: {problems}"));
+        self.metrics.reloads_refused.inc();
         let dir = self.source.dir.display();
-        match read {
-            Ok(policy) => {
-                let summary = policy.summary_after(&self.throttle.policy());
-                tracing::info!("policy reloaded from {dir}: {summary}");
-                let warnings = policy.warnings().to_string();
-                warn(&warnings);
-                self.status.reloads.done(self.clock.now(), summary, &warnings);
-                let old = self.throttle.replace(policy);
-                self.metrics.reloads_done.inc();
-                free(old);
-            }
-            Err(problems) => {
-                self.metrics.reloads_refused.inc();
-                tracing::error!("policy not reloaded from {dir}, the previous one stays in force");
-                let problems = problems.to_string();
-                self.status.reloads.refused(self.clock.now(), &problems);
-                for problem in problems.lines() {
-                    tracing::error!("{problem}");
-                }
-            }
+        tracing::error!("policy not reloaded from {dir}, the previous one stays in force");
+        self.status.reloads.refused(self.clock.now(), &problems);
+        for problem in problems.lines() {
+            tracing::error!("{problem}");
         }
     }
 }
@@ -243,32 +303,6 @@ pub(crate) fn warn(warnings: &str) {
     for warning in warnings.lines() {
         tracing::warn!("{warning}");
     }
-}
-
-/// The text that `systemctl status` shows.
-fn status(read: &Result<Policy, Problems>) -> String {
-    match read {
-        Ok(policy) => format!("serving {}", policy.summary()),
-        Err(problems) => format!("serving the previous policy: {problems}"),
-    }
-}
-
-/// Waits until the directory has been unchanged for [`SETTLE`].
-fn settle(first: Wake, wakes: &Receiver<Wake>) -> Wake {
-    let mut wake = first;
-    for _ in 0..SETTLES_MAX {
-        match wakes.recv_timeout(SETTLE) {
-            Ok(Wake::Ask) => wake = Wake::Ask,
-            Ok(Wake::Edit) => {}
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-        }
-        while let Ok(more) = wakes.try_recv() {
-            if more == Wake::Ask {
-                wake = Wake::Ask;
-            }
-        }
-    }
-    wake
 }
 
 /// Waits until no request uses the old policy, so that this thread frees it and no request has to.
@@ -285,11 +319,11 @@ struct Watch {
 }
 
 impl Watch {
-    /// The system limits the number of watchers. Without one, edits are found at the next check ([`LOOK`]).
+    /// The system limits the number of watchers. Without one, edits are found at the next look ([`LOOK`]).
     fn new(wake: Sender<Wake>) -> Watch {
         let edited = move |event: notify::Result<notify::Event>| {
-            if event.is_ok_and(|event| !event.kind.is_access()) {
-                let _ = wake.send(Wake::Edit);
+            if let Some(noticed) = event.ok().as_ref().and_then(Noticed::of) {
+                let _ = wake.send(Wake::Noticed(noticed));
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {

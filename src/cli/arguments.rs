@@ -45,9 +45,3 @@ impl From<RunArguments> for (Option<PathBuf>, Flags) {
         (config, Flags { policy, spop, http, admin })
     }
 }
-
-impl From<Files> for RunArguments {
-    fn from(files: Files) -> RunArguments {
-        RunArguments { files, spop: Vec::new(), http: Vec::new(), admin: Vec::new() }
-    }
-}

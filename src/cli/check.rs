@@ -1,17 +1,147 @@
 //! `slowlane check`: prints every mistake of the config and the policy.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use crate::config::Config;
-use crate::policy::Policy;
+use anyhow::anyhow;
+use clap::Args;
+use serde::Serialize;
 
-pub(super) fn check(config: Config) -> anyhow::Result<()> {
-    let policy = match &config.policy {
-        Some(source) => source.read()?,
-        None => Policy::builtin(),
-    };
-    for warning in policy.warnings().to_string().lines() {
+use crate::cli::arguments::Files;
+use crate::config::{Config, ConfigError, Flags};
+use crate::policy::{Policy, Problem, Problems, Warning};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane check
+      /etc/slowlane/slowlane.toml, which the service reads, and its policy
+  slowlane check --policy maps --strict
+      a policy alone; exit code 1 also if there are only warnings
+  slowlane check --policy maps --json
+      the mistakes and warnings, for an editor or a pipeline";
+
+/// The config file of the service, read without flags.
+const SERVICE: &str = "/etc/slowlane/slowlane.toml";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    files: Files,
+    /// Exit with 1 if there are warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was checked, and what was found. Its fields are those of `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    config: Option<PathBuf>,
+    /// None: the built-in policy.
+    policy: Option<PathBuf>,
+    /// None: the policy has an error.
+    summary: Option<String>,
+    errors: Vec<Finding>,
+    errors_total: usize,
+    warnings: Vec<Finding>,
+    warnings_total: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    file: Option<PathBuf>,
+    line: Option<usize>,
+    text: String,
+}
+
+pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { files, strict, json } = typed;
+    let is_bare = files.config.is_none() && files.policy.is_none();
+    let is_service = is_bare && Path::new(SERVICE).exists();
+    let config = files.config.or_else(|| is_service.then(|| SERVICE.into()));
+    let flags = Flags { policy: files.policy, ..Flags::default() };
+    let (read, errors) = Config::examine(config.as_deref(), flags);
+    let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
+    let dir = read.policy.as_ref().map(|source| source.dir().to_owned());
+    let report = Report::new((config, dir), &errors, policy.as_ref(), strict);
+    if json {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        io::stdout().write_all(text.as_bytes())?;
+        // The report has said everything.
+        return if report.ok { Ok(()) } else { Err(anyhow!("")) };
+    }
+    let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();
+    for warning in warnings.lines() {
         eprintln!("slowlane: warning: {warning}");
     }
-    Ok(writeln!(io::stdout(), "ok: {}", policy.summary())?)
+    let mut lines: Vec<String> = errors.iter().map(ConfigError::to_string).collect();
+    lines.extend(policy.as_ref().err().map(Problems::to_string));
+    let count = report.warnings_total;
+    if lines.is_empty() && !report.ok {
+        let noun = if count == 1 { "warning" } else { "warnings" };
+        lines.push(format!("{count} {noun}, which --strict takes for an error"));
+    }
+    if !lines.is_empty() {
+        return Err(anyhow!(lines.join("\n")));
+    }
+    Ok(writeln!(io::stdout(), "{}", report.ok_line(is_bare))?)
+}
+
+impl Report {
+    fn new(
+        (config, dir): (Option<PathBuf>, Option<PathBuf>),
+        errors: &[ConfigError],
+        policy: Result<&Policy, &Problems>,
+        strict: bool,
+    ) -> Report {
+        let (problems, problems_total) = policy.err().map_or((&[][..], 0), |all| (all.listed(), all.count()));
+        let warnings = policy.ok().map(Policy::warnings);
+        let warnings_total = warnings.map_or(0, |all| all.count());
+        let errors_total = errors.len() + problems_total;
+        Report {
+            ok: errors_total == 0 && !(strict && warnings_total > 0),
+            config,
+            policy: dir,
+            summary: policy.ok().map(Policy::summary),
+            errors: errors.iter().map(Finding::from).chain(problems.iter().map(Finding::from)).collect(),
+            errors_total,
+            warnings: warnings.into_iter().flat_map(|all| all.listed()).map(Finding::from).collect(),
+            warnings_total,
+        }
+    }
+
+    fn ok_line(&self, is_bare: bool) -> String {
+        let config = match &self.config {
+            Some(path) => format!("config {}, ", path.display()),
+            None if is_bare => format!("no config file ({SERVICE} is missing), "),
+            None => String::new(),
+        };
+        let policy = match &self.policy {
+            Some(dir) => format!("policy {}", dir.display()),
+            None => "the built-in policy".to_owned(),
+        };
+        format!("ok: {config}{policy}: {}", self.summary.as_deref().unwrap_or_default())
+    }
+}
+
+impl From<&ConfigError> for Finding {
+    fn from(error: &ConfigError) -> Finding {
+        let (file, line, text) = error.place();
+        Finding { file: file.map(Path::to_owned), line, text }
+    }
+}
+
+impl From<&Problem> for Finding {
+    fn from(Problem { path, line, fault }: &Problem) -> Finding {
+        Finding { file: Some(path.clone()), line: *line, text: fault.to_string() }
+    }
+}
+
+impl From<&Warning> for Finding {
+    fn from(Warning { path, line, doubt }: &Warning) -> Finding {
+        Finding { file: Some(path.clone()), line: *line, text: doubt.to_string() }
+    }
 }

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::cli::arguments::{Files, RunArguments};
+use crate::cli::arguments::RunArguments;
 
 /// Throttles greedy clients of HAProxy and nginx gently: pass, wait N ms, or 429.
 ///
@@ -73,8 +73,10 @@ enum Command {
     Run(RunArguments),
     /// Read the config and the policy, print every mistake with its file and line, and exit.
     ///
+    /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
     /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is a mistake.
-    Check(Files),
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Arguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
@@ -132,7 +134,7 @@ that owner.map names.";
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(typed) => arguments::config(typed).and_then(run::run),
-        Command::Check(files) => arguments::config(files.into()).and_then(check::check),
+        Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
         Command::Demo(typed) => demo::demo(typed),
         Command::Simulate(typed) => simulate::simulate(typed),

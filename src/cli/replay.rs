@@ -195,10 +195,12 @@ impl<R: Read> Read for Counted<R> {
 /// Prints notes and skipped lines on standard error.
 fn tell_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
-        if format.is_none() && broken.is_none() {
-            let what = if *is_empty { "nothing in it is" } else { "no line of it is" };
+        if *is_empty && broken.is_none() {
+            eprintln!("slowlane: {name}: is empty");
+        } else if format.is_none() && broken.is_none() {
             eprintln!(
-                "slowlane: {name}: {what} of a format that is known: give its log-format or log_format with --format"
+                "slowlane: {name}: no line of it is of a format that is known: give its log-format or log_format with \
+                 --format"
             );
         }
         for (why, faulty) in faults {

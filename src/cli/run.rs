@@ -5,6 +5,6 @@ use crate::daemon;
 use crate::observe::log;
 
 pub(super) fn run(config: Config) -> anyhow::Result<()> {
-    log::start(config.log);
+    let _goodbye = log::start(config.log);
     daemon::run(config)
 }

@@ -1,19 +1,39 @@
 //! Configuration errors.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use thiserror::Error;
 
 use crate::server::listener::OpenAdmin;
 
-/// The configuration cannot be used. The message is one line.
+/// All reasons not to use a configuration, one per line. As an error it is never empty.
+#[derive(Debug, Error)]
+pub(crate) struct ConfigErrors(pub(crate) Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(ConfigError::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> ConfigErrors {
+        ConfigErrors(vec![error])
+    }
+}
+
+/// A reason not to use a configuration. The message is one line.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
     #[error("{}: {source}: name a file that can be read with --config", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
+    /// A mistake that is found when the settings are put to use.
+    #[error("{}:{line}: {error}", .path.display())]
+    At { path: PathBuf, line: usize, error: Box<ConfigError> },
     #[error(transparent)]
     Open(#[from] OpenAdmin),
     #[error("[admin] token and token_file: keep one of the two")]
@@ -26,4 +46,20 @@ pub(crate) enum ConfigError {
     NoSecret(io::Error),
     #[error("{0}: expected paths that are text, to write them into a config file")]
     Unwritable(String),
+}
+
+impl ConfigError {
+    /// The file and the line, as far as the error has them, and the rest of the message.
+    pub(crate) fn place(&self) -> (Option<&Path>, Option<usize>, String) {
+        match self {
+            ConfigError::Unreadable { path, .. } => {
+                let message = self.to_string();
+                let prefix = format!("{}: ", path.display());
+                (Some(path), None, message.strip_prefix(&prefix).unwrap_or(&message).to_owned())
+            }
+            ConfigError::Invalid { path, line, message } => (Some(path), Some(*line), message.clone()),
+            ConfigError::At { path, line, error } => (Some(path), Some(*line), error.to_string()),
+            other => (None, None, other.to_string()),
+        }
+    }
 }

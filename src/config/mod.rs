@@ -5,16 +5,17 @@
 mod error;
 mod file;
 mod flags;
+mod mistakes;
 mod secret;
 mod show;
 
 use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use error::ConfigError;
+pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use flags::Flags;
+use mistakes::Mistake;
 
 use crate::base::address::Address;
 use crate::base::hold::HoldLimits;
@@ -97,7 +98,12 @@ impl ConfigFile {
         match Config::load(Some(&self.path), self.flags.clone()) {
             _ if is_same => None,
             Ok(_) => Some(format!("{} has changed: restart to put it in force", self.path.display())),
-            Err(mistake) => Some(format!("{mistake} (the settings from the start stay in force)")),
+            Err(ConfigErrors(errors)) => {
+                let more =
+                    if errors.len() > 1 { format!(", and {} more", errors.len() - 1) } else { String::new() };
+                let first = errors.first().map(ConfigError::to_string).unwrap_or_default();
+                Some(format!("{first}{more} (the settings from the start stay in force)"))
+            }
         }
     }
 }
@@ -106,10 +112,19 @@ impl ConfigFile {
 const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
-    pub(crate) fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigError> {
-        let (written, text) = written(path, flags.clone())?;
+    /// # Errors
+    /// All mistakes of the file and the flags.
+    pub(crate) fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigErrors> {
+        let (config, errors) = Config::examine(path, flags);
+        if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
+    }
+
+    /// Reads a configuration as far as possible. Settings with a mistake have their defaults.
+    pub(crate) fn examine(path: Option<&Path>, flags: Flags) -> (Config, Vec<ConfigError>) {
+        let (written, text, mut errors) = written(path, flags.clone());
         let file = path.zip(text).map(|(path, text)| ConfigFile { path: path.to_owned(), text, flags });
-        Config::new(written, file)
+        let config = Config::new(written, file, &mut errors);
+        (config, errors)
     }
 
     /// The secret of the keys of this run: that of the config, or a random one.
@@ -123,21 +138,39 @@ impl Config {
     /// The configuration in force as a config file, with every key and its comment.
     ///
     /// The text may be saved anywhere, so relative paths become absolute, and the token is left out.
-    pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigError> {
-        let (mut file, _) = written(path, flags)?;
+    pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigErrors> {
+        let (mut file, _, errors) = written(path, flags);
+        if !errors.is_empty() {
+            return Err(ConfigErrors(errors));
+        }
         for path in file.paths() {
             *path = std::path::absolute(&*path)
                 .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         }
-        show::show(&file)
+        Ok(show::show(&file)?)
     }
 
-    fn new(written: file::File, file: Option<ConfigFile>) -> Result<Config, ConfigError> {
+    fn new(written: file::File, file: Option<ConfigFile>, errors: &mut Vec<ConfigError>) -> Config {
+        let mut report = |section: &str, key: &str, error: ConfigError| {
+            let place = file.as_ref().and_then(|file| {
+                let line = mistakes::line_of(&file.text, section, key)?;
+                Some((file.path.clone(), line))
+            });
+            errors.push(match place {
+                Some((path, line)) => ConfigError::At { path, line, error: Box::new(error) },
+                None => error,
+            });
+        };
         let file::File { spop, http, admin, hold, table, policy, decision_log, log } = written;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout, key_secret_file } = policy;
-        let key_secret = key_secret_file.map(secret::read).transpose()?;
-        Ok(Config {
+        let admin = AdminConfig::new(admin, |key, error| report("admin", key, error));
+        let key_secret = key_secret_file.map(secret::read).transpose();
+        let key_secret = key_secret.unwrap_or_else(|error| {
+            report("policy", "key_secret_file", error);
+            None
+        });
+        Config {
             spop: SpopConfig {
                 listen: listen("SPOP", spop.listen, spop.connections_max),
                 frame_bytes_max: spop.frame_bytes_max,
@@ -147,7 +180,7 @@ impl Config {
                 listen: listen("HTTP check", http.listen, http.connections_max),
                 idle_timeout: http.idle_timeout,
             },
-            admin: AdminConfig::new(admin)?,
+            admin,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
@@ -156,24 +189,33 @@ impl Config {
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
             file,
-        })
+        }
     }
 }
 
 impl AdminConfig {
-    fn new(written: file::Admin) -> Result<AdminConfig, ConfigError> {
+    /// `report` gets each mistake with the key that has it.
+    fn new(written: file::Admin, mut report: impl FnMut(&str, ConfigError)) -> AdminConfig {
         let file::Admin { listen: addresses, token, token_file, hosts, socket, socket_mode } = written;
+        // A token that cannot be read is one mistake, and not a listener without a token as well.
+        let is_secret = token.is_some() || token_file.is_some();
         let token = match (token, token_file) {
-            (Some(_), Some(_)) => return Err(ConfigError::TwoTokens),
-            (None, Some(path)) => Some(read_token(path)?),
+            (Some(token), Some(_)) => {
+                report("token_file", ConfigError::TwoTokens);
+                Some(token)
+            }
+            (None, Some(path)) => read_token(path).map_err(|error| report("token_file", error)).ok(),
             (token, None) => token,
         };
-        if token.is_none() {
-            addresses.iter().try_for_each(OpenAdmin::unless_local)?;
+        let open = addresses.iter().try_for_each(OpenAdmin::unless_local);
+        if let Err(open) = open
+            && !is_secret
+        {
+            report("listen", open.into());
         }
         let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
         let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
-        Ok(AdminConfig { listen, token, hosts, socket, socket_mode })
+        AdminConfig { listen, token, hosts, socket, socket_mode }
     }
 }
 
@@ -185,30 +227,23 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-/// The settings of the file, or the defaults, with the flags applied; and the text of the file.
-fn written(path: Option<&Path>, flags: Flags) -> Result<(file::File, Option<String>), ConfigError> {
-    let (file, text) = match path {
-        Some(path) => read(path).map(|(file, text)| (file, Some(text)))?,
-        None => (file::File::default(), None),
+/// The settings of the file, or the defaults, with the flags applied; the text of the file; its mistakes.
+fn written(path: Option<&Path>, flags: Flags) -> (file::File, Option<String>, Vec<ConfigError>) {
+    let (file, text, errors) = path.map_or_else(Default::default, read);
+    (file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)
+}
+
+fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(source) => {
+            let unreadable = ConfigError::Unreadable { path: path.to_owned(), source };
+            return (file::File::default(), None, vec![unreadable]);
+        }
     };
-    Ok((file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text))
-}
-
-fn read(path: &Path) -> Result<(file::File, String), ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    let file = toml::from_str(&text).map_err(|error| ConfigError::Invalid {
-        path: path.to_owned(),
-        line: line(&text, error.span()),
-        message: error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]"),
-    })?;
-    Ok((file, text))
-}
-
-/// The line in which a span begins, counted from 1.
-fn line(text: &str, span: Option<Range<usize>>) -> usize {
-    let start = span.map_or(0, |span| span.start);
-    text.bytes().take(start).filter(|&byte| byte == b'\n').count() + 1
+    let (file, mistakes) = mistakes::read(&text);
+    let invalid = |Mistake { line, message }| ConfigError::Invalid { path: path.to_owned(), line, message };
+    (file, Some(text), mistakes.into_iter().map(invalid).collect())
 }
 
 #[cfg(test)]

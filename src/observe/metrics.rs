@@ -40,6 +40,7 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub policy_refused: Gauge,
+    pub log_dropped: Arc<Total>,
     pub decision_log: DecisionLogMetrics,
 }
 
@@ -100,6 +101,12 @@ impl Metrics {
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(law_fallbacks.clone()));
+        let log_dropped = Arc::new(Total {
+            name: "log_dropped",
+            help: "Log lines dropped because standard error did not take them in time",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(log_dropped.clone()));
 
         let connections = Family::<Labels, Gauge>::default();
         registry.register("connections", "Connections open, by listener", connections.clone());
@@ -186,6 +193,7 @@ impl Metrics {
             reloads_done: reload("done"),
             reloads_refused: reload("refused"),
             policy_refused,
+            log_dropped,
             decision_log,
             registry,
         }

@@ -52,7 +52,7 @@ pub struct Policy {
     pub(super) lookups: Vec<LookupMap>,
     /// The sizes of all maps.
     pub(super) sizes: Vec<MapSize>,
-    warnings: Warnings,
+    pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
     pub(super) types: [Box<[Place]>; TYPES],
@@ -152,6 +152,7 @@ impl Policy {
             fields,
         };
         policy.host = policy.host.filter(|&host| policy.uses(host));
+        policy.warn_of_also();
         Ok(policy)
     }
 

@@ -14,9 +14,11 @@
 //! A policy never changes. It is read whole or not at all: any problem in any file refuses the whole policy.
 //! The error lists all problems.
 
+mod also;
 mod batch;
 mod bounds;
 mod classify;
+mod doubtful;
 mod explanation;
 mod facts;
 mod fields;

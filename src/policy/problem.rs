@@ -59,6 +59,8 @@ pub enum Fault {
     SloTwice { id: SloId, first: usize },
     #[error("{0:?}: expected an option, like burst=100")]
     Word(String),
+    #[error("{0:?}: a comment needs a line of its own")]
+    Comment(String),
     #[error("{0:?} is given twice: keep one")]
     OptionTwice(String),
     #[error("burst is missing: add it, like burst=100")]

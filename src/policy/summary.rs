@@ -1,42 +1,174 @@
-//! A policy in a few words, for a log: the number of lines in each file.
+//! A policy in a few words, for a log: the lines of each file, and their changes.
 
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::path::Path;
+
+use hashbrown::DefaultHashBuilder;
+
+use crate::base::shown::shown;
 use crate::policy::generation::Policy;
+use crate::policy::read::map::{self, Line};
 use crate::policy::read::size::MapSize;
+
+/// The most SLOs whose changes are named.
+const SLOS_MAX: usize = 8;
+
+/// The most characters of an option's value that are repeated.
+const VALUE_CHARS_MAX: usize = 40;
+
+/// The most characters of all changes.
+const CHANGES_CHARS_MAX: usize = 1_000;
 
 impl Policy {
     /// `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
     pub fn summary(&self) -> String {
         let maps = self.sizes.iter().filter_map(|MapSize { file, lines }| {
-            Some(format!("{} {}", file.display(), plural((*lines)?, "line")))
+            Some(format!("{} {}", shown_path(file), plural((*lines)?, "line")))
         });
-        with_maps(plural(self.slos.len(), "SLO"), maps)
+        let (slos, maps) = (plural(self.slos.len(), "SLO"), maps.collect::<Vec<_>>());
+        if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
     }
 
-    /// The summary of a policy that replaces another: `source.map 0 lines (before: 5)`.
-    pub fn summary_after(&self, before: &Policy) -> String {
-        let mut slos = plural(self.slos.len(), "SLO");
-        if self.slos.len() != before.slos.len() {
-            slos += &format!(" (before: {})", before.slos.len());
+    /// The changes from another policy: `SLO 2001 rate 50/s -> 20/s; website.map 120 -> 121 lines (+2 -1)`.
+    pub fn changes_since(&self, before: &Policy) -> String {
+        let maps = self.sizes.iter().filter_map(|size| self.map_change(before, size));
+        let changes: Vec<String> = self.slo_changes(before).into_iter().chain(maps).collect();
+        let mut text = match changes.is_empty() {
+            true => format!("no change: {}", self.summary()),
+            false => changes.join("; "),
+        };
+        if let Some((end, _)) = text.char_indices().nth(CHANGES_CHARS_MAX) {
+            text.truncate(end);
+            text.push('…');
         }
-        let maps = self.sizes.iter().filter_map(|MapSize { file, lines }| {
-            let was = before.sizes.iter().find(|was| was.file == *file).and_then(|was| was.lines);
-            let now = lines.map(|lines| plural(lines, "line"));
-            let text = match (now, was) {
-                (None, None) => return None,
-                (Some(now), Some(was)) if *lines == Some(was) => now,
-                (Some(now), Some(was)) => format!("{now} (before: {was})"),
-                (Some(now), None) => format!("{now} (new)"),
-                (None, Some(was)) => format!("gone (before: {})", plural(was, "line")),
-            };
-            Some(format!("{} {text}", file.display()))
+        text
+    }
+
+    /// The files that are gone, or have less than half of the lines that another policy has: maybe half-written.
+    pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
+        let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));
+        let maps = self.sizes.iter().map(|size| (&*size.file, size.lines, before.lines_of(&size.file)));
+        let shrunk = std::iter::once(slo_map).chain(maps).filter_map(|(file, now, was)| {
+            let was = was.filter(|&was| was > 2 * now.unwrap_or(0))?;
+            let (file, was) = (shown_path(file), plural(was, "line"));
+            Some(match now {
+                Some(now) => format!("{file} has {} instead of {was}", plural(now, "line")),
+                None => format!("{file} is gone, it had {was}"),
+            })
         });
-        with_maps(slos, maps)
+        shrunk.collect()
+    }
+
+    fn lines_of(&self, file: &Path) -> Option<usize> {
+        self.sizes.iter().find(|size| size.file == file).and_then(|size| size.lines)
+    }
+
+    /// The text of a map, empty if no line has a key.
+    fn text_of(&self, file: &Path) -> &[u8] {
+        let path = self.slo_map.path.with_file_name("").join(file);
+        self.lookups.iter().find(|map| map.path == path).map_or(b"", |map| map.text())
+    }
+
+    fn slo_changes(&self, before: &Policy) -> Vec<String> {
+        if self.slo_map.text() == before.slo_map.text() {
+            return Vec::new();
+        }
+        let [now, was] = [self, before].map(|policy| policy.slo_map.lines().collect::<Vec<_>>());
+        let [now, was] = [&now, &was].map(|lines| lines.iter().map(slo).collect::<BTreeMap<_, _>>());
+        let changed = now.iter().filter_map(|(id, &value)| match was.get(id) {
+            Some(&was) => slo_change(was, value).map(|change| format!("SLO {id} {change}")),
+            None => Some(format!("SLO {id} added ({})", cut(&String::from_utf8_lossy(value)))),
+        });
+        let removed = was.keys().filter(|id| !now.contains_key(*id)).map(|id| format!("SLO {id} removed"));
+        let mut changes: Vec<String> = changed.chain(removed).collect();
+        let more = changes.len().saturating_sub(SLOS_MAX);
+        changes.truncate(SLOS_MAX);
+        changes.extend((more > 0).then(|| format!("{more} more SLOs changed")));
+        changes
+    }
+
+    fn map_change(&self, before: &Policy, MapSize { file, lines }: &MapSize) -> Option<String> {
+        let name = shown_path(file);
+        let (now, was) = match (*lines, before.lines_of(file)) {
+            (None, None) => return None,
+            (Some(now), None) => return Some(format!("{name} new, {}", plural(now, "line"))),
+            (None, Some(was)) => return Some(format!("{name} {} -> gone", plural(was, "line"))),
+            (Some(now), Some(was)) => (now, was),
+        };
+        let texts = [self.text_of(file), before.text_of(file)];
+        let (added, removed, is_moved) = difference(texts);
+        let count =
+            if now == was { plural(now, "line") } else { format!("{was} -> {}", plural(now, "line")) };
+        match (added, removed) {
+            (0, 0) if is_moved => Some(format!("{name} {count} in another order")),
+            (0, 0) => None,
+            _ => Some(format!("{name} {count} (+{added} -{removed})")),
+        }
     }
 }
 
-fn with_maps(slos: String, maps: impl Iterator<Item = String>) -> String {
-    let maps: Vec<String> = maps.collect();
-    if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
+/// The number of an SLO and its options.
+fn slo<'a>(line: &Line<'a>) -> (u32, &'a [u8]) {
+    let number = std::str::from_utf8(line.key).ok().and_then(|id| id.parse().ok());
+    (number.unwrap_or(u32::MAX), line.value)
+}
+
+/// The options that differ: `rate 50/s -> 20/s, max_delay=2s added`.
+fn slo_change(was: &[u8], now: &[u8]) -> Option<String> {
+    let [was, now] = [was, now].map(String::from_utf8_lossy);
+    let words = |text: &str| -> Vec<(String, String)> {
+        let word = |word: &str| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        text.split_ascii_whitespace().filter_map(word).collect()
+    };
+    let (was, now) = (words(&was), words(&now));
+    let value = |words: &[(String, String)], name: &str| {
+        words.iter().find(|(given, _)| given == name).map(|(_, value)| cut(value))
+    };
+    let changed = now.iter().filter_map(|(name, to)| match value(&was, name) {
+        Some(from) if from == cut(to) => None,
+        Some(from) => Some(format!("{} {from} -> {}", cut(name), cut(to))),
+        None => Some(format!("{}={} added", cut(name), cut(to))),
+    });
+    let is_gone = |(name, _): &&(String, String)| value(&now, name).is_none();
+    let removed = was.iter().filter(is_gone);
+    let removed = removed.map(|(name, value)| format!("{}={} removed", cut(name), cut(value)));
+    let changes: Vec<String> = changed.chain(removed).collect();
+    (!changes.is_empty()).then(|| changes.join(", "))
+}
+
+/// The lines that only the first text has, those that only the second has, and whether the order differs.
+fn difference(texts: [&[u8]; 2]) -> (usize, usize, bool) {
+    if texts[0] == texts[1] {
+        return (0, 0, false);
+    }
+    let hasher = DefaultHashBuilder::default();
+    let hash = |line: Line<'_>| hasher.hash_one((line.key, line.value));
+    let [mut now, mut was] = texts.map(|text| map::lines(text).flatten().map(hash).collect::<Vec<_>>());
+    let is_moved = now != was;
+    now.sort_unstable();
+    was.sort_unstable();
+    let (mut left, mut right, mut both) = (0, 0, 0);
+    while let (Some(one), Some(other)) = (now.get(left), was.get(right)) {
+        left += usize::from(one <= other);
+        right += usize::from(other <= one);
+        both += usize::from(one == other);
+    }
+    (now.len() - both, was.len() - both, is_moved)
+}
+
+/// Text of a file, safe to show and not too long.
+fn cut(text: &str) -> String {
+    let mut text = shown(text);
+    if let Some((end, _)) = text.char_indices().nth(VALUE_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+fn shown_path(path: &Path) -> String {
+    shown(path.as_os_str().as_encoded_bytes())
 }
 
 fn plural(count: usize, noun: &str) -> String {
@@ -46,32 +178,84 @@ fn plural(count: usize, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::path::Path;
 
     use super::*;
     use crate::policy::Layout;
 
     fn policy(files: &[(&str, &str)]) -> Policy {
         let read = |path: &Path| {
-            let file = files.iter().find(|(name, _)| path == Path::new(name));
+            let file = files.iter().find(|(name, _)| path == Path::new("maps").join(name));
             file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
+        Policy::parse(Path::new("maps"), &Layout::default(), read).unwrap()
     }
+
+    const SLOS: (&str, &str) = ("slo.map", "0 burst=1 rate=1/s\n3001 burst=1 rate=50/s\n");
 
     #[test]
     fn every_existing_map_is_listed_with_its_lines() {
-        let slos = ("slo.map", "0 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n");
-        let full = policy(&[slos, ("source.map", "# ours\n::1 3001\n::2 3001\n"), ("website.map", "a 0\n")]);
+        let full = policy(&[SLOS, ("source.map", "# ours\n::1 3001\n::2 3001\n"), ("website.map", "a 0\n")]);
         assert_eq!(full.summary(), "2 SLOs; source.map 2 lines, website.map 1 line");
-        let emptied = policy(&[("slo.map", "0 burst=1 rate=1/s"), ("source.map", ""), ("owner.map", "a 0")]);
-        assert_eq!(emptied.summary(), "1 SLO; source.map 0 lines, owner.map 1 line");
+        assert!(Policy::builtin().summary().ends_with("1 SLO; no maps"));
+    }
+
+    #[test]
+    fn changes_name_slos_and_count_lines() {
+        let full = policy(&[SLOS, ("source.map", "::1 3001\n::2 3001\n"), ("website.map", "a 0\nb 0\n")]);
+        let changes = |files: &[(&str, &str)]| policy(files).changes_since(&full);
+        let same =
+            [SLOS, ("source.map", "# a comment\n::1 3001\n::2  3001\n"), ("website.map", "a 0\nb 0\n")];
+        assert_eq!(changes(&same), "no change: 2 SLOs; source.map 2 lines, website.map 2 lines");
         assert_eq!(
-            emptied.summary_after(&full),
-            "1 SLO (before: 2); source.map 0 lines (before: 2), website.map gone (before: 1 line), \
-             owner.map 1 line (new)"
+            changes(&[
+                ("slo.map", "0 rate=1/s burst=1\n3001 burst=1 rate=20/s max_delay=2s\n2 burst=1 rate=1/s"),
+                ("source.map", "::1 3001\n::3 3001\n::4 3001\n"),
+                ("owner.map", "ann 2\n"),
+            ]),
+            "SLO 2 added (burst=1 rate=1/s); SLO 3001 rate 50/s -> 20/s, max_delay=2s added; \
+             source.map 2 -> 3 lines (+2 -1); website.map 2 lines -> gone; owner.map new, 1 line"
         );
-        assert_eq!(full.summary_after(&full), full.summary());
-        assert_eq!(Policy::builtin().summary(), "1 SLO; no maps");
+        assert_eq!(
+            changes(&[
+                ("slo.map", "0 burst=1 rate=1/s law=fair"),
+                ("source.map", ""),
+                ("website.map", "b 0\na 0")
+            ]),
+            "SLO 0 law=fair added; SLO 3001 removed; source.map 2 -> 0 lines (+0 -2); website.map 2 lines in another \
+             order"
+        );
+        let [fewer, more] = [("slo.map", "0 burst=1 rate=1/s law=fair"), SLOS].map(|slos| policy(&[slos]));
+        assert_eq!(more.changes_since(&fewer), "SLO 0 law=fair removed; SLO 3001 added (burst=1 rate=50/s)");
+    }
+
+    #[test]
+    fn changes_are_bounded_and_safe_to_show() {
+        let slos = |rate: u32, count: u32| -> String {
+            (0..count)
+                .map(|id| format!("{id} burst=1 rate={rate}/s law=fair share={}\n", "\u{1b}".repeat(90)))
+                .collect()
+        };
+        let (before, after) = (slos(1, 100), slos(2, 100));
+        let text = policy(&[("slo.map", &after)]).changes_since(&policy(&[("slo.map", &before)]));
+        assert!(text.starts_with("SLO 0 rate 1/s -> 2/s; SLO 1 rate "), "{text}");
+        assert!(text.ends_with("; 92 more SLOs changed"), "{text}");
+        let text = policy(&[("slo.map", &after)]).changes_since(&Policy::builtin());
+        assert!(text.chars().count() <= CHANGES_CHARS_MAX + 1 && !text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_map_with_less_than_half_of_its_lines_has_shrunk() {
+        let lines = |count: usize| (0..count).map(|number| format!("w{number} 0\n")).collect::<String>();
+        let with = |count: usize| policy(&[SLOS, ("website.map", &lines(count))]);
+        let none = Vec::<String>::new();
+        assert_eq!(with(5).shrunk_since(&with(10)), none);
+        assert_eq!(with(4).shrunk_since(&with(10)), ["website.map has 4 lines instead of 10 lines"]);
+        assert_eq!(with(0).shrunk_since(&with(1)), ["website.map has 0 lines instead of 1 line"]);
+        assert_eq!(policy(&[SLOS]).shrunk_since(&with(1)), ["website.map is gone, it had 1 line"]);
+        assert_eq!(policy(&[SLOS]).shrunk_since(&with(0)), none, "an empty map may go");
+        assert_eq!(with(9).shrunk_since(&policy(&[SLOS])), none);
+        let one = policy(&[("slo.map", "0 burst=1 rate=1/s")]);
+        let three = policy(&[("slo.map", "0 burst=1 rate=1/s\n1 burst=1 rate=1/s\n2 burst=1 rate=1/s")]);
+        assert_eq!(one.shrunk_since(&three), ["slo.map has 1 line instead of 3 lines"]);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::base::slo_id::SloId;
 use crate::base::units::written;
 use crate::policy::layout::{Lookup, Method};
 use crate::policy::problem::quoted;
@@ -41,6 +42,28 @@ pub enum Doubt {
     KeyTwice { key: String, first: usize },
     #[error("{key:?} has {what}: a website is a host alone, as {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
+    #[error("{0:?} has quotes, which are part of the key: write it without them")]
+    Quotes(String),
+    #[error(
+        "{key:?}: {method} takes * for an ordinary character: \".example.com\" with match = \"end\" stands for all \
+         names that end so"
+    )]
+    Wildcard { key: String, method: &'static str },
+    #[error("{key:?} has no value, which names SLO 0: put a blank before the SLO instead of {separator}")]
+    Joined { key: String, separator: char },
+    #[error("{0:?} has no value, which names SLO 0: write the id of an SLO behind it")]
+    NoValue(String),
+    #[error("{0:?} is a network, and is compared as a text: networks belong into maps with match = \"ip\"")]
+    Network(String),
+    #[error(
+        "{0:?}: the # is part of the key: a comment needs a line of its own and begins in the first column"
+    )]
+    Comment(String),
+    #[error(
+        "also={lookup} leads from SLO {via} to SLO {next} of a type that is already counted: SLO {next} has no \
+         effect there"
+    )]
+    Also { via: SloId, lookup: String, next: SloId },
     #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
         written(*.max_delay), written(*.longest)

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::base::key::Key;
 use crate::base::query::Query;
 use crate::base::token::Token;
+use crate::observe::log;
 use crate::observe::status::{Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
@@ -208,6 +209,7 @@ fn metrics(agent: &Agent) -> Answer {
     let annexes = agent.throttle.annex_usage();
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
+    agent.metrics.log_dropped.set(log::dropped());
     with_type(OPENMETRICS, agent.metrics.text())
 }
 

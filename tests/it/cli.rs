@@ -411,7 +411,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
     let checked = ran(&["check", "--policy", dir]);
     assert_eq!(
         (checked.code, checked.out.as_str()),
-        (0, "ok: 2 SLOs; source.map 0 lines, website.map 5 lines\n")
+        (0, &*format!("ok: policy {dir}: 2 SLOs; source.map 0 lines, website.map 5 lines\n"))
     );
     let alone = "a website is a host alone, as \"shop.example\"";
     let again =
@@ -428,6 +428,41 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
     let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
     assert_eq!((checked.code, checked.problems.len()), (0, 11));
     assert_eq!(checked.problems[10], "warning: and 989 more");
+}
+
+#[test]
+fn a_line_that_has_no_effect_is_a_warning() {
+    let folder = policy(&[
+        ("slo.map", "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website\n1001 burst=1 rate=1/s\n"),
+        (
+            "website.map",
+            "\"shop.example\" 2001\n*.shop.example 2001\n192.0.2.0/24 2001\na.example#ours 2001\n",
+        ),
+        ("owner.map", "acme=1001\nann\n"),
+    ]);
+    let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+    let prefix = format!("warning: {}/", folder.path().display());
+    let told: Vec<&str> = checked.problems.iter().map(|told| told.strip_prefix(&prefix).unwrap()).collect();
+    let expected = [
+        "website.map:1: \"\\\"shop.example\\\"\" has quotes, ",
+        "website.map:2: \"*.shop.example\": str takes * for an ordinary character: ",
+        "website.map:3: \"192.0.2.0/24\" is a network, ",
+        "website.map:4: \"a.example#ours\": the # is part of the key: ",
+        "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a blank before the SLO instead of =",
+        "owner.map:2: \"ann\" has no value, which names SLO 0: ",
+        "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
+    ];
+    assert_eq!((checked.code, told.len()), (0, expected.len()), "{told:#?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(expected), "{told}");
+    }
+    fs::write(folder.path().join("slo.map"), "0 burst=1 rate=1/s # ours\n").unwrap();
+    let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+    assert!(
+        checked.problems[0].ends_with("slo.map:1: \"#\": a comment needs a line of its own"),
+        "{:?}",
+        checked.problems
+    );
 }
 
 #[test]
@@ -457,12 +492,159 @@ fn a_delay_that_would_be_cut_is_a_warning() {
 #[test]
 fn a_policy_that_can_be_served_is_ok() {
     let folder = policy(&[SLO_MAP, ("website.map", "shop.example 2001\n"), ("notes.txt", "not ours\n")]);
-    for (args, out) in [
-        (&["check"][..], "ok: 1 SLO; no maps\n"),
-        (&["check", "--policy", folder.path().to_str().unwrap()], "ok: 2 SLOs; website.map 1 line\n"),
-    ] {
-        assert_eq!(typed(Path::new(HERE), args), (0, out.to_owned(), String::new()));
+    let dir = folder.path().to_str().unwrap();
+    let out = format!("ok: policy {dir}: 2 SLOs; website.map 1 line\n");
+    assert_eq!(typed(Path::new(HERE), &["check", "--policy", dir]), (0, out, String::new()));
+}
+
+#[test]
+fn check_names_what_it_checked() {
+    let folder = policy(&[SLO_MAP, ("website.map", "shop.example 2001\n")]);
+    let (dir, config) = (folder.path().to_str().unwrap(), folder.path().join("slowlane.toml"));
+    fs::write(&config, "policy.dir = \".\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    let ok = |args: &[&str]| {
+        let Ran { code, out, problems } = ran(&[&["check"], args].concat());
+        assert_eq!((code, problems.len()), (0, 0), "{args:?}: {problems:?}");
+        out
+    };
+    assert_eq!(ok(&["--policy", dir]), format!("ok: policy {dir}: 2 SLOs; website.map 1 line\n"));
+    let both = format!("ok: config {config}, policy {dir}/.: 2 SLOs; website.map 1 line\n");
+    assert_eq!(ok(&["--config", config]), both);
+    fs::write(config, "").unwrap();
+    let out = ok(&["--config", config]);
+    assert!(out.starts_with(&format!("ok: config {config}, the built-in policy: 1 SLO; ")), "{out}");
+}
+
+#[test]
+fn check_without_flags_looks_where_the_service_looks() {
+    let service = fs::read_to_string(project("systemd/slowlane.service")).unwrap();
+    assert!(service.contains("slowlane run --config /etc/slowlane/slowlane.toml\n"));
+    let check = |files: &str| {
+        let script = format!(
+            "mount -t tmpfs none /etc && mkdir -p /etc/slowlane/policy && cd /etc/slowlane && {files}
+             '{BINARY}' check 2>&1; echo \"exit $?\""
+        );
+        let output = Command::new("unshare").args(["-rm", "sh", "-c", &script]).output();
+        output.ok().filter(|output| output.status.success()).map(|ran| String::from_utf8(ran.stdout).unwrap())
+    };
+    let good =
+        "printf 'policy.dir = \"policy\"\n' > slowlane.toml; printf '0 burst=1 rate=1/s\n' > policy/slo.map";
+    let Some(said) = check(good) else { return skipped("a mount namespace is not allowed") };
+    let ok = "ok: config /etc/slowlane/slowlane.toml, policy /etc/slowlane/policy: 1 SLO; no maps\nexit 0\n";
+    assert_eq!(said, ok);
+    let said = check("printf '[hold]\nmaximum = 1\n' > slowlane.toml").unwrap();
+    assert!(said.starts_with("slowlane: /etc/slowlane/slowlane.toml:2: unknown field `maximum`"), "{said}");
+    assert!(said.ends_with("exit 1\n"), "{said}");
+    let said = check("true").unwrap();
+    assert!(
+        said.starts_with("ok: no config file (/etc/slowlane/slowlane.toml is missing), the built-in"),
+        "{said}"
+    );
+}
+
+#[test]
+fn every_mistake_of_a_config_and_of_its_policy_is_told() {
+    let folder = policy(&[("slo.map", "0 burst=1 rate=5x/s\n"), ("website.map", "shop.example 2001\n")]);
+    let config = folder.path().join("slowlane.toml");
+    let text = "[spop]
+timeout = \"5\"
+listn = []
+listen = [\"127.0.0.1:9000\", \"nowhere\"]
+[hold]
+max = -1
+longest = 0
+when_full = \"pass\"
+[holds]
+max = 1
+[admin]
+listen = [\"0.0.0.0:9002\"]
+token_file = \"missing\"
+[policy]
+dir = \".\"
+key_secret_file = \"nowhere\"
+ipv4_prefix = 33
+";
+    fs::write(&config, text).unwrap();
+    let path = config.to_str().unwrap();
+    let dir = folder.path().display().to_string();
+    let checked = ran(&["check", "--config", path]);
+    assert_eq!((checked.code, checked.out.as_str()), (1, ""));
+    let lines = [2, 3, 4, 6, 7, 9, 13, 16, 17];
+    let told: Vec<&String> = checked.problems.iter().filter(|problem| problem.starts_with(path)).collect();
+    for line in lines {
+        let place = format!("{path}:{line}: ");
+        assert_eq!(told.iter().filter(|problem| problem.starts_with(&place)).count(), 1, "{line}: {told:#?}");
     }
+    assert_eq!(told.len(), lines.len(), "{told:#?}");
+    // The policy is read nevertheless.
+    let policy = &checked.problems[lines.len()..];
+    let expected = [
+        format!("{dir}/./slo.map:1: rate \"5x/s\": expected a number and a period s, m, h or d, like 50/s"),
+        format!("{dir}/./website.map:1: SLO 2001 is not in slo.map"),
+    ];
+    assert_eq!(policy, expected);
+    // A start tells the same of the config.
+    assert_eq!(ran(&["run", "--config", path]).problems, checked.problems[..lines.len()]);
+    // Several mistakes of syntax.
+    fs::write(&config, "[spop]\ntimeout = \n[hold]\nmax = 1 2\nlongest = 1s\n").unwrap();
+    let told = ran(&["check", "--config", path]).problems;
+    for line in [2, 4, 5] {
+        let place = format!("{path}:{line}: ");
+        assert!(told.iter().any(|problem| problem.starts_with(&place)), "{line}: {told:#?}");
+    }
+}
+
+#[test]
+fn with_strict_a_warning_is_an_error() {
+    let folder = policy(&[SLO_MAP, ("website.map", "Shop.example 2001\n")]);
+    let dir = folder.path().to_str().unwrap();
+    let [lenient, strict] =
+        [&[][..], &["--strict"]].map(|flag| ran(&[&["check", "--policy", dir], flag].concat()));
+    assert_eq!((lenient.code, lenient.problems.len()), (0, 1));
+    assert_eq!((strict.code, strict.out.as_str()), (1, ""));
+    assert_eq!(strict.problems[0], lenient.problems[0]);
+    assert_eq!(strict.problems[1], "1 warning, which --strict takes for an error");
+    fs::write(folder.path().join("website.map"), "shop.example 2001\n").unwrap();
+    assert_eq!(ran(&["check", "--policy", dir, "--strict"]).code, 0);
+}
+
+#[test]
+fn with_json_a_check_is_for_programs() {
+    let folder = policy(&[SLO_MAP, ("website.map", "Shop.example 2001\n")]);
+    let dir = folder.path().to_str().unwrap();
+    let json = |args: &[&str]| {
+        let Ran { code, out, problems } = ran(&[&["check", "--json", "--policy", dir], args].concat());
+        assert_eq!(problems, [""; 0], "everything is in the JSON");
+        (code, serde_json::from_str::<serde_json::Value>(&out).unwrap())
+    };
+    let (code, said) = json(&[]);
+    assert_eq!((code, &said["ok"], &said["policy"]), (0, &true.into(), &dir.into()));
+    assert_eq!(
+        (&said["config"], &said["summary"]),
+        (&serde_json::Value::Null, &"2 SLOs; website.map 1 line".into())
+    );
+    let place = format!("{dir}/website.map");
+    assert_eq!(
+        (&said["errors"], &said["warnings"][0]["file"]),
+        (&serde_json::json!([]), &place.as_str().into())
+    );
+    assert_eq!(said["warnings"][0]["line"], 1);
+    assert!(said["warnings"][0]["text"].as_str().unwrap().starts_with("\"shop.example/\" has a slash: "));
+    let (code, said) = json(&["--strict"]);
+    assert_eq!((code, &said["ok"], said["warnings"].as_array().unwrap().len()), (1, &false.into(), 1));
+    fs::write(folder.path().join("website.map"), "a 7\n".repeat(150)).unwrap();
+    let (code, said) = json(&[]);
+    assert_eq!((code, &said["ok"], &said["summary"]), (1, &false.into(), &serde_json::Value::Null));
+    assert_eq!((said["errors"].as_array().unwrap().len(), &said["errors_total"]), (100, &150.into()));
+    assert_eq!(
+        said["errors"][1],
+        serde_json::json!({"file": place, "line": 2, "text": "SLO 7 is not in slo.map"})
+    );
+    // A file that cannot be read has no line.
+    let (code, said) = json(&["--config", "/nowhere/slowlane.toml"]);
+    assert_eq!((code, &said["errors"][0]["line"]), (1, &serde_json::Value::Null));
+    assert_eq!(said["errors"][0]["file"], "/nowhere/slowlane.toml");
 }
 
 /// This variable is set if the test runs in its own network namespace.

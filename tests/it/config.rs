@@ -184,7 +184,10 @@ fn an_empty_config_is_the_default() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("empty.toml"), "").unwrap();
     let Ran { code, out, problems } = ran_in(folder.path(), &["check", "--config", "empty.toml"]);
-    assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO; no maps\n", 0));
+    assert_eq!(
+        (code, out.as_str(), problems.len()),
+        (0, "ok: config empty.toml, the built-in policy: 1 SLO; no maps\n", 0)
+    );
 }
 
 /// A folder with a config and two policies: `one` has one SLO, and `two` has two.
@@ -205,14 +208,22 @@ fn a_relative_policy_stands_beside_the_config_and_a_typed_one_where_it_is_typed(
     let folder = folder("[policy]\ndir = \"one\"\n");
     let checked = |args: &[&str]| ran_in(folder.path(), &[&["check"], args].concat());
     let beside = checked(&["--config", "etc/slowlane.toml"]);
-    assert_eq!((beside.code, beside.out.as_str()), (0, "ok: 1 SLO; no maps\n"));
+    assert_eq!(
+        (beside.code, beside.out.as_str()),
+        (0, "ok: config etc/slowlane.toml, policy etc/one: 1 SLO; no maps\n")
+    );
     let typed = checked(&["--config", "etc/slowlane.toml", "--policy", "two"]);
-    assert_eq!((typed.code, typed.out.as_str()), (0, "ok: 2 SLOs; no maps\n"), "flags win");
+    assert_eq!(
+        (typed.code, typed.out.as_str()),
+        (0, "ok: config etc/slowlane.toml, policy two: 2 SLOs; no maps\n"),
+        "flags win"
+    );
     let here = ran_in(&folder.path().join("etc"), &["check", "--config", "slowlane.toml"]);
-    assert_eq!((here.code, here.out.as_str()), (0, "ok: 1 SLO; no maps\n"));
+    assert_eq!((here.code, here.out.as_str()), (0, "ok: config slowlane.toml, policy one: 1 SLO; no maps\n"));
     let absolute = folder.path().join("two");
     fs::write(folder.path().join("etc/slowlane.toml"), format!("[policy]\ndir = {absolute:?}\n")).unwrap();
-    assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, "ok: 2 SLOs; no maps\n");
+    let expected = format!("ok: config etc/slowlane.toml, policy {}: 2 SLOs; no maps\n", absolute.display());
+    assert_eq!(checked(&["--config", "etc/slowlane.toml"]).out, expected);
 }
 
 /// Runs the daemon with a config of these lines, with all three listeners on Unix sockets in a folder.

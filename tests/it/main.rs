@@ -23,6 +23,7 @@ mod evasion;
 mod fields;
 mod haproxy;
 mod laws;
+mod log;
 mod maps;
 mod monitoring;
 mod nginx;

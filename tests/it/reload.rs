@@ -203,17 +203,20 @@ fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     let mut slowlane = slowlane();
     slowlane.process.logged("INFO policy: 4 SLOs; website.map 1 line");
     fs::write(slowlane.policy().join("website.map"), "").unwrap();
-    slowlane.process.logged("4 SLOs; website.map 0 lines (before: 1)");
+    slowlane.process.logged("website.map has 0 lines instead of 1 line: in force in ");
+    slowlane.process.logged("policy: website.map 1 -> 0 lines (+0 -1)");
     rename_over(&slowlane.policy().join("website.map"), "shop.example 2001\nShop.example 2002\n");
-    slowlane.process.logged("4 SLOs; website.map 2 lines (before: 0)");
+    slowlane.process.logged("policy: website.map 0 -> 2 lines (+2 -0)");
+    rename_over(&slowlane.policy().join("slo.map"), &SLO_MAP.replace("5000/s", "20/s"));
+    slowlane.process.logged("policy: SLO 0 rate 5000/s -> 20/s");
     slowlane.process.logged("WARN ");
-    slowlane.process.logged("website.map:2: \"Shop.example\" has capitals: ");
+    slowlane.process.logged("website.map:2: \"shop.example\" is already on line 1, which wins");
     // No policy file has changed, but there is a map file that no lookup reads.
     fs::write(slowlane.policy().join("sources.map"), "192.0.2.1 2001\n").unwrap();
     slowlane.process.logged("sources.map: no lookup reads this file: the maps in use are slo.map, ");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "refused")), ("2001", 0.0));
     let status = client::get(slowlane.admin, "/api/status", &[]).body;
-    assert!(status.contains("has capitals: ") && status.contains("no lookup reads this file"), "{status}");
+    assert!(status.contains("is already on line 1") && status.contains("no lookup reads this file"), "{status}");
     let started_again = slowlane.killed_and_restarted();
     let log = started_again.process.log().join("\n");
     assert!(log.contains("WARN ") && log.contains("no lookup reads this file"), "{log}");
@@ -414,4 +417,96 @@ fn no_request_sees_half_a_policy() {
         edits.join().unwrap();
     });
     assert_eq!(reloads(&slowlane, "refused"), refused);
+}
+
+/// A website map of this many lines.
+fn websites(count: usize) -> String {
+    (0..count).map(|number| format!("w{number}.example 2002\n")).collect()
+}
+
+/// A daemon with a website map of 200 lines, and how the last of them is answered.
+fn with_200_lines() -> Slowlane {
+    Slowlane::with_policy(&[("slo.map", SLO_MAP), ("website.map", &websites(200))])
+}
+
+fn slo_of(slowlane: &Slowlane, website: &str) -> String {
+    let answer = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", website)]);
+    answer.header("x-slowlane-slo").unwrap().to_owned()
+}
+
+/// Runs `edit` while clients ask for these websites, each of which has SLO 2002 at all times.
+fn always_served(slowlane: &Slowlane, website: &str, edit: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let edit = scope.spawn(edit);
+        while !edit.is_finished() {
+            assert_eq!(slo_of(slowlane, website), "2002", "half of a file is in force");
+        }
+        edit.join().unwrap();
+    });
+}
+
+#[test]
+fn a_writer_that_pauses_is_waited_for() {
+    let mut slowlane = with_200_lines();
+    let path = slowlane.policy().join("website.map");
+    let (first, rest) = (websites(100), websites(201)[websites(100).len()..].to_owned());
+    always_served(&slowlane, "w199.example", || {
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(first.as_bytes()).unwrap();
+        thread::sleep(8 * SETTLE);
+        file.write_all(rest.as_bytes()).unwrap();
+    });
+    eventually("the whole is served", || (slo_of(&slowlane, "w200.example") == "2002").then_some(()));
+    assert_eq!(reloads(&slowlane, "done"), 1.0);
+
+    // A loop of `echo >> website.map` opens and closes the file for each line.
+    always_served(&slowlane, "w199.example", || {
+        fs::write(&path, "").unwrap();
+        for line in websites(300).as_bytes().chunks(2_000) {
+            thread::sleep(4 * SETTLE);
+            OpenOptions::new().append(true).open(&path).unwrap().write_all(line).unwrap();
+        }
+    });
+    eventually("the whole is served", || (slo_of(&slowlane, "w299.example") == "2002").then_some(()));
+    assert_eq!(reloads(&slowlane, "done"), 2.0);
+    assert!(slowlane.process.is_running());
+}
+
+#[test]
+fn a_map_that_shrinks_waits_for_a_second_look() {
+    let mut slowlane = with_200_lines();
+    let path = slowlane.policy().join("website.map");
+    // For a moment the map is empty, or is gone.
+    always_served(&slowlane, "w199.example", || {
+        fs::write(&path, "").unwrap();
+        thread::sleep(12 * SETTLE);
+        fs::remove_file(&path).unwrap();
+        thread::sleep(4 * SETTLE);
+        fs::write(&path, websites(201)).unwrap();
+    });
+    eventually("the whole is served", || (slo_of(&slowlane, "w200.example") == "2002").then_some(()));
+    assert_eq!(reloads(&slowlane, "done"), 1.0);
+    slowlane.process.logged("website.map has 0 lines instead of 200 lines: in force in ");
+
+    // If it stays, it is meant.
+    rename_over(&path, &websites(99));
+    slowlane.process.logged("WARN website.map has 99 lines instead of 201 lines: in force in ");
+    eventually("the edit is served", || (slo_of(&slowlane, "w199.example") == "0").then_some(()));
+    assert_eq!((slo_of(&slowlane, "w98.example").as_str(), reloads(&slowlane, "done")), ("2002", 2.0));
+}
+
+#[test]
+fn a_hangup_puts_a_smaller_map_in_force_at_once() {
+    let mut slowlane = with_200_lines();
+    fs::remove_file(slowlane.policy().join("website.map")).unwrap();
+    slowlane.process.logged("website.map is gone, it had 200 lines: in force in ");
+    slowlane.process.signal("HUP");
+    slowlane.process.logged("policy: website.map 200 lines -> gone");
+    eventually("the edit is served", || (slo_of(&slowlane, "w0.example") == "0").then_some(()));
+    // A writer that has not closed its file is not waited for.
+    let mut file = fs::File::create(slowlane.policy().join("website.map")).unwrap();
+    file.write_all(websites(10).as_bytes()).unwrap();
+    slowlane.process.signal("HUP");
+    eventually("the half is served", || (slo_of(&slowlane, "w9.example") == "2002").then_some(()));
+    drop(file);
 }

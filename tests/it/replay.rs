@@ -455,11 +455,7 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
 fn a_log_without_a_request_is_an_error() {
     let desk = Desk::new();
     for (name, bytes, problem) in [
-        (
-            "empty",
-            &b""[..],
-            "empty: nothing in it is of a format that is known: give its log-format or log_format with --format",
-        ),
+        ("empty", &b""[..], "empty: is empty"),
         (
             "prose",
             b"hello\nworld\n",
@@ -475,6 +471,14 @@ fn a_log_without_a_request_is_an_error() {
         let Ran { code, out, problems } = desk.ran(&[name]);
         assert_eq!((code, out.as_str()), (1, ""), "{name}");
         assert_eq!(problems, [problem, "nothing was replayed: no log has a request that could be read"]);
+    }
+    // With a format of its own, and compressed.
+    desk.write("empty.gz", &gzip(b""));
+    for args in [&["--format", "nginx", "empty"][..], &["empty.gz"]] {
+        let Ran { code, problems, .. } = desk.ran(args);
+        let name = args.last().unwrap();
+        let nothing = "nothing was replayed: no log has a request that could be read".to_owned();
+        assert_eq!((code, problems), (1, vec![format!("{name}: is empty"), nothing]));
     }
     desk.write("good", NGINX_LINE.as_bytes());
     assert_eq!(desk.ran(&["prose", "good"]).code, 0, "one of them can");

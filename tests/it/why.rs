@@ -229,7 +229,7 @@ fn no_admin_listens_to_others_without_a_token() {
     ] {
         let text = format!("[admin]\nlisten = [\"127.0.0.1:0\", \"{open}\"]\n");
         let told = [format!(
-            "admin on {open} is open to others: set a token ([admin] token or token_file), \
+            "{config}:2: admin on {open} is open to others: set a token ([admin] token or token_file), \
              or listen on 127.0.0.1 or unix:/path"
         )];
         assert_eq!((start(&text).code, start(&text).problems), (1, told.to_vec()), "{open}");
@@ -246,7 +246,7 @@ fn no_admin_listens_to_others_without_a_token() {
         ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more letters"),
         (
             "token = \"0123456789abcdef\"\ntoken_file = \"t\"",
-            "[admin] token and token_file: keep one of the two",
+            ":3: [admin] token and token_file: keep one of the two",
         ),
         ("token_file = \"nowhere\"", "nowhere: No such file"),
         ("socket_mode = \"0999\"", ":2: \"0999\": expected a mode like \"0660\""),

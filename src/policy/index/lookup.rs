@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::base::slo_id::SloId;
+use crate::policy::doubtful::Doubtful;
 use crate::policy::fields::{Place, Text, Values};
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::{List, is_end, is_words, words};
@@ -18,7 +19,7 @@ use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
 use crate::policy::read::slo::Slos;
 use crate::policy::read::{hosts, map};
-use crate::policy::warning::{Doubt, Warnings, WebsitePart};
+use crate::policy::warning::{Doubt, Warnings};
 
 /// The map of a lookup.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl LookupMap {
         };
         hosts::normalise(&mut text, lookup, is_host);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
-        let website = WebsitePart::of(lookup);
+        let doubtful = Doubtful::of(lookup);
         let mut entries = 0;
         for line in map::lines(&text) {
             entries += 1;
@@ -73,7 +74,7 @@ impl LookupMap {
                 Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
                 Err(fault) => report(fault),
             }
-            if let Some(doubt) = website.and_then(|part| part.doubt(line.key)) {
+            if let Some(doubt) = doubtful.doubt(&line) {
                 warnings.add(&path, || (Some(line.number), doubt));
             }
         }

@@ -87,6 +87,10 @@ const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_
 fn options<'a>(text: &'a str, faults: &mut Vec<Fault>) -> Vec<(&'a str, &'a str)> {
     let mut options: Vec<(&str, &str)> = Vec::new();
     for word in text.split_ascii_whitespace() {
+        if word.starts_with('#') {
+            faults.push(Fault::Comment(quoted(word.as_bytes())));
+            break;
+        }
         match word.split_once('=') {
             None | Some(("", _)) => faults.push(Fault::Word(quoted(word.as_bytes()))),
             Some((name, _)) if options.iter().any(|&(given, _)| given == name) => {

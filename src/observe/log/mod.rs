@@ -1,16 +1,33 @@
 //! The log: lines on standard error, which journald, Docker and terminals all collect.
+//!
+//! No caller waits for standard error: a thread writes the lines from a bounded queue. When the queue is full, lines
+//! are dropped and counted.
 
-#![allow(clippy::disallowed_methods, reason = "standard error is where the log goes")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "standard error is where the log goes, from a thread of its own"
+)]
 
-use std::io::{IsTerminal, stderr};
+mod journal;
+mod panics;
+mod queue;
+
+use std::env;
+use std::fs::File;
+use std::io::{IsTerminal, Write, stderr};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, fmt, reload};
+use tracing_subscriber::{Layer, Registry, fmt, reload};
+
+use journal::{Prioritised, is_journal};
+use queue::Queue;
 
 use crate::base::time::Timestamp;
 
@@ -72,21 +89,61 @@ struct Started {
     configured: Level,
     now: Mutex<Level>,
     filter: reload::Handle<LevelFilter, Registry>,
+    queue: Queue,
 }
 
-/// Starts logging. A second call in one process changes nothing.
-pub(crate) fn start(settings: Settings) {
-    let Settings { level, format } = settings;
-    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
-    let lines = fmt::layer().with_writer(stderr).with_target(false);
-    let registry = tracing_subscriber::registry().with(filter);
-    let begun = match format {
-        Format::Human => registry.with(lines.with_ansi(stderr().is_terminal())).try_init(),
-        Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
-    };
-    if begun.is_ok() {
-        let _ = STARTED.set(Started { configured: level, now: Mutex::new(level), filter: handle });
+/// Writes the queued lines when it is dropped: hold it until the end of the process.
+#[must_use]
+pub(crate) struct Goodbye;
+
+impl Drop for Goodbye {
+    fn drop(&mut self) {
+        if let Some(started) = STARTED.get() {
+            started.queue.flush();
+        }
     }
+}
+
+/// Starts logging. Panics are logged, too. A second call in one process changes nothing.
+pub(crate) fn start(settings: Settings) -> Goodbye {
+    let Settings { level, format } = settings;
+    let queue = Queue::start(standard_error()).expect("the system can start a thread");
+    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
+    let registry = tracing_subscriber::registry().with(filter);
+    if registry.with(lines(format, queue.clone())).try_init().is_ok() {
+        let _ = STARTED.set(Started { configured: level, now: Mutex::new(level), filter: handle, queue });
+        panics::log();
+    }
+    Goodbye
+}
+
+type Filtered = Layered<reload::Layer<LevelFilter, Registry>, Registry>;
+
+/// The lines in a format. For the journal they have a priority, and no time.
+fn lines(format: Format, queue: Queue) -> Box<dyn Layer<Filtered> + Send + Sync> {
+    let lines = fmt::layer().with_target(false).log_internal_errors(false).with_writer(move || queue.clone());
+    let is_journal = is_journal(&stderr(), env::var("JOURNAL_STREAM").ok().as_deref());
+    match (format, is_journal) {
+        (Format::Human, false) => lines.with_ansi(stderr().is_terminal()).boxed(),
+        (Format::Human, true) => lines.with_ansi(false).without_time().map_event_format(Prioritised).boxed(),
+        (Format::Json, false) => lines.json().flatten_event(true).boxed(),
+        (Format::Json, true) => {
+            lines.json().flatten_event(true).without_time().map_event_format(Prioritised).boxed()
+        }
+    }
+}
+
+/// Standard error without the lock of the standard library, which a write that hangs would hold.
+fn standard_error() -> Box<dyn Write + Send> {
+    match stderr().as_fd().try_clone_to_owned() {
+        Ok(fd) => Box::new(File::from(fd)),
+        Err(_) => Box::new(stderr()),
+    }
+}
+
+/// The lines that were dropped because standard error did not take them in time.
+pub(crate) fn dropped() -> u64 {
+    STARTED.get().map_or(0, |started| started.queue.dropped())
 }
 
 /// Switches between the configured level and `debug`, and logs the change.

@@ -1,0 +1,161 @@
+//! All mistakes of a config file, each with its line, and the settings without them.
+
+use std::mem;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
+
+use crate::config::file::File;
+
+/// The most mistakes that are told. A hundred mistakes usually have one cause.
+const MISTAKES_MAX: usize = 100;
+
+/// A mistake, and its line counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mistake {
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+/// The settings of a text. A setting with a mistake has its default.
+pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
+    let (mut table, errors) = DeTable::parse_recoverable(text);
+    let mut mistakes: Vec<Mistake> = Vec::new();
+    for error in &errors {
+        // Further errors on a line follow from the first one.
+        let mistake = mistake(text, error);
+        if mistakes.iter().all(|told| told.line != mistake.line) {
+            mistakes.push(mistake);
+        }
+    }
+    let broken: Vec<usize> = mistakes.iter().map(|mistake| mistake.line).collect();
+    let (mut file, mut incomplete) = (None, Vec::new());
+    while file.is_none() && mistakes.len() < MISTAKES_MAX {
+        match File::deserialize(Deserializer::from(table.clone())) {
+            Ok(read) => file = Some(read),
+            Err(error) => {
+                let mistake = mistake(text, &error);
+                let at = error.span().map_or(0, |span| span.start);
+                // A key that was removed may be the one that is missing now.
+                let is_known = incomplete.contains(&at) && mistake.message.starts_with("missing field");
+                if !is_known && !broken.contains(&mistake.line) && !mistakes.contains(&mistake) {
+                    mistakes.push(mistake);
+                }
+                if !remove(table.get_mut(), at, &mut incomplete) {
+                    break;
+                }
+            }
+        }
+    }
+    mistakes.sort();
+    mistakes.truncate(MISTAKES_MAX);
+    (file.unwrap_or_default(), mistakes)
+}
+
+/// The line of a key in a section, if the text has it.
+pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let (_, section) = table.get_ref().get_key_value(section)?;
+    let (key, _) = section.get_ref().as_table()?.get_key_value(key)?;
+    Some(line(text, key.span().start))
+}
+
+fn mistake(text: &str, error: &Error) -> Mistake {
+    let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
+    Mistake { line: line(text, error.span().map_or(0, |span| span.start)), message }
+}
+
+/// The line of a byte, counted from 1.
+fn line(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
+}
+
+/// Removes the smallest item that has the byte at `at`. `incomplete` gets the start of a table in a list that it was
+/// in.
+fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bool {
+    if table.iter_mut().any(|(_, value)| remove_within(value, at, incomplete)) {
+        return true;
+    }
+    let is_here = |key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>| {
+        let is_leaf = !value.get_ref().is_table() && !value.get_ref().is_array();
+        let is_between = is_leaf && (key.span().start..value.span().end).contains(&at);
+        is_between || key.span().contains(&at) || value.span().contains(&at)
+    };
+    let found = table.iter().find(|(key, value)| is_here(key, value)).map(|(key, _)| key.clone());
+    let Some(key) = found else { return false };
+    // A mistake of all lookups together does not hide the directory of the policy.
+    if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
+        && inner.remove("lookups").is_some()
+    {
+        return true;
+    }
+    table.remove(&key).is_some()
+}
+
+fn remove_within(value: &mut Spanned<DeValue<'_>>, at: usize, incomplete: &mut Vec<usize>) -> bool {
+    match value.get_mut() {
+        DeValue::Table(table) => remove(table, at, incomplete),
+        DeValue::Array(items) => {
+            if let Some(item) = items.iter_mut().find_map(|item| {
+                let start = item.span().start;
+                remove_within(item, at, incomplete).then_some(start)
+            }) {
+                incomplete.push(item);
+                return true;
+            }
+            let is_here =
+                |item: &Spanned<DeValue<'_>>| item.get_ref().is_table() && item.span().contains(&at);
+            let (gone, rest): (Vec<_>, Vec<_>) =
+                mem::replace(items, DeArray::new()).into_iter().partition(is_here);
+            *items = rest.into_iter().collect();
+            !gone.is_empty()
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(text: &str) -> Vec<usize> {
+        read(text).1.iter().map(|mistake| mistake.line).collect()
+    }
+
+    #[test]
+    fn every_mistake_is_told_and_the_rest_is_read() {
+        let text = "[hold]\nmax = -1\nlongest = '7s'\nwhen = 1\n[[policy.lookups]]\nmap = 'a'\nmatch = 'str'\n\
+                    [[policy.lookups]]\nfields = ['a']\nmap = 'b'\nmatch = 'sub'\n[policy]\ndir = 'there'\n";
+        let (file, mistakes) = read(text);
+        assert_eq!(lines(text), [2, 4, 5, 11], "{mistakes:?}");
+        assert_eq!(file.hold.longest.as_secs(), 7);
+        assert_eq!(file.policy.dir.unwrap().to_str(), Some("there"));
+        assert_eq!(line_of(text, "policy", "dir"), Some(13));
+        assert_eq!(line_of(text, "policy", "types"), None);
+    }
+
+    #[test]
+    fn a_lookup_too_many_does_not_hide_the_policy() {
+        let lookup = "[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'str'\n";
+        let (file, mistakes) = read(&format!("policy.dir = 'there'\n{lookup}{lookup}"));
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        assert!(file.policy.dir.is_some());
+    }
+
+    #[test]
+    fn mistakes_are_bounded() {
+        let text: String = (0..1_000).map(|number| format!("a{number} = 1\n")).collect();
+        assert_eq!(read(&text).1.len(), MISTAKES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_has_a_mistake(text in "([a-z\\[\\]=\"'\n .{}0-9]|\\[policy\\]\n|\\[\\[policy.lookups\\]\\]\n|dir = 1\n|max = 2\n|map = 'a'\n){0,30}") {
+            let is_valid = toml::from_str::<File>(&text).is_ok();
+            prop_assert_eq!(read(&text).1.is_empty(), is_valid);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! When to read an edited policy: a state machine with the time as an argument.
+//!
+//! ```text
+//! an edit ─▶ wait until nothing changes ─▶ read ─▶ in force, or refused
+//!                ▲     ▲ changed while it was read │
+//!                │     └───────────────────────────┤ a map has lost more than half of its lines
+//!                └ changed ─ wait for a second look ◀┘
+//! ```
+//! A writer that pauses leaves half of a file, and a truncated file is empty for a moment. Neither may go into force.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::watch::fingerprint::Fingerprint;
+
+/// The time without changes before an edit is read: `cp`, for one, writes several files.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The same for a file that is written in place, maybe by a loop that opens it for each line.
+const SETTLE_IN_PLACE: Duration = Duration::from_secs(1);
+
+/// The same while a writer has a file open. The end of a writer closes its files.
+const SETTLE_OPEN: Duration = Duration::from_secs(30);
+
+/// The longest of all waits for files that are replaced again and again.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The longest of all waits for a writer, or for a smaller map.
+const WAIT_FOR_WRITER_MAX: Duration = Duration::from_secs(60);
+
+/// The wait before a map with less than half of its lines goes into force.
+pub(super) const SECOND_LOOK: Duration = Duration::from_secs(3);
+
+/// The next step of the thread that reads policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing has changed.
+    Rest,
+    /// Look again after this time, or at the next event.
+    Wait(Duration),
+    /// Read all files. `force`: even if a map has lost more than half of its lines.
+    Read { force: bool },
+}
+
+#[derive(Debug)]
+pub(super) struct Settling {
+    /// The files of the last generation that was put in force or refused.
+    taken: Fingerprint,
+    /// The last look.
+    last: Fingerprint,
+    /// The edit that was not read yet.
+    edit: Option<Edit>,
+    /// SIGHUP: read now.
+    is_asked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Edit {
+    /// The first change.
+    since: Timestamp,
+    /// The last change.
+    changed: Timestamp,
+    is_in_place: bool,
+    /// The time of the second look, once a map turned out to be smaller.
+    second_look: Option<Timestamp>,
+}
+
+impl Settling {
+    pub(super) fn new(taken: Fingerprint) -> Settling {
+        Settling { last: taken.clone(), taken, edit: None, is_asked: false }
+    }
+
+    /// Reads at the next look, whatever it finds.
+    pub(super) fn ask(&mut self) {
+        self.is_asked = true;
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Takes a look. `is_open`: a writer has one of the files open.
+    pub(super) fn look(&mut self, now: Timestamp, found: &Fingerprint, is_open: bool) -> Step {
+        if *found != self.last {
+            let is_in_place = found.is_written_in_place_since(&self.last);
+            self.last = found.clone();
+            self.changed(now, is_in_place);
+        }
+        if self.is_asked {
+            return Step::Read { force: true };
+        }
+        if self.last == self.taken {
+            self.edit = None;
+        }
+        self.edit.map_or(Step::Rest, |edit| edit.next(now, is_open))
+    }
+
+    fn changed(&mut self, now: Timestamp, is_in_place: bool) {
+        let new = Edit { since: now, changed: now, is_in_place, second_look: None };
+        let before = self.edit.unwrap_or(new);
+        let is_in_place = is_in_place || before.is_in_place;
+        self.edit = Some(Edit { since: before.since, is_in_place, ..new });
+    }
+
+    /// The files of this look were read, and put in force or refused.
+    pub(super) fn taken(&mut self, found: Fingerprint) {
+        *self = Settling::new(found);
+    }
+
+    /// The files changed while they were read. All waits begin anew, so that it is not tried without a pause.
+    pub(super) fn torn(&mut self, now: Timestamp) {
+        self.is_asked = false;
+        self.edit = None;
+        self.changed(now, false);
+    }
+
+    /// The files were read, and a map has lost more than half of its lines.
+    pub(super) fn shrunk(&mut self, now: Timestamp) {
+        if let Some(edit) = &mut self.edit {
+            edit.second_look = Some(now + SECOND_LOOK);
+        }
+    }
+}
+
+impl Edit {
+    fn next(self, now: Timestamp, is_open: bool) -> Step {
+        let (waited, quiet) = (now.since(self.since), now.since(self.changed));
+        let has_waited_long = waited >= WAIT_FOR_WRITER_MAX;
+        if let Some(second_look) = self.second_look {
+            let is_time = now >= second_look || has_waited_long;
+            return if is_time { Step::Read { force: true } } else { Step::Wait(second_look.since(now)) };
+        }
+        let (settle, wait_max) = match (is_open, self.is_in_place) {
+            (true, _) => (SETTLE_OPEN, WAIT_FOR_WRITER_MAX),
+            (false, true) => (SETTLE_IN_PLACE, WAIT_FOR_WRITER_MAX),
+            (false, false) => (SETTLE, WAIT_MAX),
+        };
+        if quiet >= settle || waited >= wait_max {
+            return Step::Read { force: has_waited_long };
+        }
+        Step::Wait((settle - quiet).min(wait_max - waited))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::fingerprint::Seen;
+
+    const START: Timestamp = Timestamp::from_millis(1_000_000);
+    const READ: Step = Step::Read { force: false };
+    const FORCED: Step = Step::Read { force: true };
+
+    fn at(ms: u64) -> Timestamp {
+        START + Duration::from_millis(ms)
+    }
+
+    /// A directory with one file of this inode, size and ctime.
+    fn file(inode: u64, size: u64, changed: u64) -> Fingerprint {
+        let seen = Seen { id: [1, inode], size, changed: [changed, 0] };
+        Fingerprint { files: vec![Some(seen)], ..Fingerprint::default() }
+    }
+
+    fn gone() -> Fingerprint {
+        Fingerprint { files: vec![None], ..Fingerprint::default() }
+    }
+
+    fn waits(step: Step, ms: u64) {
+        assert_eq!(step, Step::Wait(Duration::from_millis(ms)));
+    }
+
+    fn settling() -> Settling {
+        Settling::new(file(1, 100, 0))
+    }
+
+    #[test]
+    fn a_file_that_is_renamed_into_place_is_read_after_the_shortest_wait() {
+        let mut settling = settling();
+        assert_eq!(settling.look(at(0), &file(1, 100, 0), false), Step::Rest);
+        let new = file(2, 50, 1);
+        waits(settling.look(at(10), &new, false), 100);
+        waits(settling.look(at(50), &new, false), 60);
+        assert_eq!(settling.look(at(110), &new, false), READ);
+        settling.taken(new.clone());
+        assert_eq!(settling.look(at(120), &new, false), Step::Rest);
+    }
+
+    #[test]
+    fn each_change_starts_the_wait_anew_up_to_a_bound() {
+        let mut settling = settling();
+        for step in 0..40 {
+            waits(
+                settling.look(at(50 * step), &file(step + 2, 100, step + 1), false),
+                (2_000 - 50 * step).min(100),
+            );
+        }
+        assert_eq!(settling.look(at(2_000), &file(99, 100, 99), false), READ);
+    }
+
+    #[test]
+    fn a_writer_in_place_has_a_second_between_two_writes() {
+        let mut settling = settling();
+        let mut now = 0;
+        for lines in 1..=100 {
+            waits(settling.look(at(now), &file(1, 100 + lines, lines), false), 1_000.min(60_000 - now));
+            now += 400;
+            assert_ne!(settling.look(at(now), &file(1, 100 + lines, lines), false), READ);
+        }
+        assert_eq!(settling.look(at(now + 600), &file(1, 200, 100), false), READ);
+        // It never ends.
+        for step in 2..50 {
+            settling.look(at(now + 400 * step), &file(1, 200 + step, 100 + step), false);
+        }
+        assert_eq!(settling.look(at(60_000), &file(1, 900, 900), false), FORCED);
+    }
+
+    #[test]
+    fn an_open_file_is_waited_for_until_it_is_closed() {
+        let mut settling = settling();
+        let half = file(1, 50, 1);
+        waits(settling.look(at(0), &half, true), 30_000);
+        waits(settling.look(at(20_000), &half, true), 10_000);
+        let whole = file(1, 150, 2);
+        waits(settling.look(at(25_000), &whole, true), 30_000);
+        waits(settling.look(at(25_100), &whole, false), 900);
+        assert_eq!(settling.look(at(26_000), &whole, false), READ);
+        // A writer that neither writes nor ends is not waited for.
+        let mut settling = self::settling();
+        settling.look(at(0), &half, true);
+        assert_eq!(settling.look(at(30_000), &half, true), READ);
+    }
+
+    #[test]
+    fn a_smaller_map_waits_for_a_second_look_and_an_edit_begins_anew() {
+        let mut settling = settling();
+        settling.look(at(0), &gone(), false);
+        assert_eq!(settling.look(at(100), &gone(), false), READ);
+        settling.shrunk(at(100));
+        waits(settling.look(at(200), &gone(), false), 2_900);
+        // It comes back, as a new file.
+        let back = file(3, 90, 1);
+        waits(settling.look(at(1_000), &back, false), 1_000);
+        assert_eq!(settling.look(at(2_000), &back, false), READ, "it is read like any other");
+        settling.taken(back);
+
+        settling.look(at(10_000), &gone(), false);
+        assert_eq!(settling.look(at(10_100), &gone(), false), READ);
+        settling.shrunk(at(10_100));
+        assert_eq!(settling.look(at(13_100), &gone(), false), FORCED, "it is meant");
+    }
+
+    #[test]
+    fn a_smaller_map_that_changes_all_the_time_goes_into_force_at_last() {
+        let mut settling = settling();
+        let mut forced = None;
+        for step in 0..100 {
+            let (now, found) = (at(1_000 * step), file(step + 2, 10, step + 1));
+            settling.look(now, &found, false);
+            match settling.look(now + SETTLE, &found, false) {
+                Step::Read { force: true } => forced = forced.or(Some(step)),
+                Step::Read { force: false } => settling.shrunk(now + SETTLE),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(forced, Some(60));
+    }
+
+    #[test]
+    fn who_asks_waits_for_nothing() {
+        let mut settling = settling();
+        settling.ask();
+        assert_eq!(settling.look(at(0), &file(1, 100, 0), false), FORCED, "not even for an edit");
+        settling.taken(file(1, 100, 0));
+        settling.look(at(10), &gone(), true);
+        settling.shrunk(at(10));
+        settling.ask();
+        assert!(settling.is_asked());
+        assert_eq!(settling.look(at(11), &gone(), true), FORCED);
+        settling.taken(gone());
+        assert!(!settling.is_asked());
+        assert_eq!(settling.look(at(12), &gone(), true), Step::Rest);
+    }
+
+    #[test]
+    fn files_that_change_while_they_are_read_are_read_again() {
+        let mut settling = settling();
+        settling.look(at(0), &file(2, 100, 1), false);
+        assert_eq!(settling.look(at(100), &file(2, 100, 1), false), READ);
+        settling.torn(at(150));
+        waits(settling.look(at(160), &file(2, 101, 2), false), 1_000);
+        assert_eq!(settling.look(at(1_160), &file(2, 101, 2), false), READ);
+        // However long it takes, there is a pause between two attempts.
+        settling.torn(at(100_000));
+        waits(settling.look(at(100_000), &file(2, 101, 2), false), 100);
+    }
+
+    #[test]
+    fn an_edit_that_is_undone_is_none() {
+        let mut settling = settling();
+        settling.look(at(0), &gone(), false);
+        assert_eq!(settling.look(at(50), &file(1, 100, 0), false), Step::Rest);
+        assert_eq!(settling.look(at(5_000), &file(1, 100, 0), false), Step::Rest);
+    }
+}
