@@ -13,5 +13,6 @@ pub(super) fn check(config: Config) -> anyhow::Result<()> {
     for warning in policy.warnings().to_string().lines() {
         eprintln!("slowlane: warning: {warning}");
     }
-    Ok(writeln!(io::stdout(), "ok: {}", policy.summary())?)
+    let note = if policy.has_limits() { "" } else { "; every rate is unlimited, so nothing is throttled" };
+    Ok(writeln!(io::stdout(), "ok: {}{note}", policy.summary())?)
 }

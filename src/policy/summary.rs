@@ -12,6 +12,11 @@ impl Policy {
         with_maps(plural(self.slos.len(), "SLO"), maps)
     }
 
+    /// Whether any SLO has a limit. Without one, slowlane only counts.
+    pub fn has_limits(&self) -> bool {
+        self.slos.iter().any(|slo| !slo.objective.rate.is_unlimited())
+    }
+
     /// The summary of a policy that replaces another: `source.map 0 lines (before: 5)`.
     pub fn summary_after(&self, before: &Policy) -> String {
         let mut slos = plural(self.slos.len(), "SLO");

@@ -184,7 +184,8 @@ fn an_empty_config_is_the_default() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("empty.toml"), "").unwrap();
     let Ran { code, out, problems } = ran_in(folder.path(), &["check", "--config", "empty.toml"]);
-    assert_eq!((code, out.as_str(), problems.len()), (0, "ok: 1 SLO; no maps\n", 0));
+    let expected = "ok: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\n";
+    assert_eq!((code, out.as_str(), problems.len()), (0, expected, 0));
 }
 
 /// A folder with a config and two policies: `one` has one SLO, and `two` has two.
