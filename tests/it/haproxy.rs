@@ -159,6 +159,20 @@ fn requests_pass_wait_and_are_denied() {
     });
 }
 
+/// slowlane, and not HAProxy, reads the host in the Host header.
+#[test]
+fn every_spelling_of_a_host_is_one_website() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::patient(version, delivery, POLICY);
+        let plain = scene.told(&[("Host", "busy.example")]);
+        assert_eq!(plain.slo, Some(2004));
+        for host in ["BUSY.example", "busy.example:8080", "busy.example.", "Busy.Example.:80"] {
+            let told = scene.told(&[("Host", host)]);
+            assert_eq!((told.slo, told.key), (plain.slo, plain.key), "{host}");
+        }
+    });
+}
+
 #[test]
 fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
     each(EACH_DELIVERY, |version, delivery| {
