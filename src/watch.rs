@@ -70,6 +70,10 @@ impl Source {
         &self.dir
     }
 
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     pub(crate) fn read(&self) -> Result<Policy, Problems> {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);

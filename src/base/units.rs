@@ -64,6 +64,9 @@ impl Period {
     }
 }
 
+/// How [`Rate::UNLIMITED`] is written.
+pub const UNLIMITED: &str = "unlimited";
+
 /// A number of requests per period: 0, or from 1 per day to 1,000,000 per second.
 ///
 /// ```
@@ -87,11 +90,18 @@ impl Rate {
         Ok(Rate { count, period })
     }
 
+    /// Any number of requests.
+    pub const UNLIMITED: Rate = Rate { count: u64::MAX, period: Period::Second };
+
     /// No requests.
     pub const ZERO: Rate = Rate { count: 0, period: Period::Second };
 
     pub const fn is_zero(self) -> bool {
         self.count == 0
+    }
+
+    pub const fn is_unlimited(self) -> bool {
+        self.count == u64::MAX
     }
 
     /// The period that the rate was given in: a second, minute, hour or day.
@@ -112,6 +122,9 @@ impl Rate {
     }
 
     pub fn per_second(self) -> f64 {
+        if self.is_unlimited() {
+            return f64::INFINITY;
+        }
         self.count as f64 / self.period.seconds() as f64
     }
 
@@ -143,6 +156,9 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_unlimited() {
+            return f.write_str(UNLIMITED);
+        }
         write!(f, "{}/{}", self.count, self.period.letter())
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments that name a configuration: its file, its policy, its addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -30,6 +30,20 @@ pub(super) struct RunArguments {
     /// Address of the page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Vec<Address>,
+}
+
+/// The config file of the service, as the package installs it.
+const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
+
+impl RunArguments {
+    /// With the config file of the service, if neither a config nor a policy is given and the file is there.
+    pub(super) fn or_of_service(mut self) -> RunArguments {
+        let is_silent = self.files.config.is_none() && self.files.policy.is_none();
+        if is_silent && Path::new(OF_SERVICE).is_file() {
+            self.files.config = Some(OF_SERVICE.into());
+        }
+        self
+    }
 }
 
 /// The configuration in force with these arguments.

@@ -44,6 +44,8 @@ struct Report {
     policy: Option<PathBuf>,
     /// None: the policy has an error.
     summary: Option<String>,
+    /// Every rate is unlimited: nothing is throttled.
+    unlimited: bool,
     errors: Vec<Finding>,
     errors_total: usize,
     warnings: Vec<Finding>,
@@ -106,6 +108,7 @@ impl Report {
             config,
             policy: dir,
             summary: policy.ok().map(Policy::summary),
+            unlimited: policy.is_ok_and(|policy| !policy.has_limits()),
             errors: errors.iter().map(Finding::from).chain(problems.iter().map(Finding::from)).collect(),
             errors_total,
             warnings: warnings.into_iter().flat_map(|all| all.listed()).map(Finding::from).collect(),
@@ -123,7 +126,8 @@ impl Report {
             Some(dir) => format!("policy {}", dir.display()),
             None => "the built-in policy".to_owned(),
         };
-        format!("ok: {config}{policy}: {}", self.summary.as_deref().unwrap_or_default())
+        let note = if self.unlimited { "; every rate is unlimited, so nothing is throttled" } else { "" };
+        format!("ok: {config}{policy}: {}{note}", self.summary.as_deref().unwrap_or_default())
     }
 }
 

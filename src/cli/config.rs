@@ -1,8 +1,10 @@
 //! `slowlane config`: prints configuration, its own or the proxy's.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf, absolute};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
@@ -23,6 +25,8 @@ Examples:
       for the installed HAProxy, in front of an application on 127.0.0.1:8000
   slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
       all files, in the folder where they are to stay: they name it
+  slowlane config haproxy --attach --config /etc/slowlane/slowlane.toml
+      only the lines to paste into a configuration of your own
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
       the same for nginx";
 
@@ -47,9 +51,12 @@ pub(super) struct Haproxy {
     /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
-    /// How delays are delivered [default: pause from 3.2 on, hold before]
+    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has it]
     #[arg(long, value_name = "WAY")]
     delivery: Option<Way>,
+    /// Print only the lines to paste into a configuration of your own
+    #[arg(long, conflicts_with_all = ["dir", "file"])]
+    attach: bool,
     /// Address for HAProxy to listen on
     #[arg(long, value_name = "ADDR", default_value = haproxy::BIND)]
     bind: String,
@@ -116,19 +123,39 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
 }
 
 fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
-    let Haproxy { version, delivery, bind, common: Common { app, ratelimit, file, dir, run } } = typed;
-    let config = config(run)?;
+    let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, file, dir, run } } =
+        typed;
+    let config = config(run.or_of_service())?;
+    let fields = Used::of(&config).fields;
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let folder = match &dir {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
     };
-    let places = haproxy::Places { agent, bind: &bind, app: &app, folder: &folder, ratelimit };
+    let hold_max = config.hold.hold_max;
+    let places = haproxy::Places {
+        agent,
+        bind: &bind,
+        app: &app,
+        folder: &folder,
+        ratelimit,
+        hold_max,
+        fields: &fields,
+    };
     let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
-    let version =
-        version.or_else(|| installed::haproxy().map(|(_, version)| version)).ok_or_else(none_here)?;
-    let delivery = delivery.map_or(Delivery::of(version), Delivery::from);
+    let (version, best) = match version {
+        Some(version) => (version, Delivery::of(version)),
+        None => {
+            let (binary, version) = installed::haproxy().ok_or_else(none_here)?;
+            let is_for_lua = version.loses_holds() && installed::has_lua(&binary);
+            (version, if is_for_lua { Delivery::Lua } else { Delivery::of(version) })
+        }
+    };
+    let delivery = delivery.map_or(best, Delivery::from);
     let mut files = haproxy::files(version, delivery, &places)?;
+    if attach {
+        return say(&haproxy::lines_to_paste(&files[0]));
+    }
     // HAProxy does not read the maps: they are examples.
     if file.is_some() {
         files.extend(haproxy::maps());
@@ -138,10 +165,45 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     let Nginx { listen, common: Common { app, ratelimit, file, dir, run } } = typed;
-    let config = config(run)?;
+    let config = config(run.or_of_service())?;
+    let Used { fields, delay_max } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
-    let files = nginx::files(&nginx::Places { agent, listen: &listen, app: &app, ratelimit })?;
+    let files = nginx::files(&nginx::Places {
+        agent,
+        listen: &listen,
+        app: &app,
+        ratelimit,
+        delay_max,
+        fields: &fields,
+    })?;
     put(&files, file.as_deref(), dir.as_deref())
+}
+
+/// Facts about the policy that the files of a proxy depend on.
+struct Used {
+    /// The names of its fields, each once.
+    fields: Vec<String>,
+    /// Its longest delay.
+    delay_max: Duration,
+}
+
+impl Used {
+    /// Of a policy with a mistake, only the fields of the config are known.
+    fn of(config: &Config) -> Used {
+        let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO };
+        let Some(source) = &config.policy else { return used };
+        let mut names: BTreeSet<String> = source.layout().all_fields().map(str::to_owned).collect();
+        match source.read() {
+            Ok(policy) => {
+                names.extend(policy.used_fields().map(str::to_owned));
+                let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
+                used.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
+            }
+            Err(problems) => eprintln!("slowlane: warning: printed without the policy: {problems}"),
+        }
+        used.fields = names.into_iter().collect();
+        used
+    }
 }
 
 /// The first address of a list. The proxy needs only one.

@@ -45,7 +45,7 @@ Examples:
       show slowlane at work, until Ctrl-C
   slowlane run
       serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
-      admin on 127.0.0.1:9002, one SLO of 5000 requests/s for everybody
+      admin on 127.0.0.1:9002; every request is counted and none is throttled
   slowlane run --policy /etc/slowlane/policy
       serve the SLOs of slo.map, read again at every edit
   slowlane check --policy /etc/slowlane/policy

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
 
 use crate::base::key::Key;
+use crate::base::query;
 use crate::cli::admin::{self, At};
+use crate::cli::why::Field;
 use crate::observe::status::TABLE;
 use crate::tools::admin_client::Question;
 
@@ -22,6 +24,8 @@ Examples:
       set columns of a row
   slowlane table clear 26C7827D889F6DA3
       forget what a key has used up: it has its whole burst again
+  slowlane table clear source=192.0.2.66 website=shop.example
+      the same for the keys of a request with these fields: its SLO's, and those that also= adds
   slowlane table clear data.gpc1_rate eq 0
       forget the rows that meet the condition; without one, all rows
 
@@ -65,8 +69,8 @@ enum Action {
     },
     /// Forget a key, the rows that meet the conditions, or all rows
     Clear {
-        /// A key, or conditions, like data.gpc1_rate eq 0
-        #[arg(value_name = "KEY | FILTER", allow_negative_numbers = true)]
+        /// A key, the fields of a request, or conditions, like data.gpc1_rate eq 0
+        #[arg(value_name = "KEY | FIELD=VALUE | FILTER", allow_negative_numbers = true)]
         which: Vec<String>,
     },
 }
@@ -77,13 +81,24 @@ fn key(text: &str) -> Result<Key, &'static str> {
 
 pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { action, config, at } = typed;
-    let question = Question { method: "POST", body: command(&action), ..Question::get("/api/runtime") };
+    let question = match &action {
+        Action::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
+        action => Question { method: "POST", body: command(action), ..Question::get("/api/runtime") },
+    };
     let told = admin::print(&at.daemon(config)?, question)?;
     match action {
         Action::Get { key } => ensure!(told, "the table has no entry of key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
     }
     Ok(())
+}
+
+/// Asks the daemon to forget the keys of a request. Only the daemon knows the secret of its keys.
+fn of_fields(words: &[String]) -> anyhow::Result<Question> {
+    let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
+    let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;
+    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
+    Ok(Question { method: "POST", ..Question::get(format!("/api/clear?{query}")) })
 }
 
 /// The command of the Runtime API for this action.

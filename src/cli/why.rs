@@ -53,10 +53,11 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// A field of a request, as it is typed.
 #[derive(Clone, Debug)]
-struct Field {
-    name: String,
-    value: String,
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) value: String,
 }
 
 impl FromStr for Field {

@@ -9,7 +9,7 @@
 //! ```text
 //!  registry    every law by name                    <- the room's callers
 //!  fair, sliding_log                                laws with a simpler stand-in
-//!  adaptive, pace, token_bucket, … closed           the laws
+//!  adaptive, pace, token_bucket, … closed, open     the laws
 //!  rule        the methods of every law
 //!  annex       memory beside the entry              made of calendar, log
 //!  bucket, window                                   arithmetic that laws share
@@ -31,6 +31,7 @@ mod judgement;
 mod leaky_bucket;
 mod log;
 mod objective;
+mod open;
 mod options;
 mod pace;
 mod registry;

@@ -15,6 +15,7 @@ use crate::law::fixed_window::FixedWindow;
 use crate::law::judgement::Judgement;
 use crate::law::leaky_bucket::LeakyBucket;
 use crate::law::objective::Objective;
+use crate::law::open::Open;
 use crate::law::options::{OptionError, Options};
 use crate::law::pace::Pace;
 use crate::law::rule::Rule;
@@ -35,6 +36,8 @@ macro_rules! registry {
             $($Law($Law),)+
             /// Any law at a rate of 0.
             Closed(Closed),
+            /// No law at all, at an unlimited rate.
+            Open(Open),
         }
 
         impl Law {
@@ -45,6 +48,7 @@ macro_rules! registry {
                 match self {
                     $(Law::$Law(_) => $name,)+
                     Law::Closed(closed) => closed.name(),
+                    Law::Open(_) => Open::NAME,
                 }
             }
 
@@ -63,6 +67,7 @@ macro_rules! registry {
                 match $dollar law {
                     $(Law::$Law($dollar rule) => $dollar call,)+
                     Law::Closed($dollar rule) => $dollar call,
+                    Law::Open($dollar rule) => $dollar call,
                 }
             };
         }
@@ -110,6 +115,9 @@ impl Law {
             law => law,
         }
     }
+
+    /// The law of `rate=unlimited`: it counts, and lets everything pass.
+    pub const UNLIMITED: Law = Law::Open(Open);
 
     /// Judges one request, and writes it into its entry and its annex.
     ///
@@ -232,9 +240,9 @@ impl Law {
         of_each!(self, rule => rule.max_delay())
     }
 
-    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header.
-    pub fn quota(&self, objective: Objective) -> Quota {
-        of_each!(self, rule => rule.quota(objective))
+    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.
+    pub fn quota(&self, objective: Objective) -> Option<Quota> {
+        (!matches!(self, Law::Open(_))).then(|| of_each!(self, rule => rule.quota(objective)))
     }
 
     /// The allowance of a client in words. A window law ignores the burst, `concurrency` ignores the rate.

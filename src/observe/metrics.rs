@@ -178,7 +178,7 @@ impl Metrics {
             holds_abandoned: counter(
                 &mut registry,
                 "holds_abandoned",
-                "Held answers whose client left early",
+                "Holds that ended early: the client left, the connection ended, or HAProxy gave up",
             ),
             request_ids_forgotten: counter(
                 &mut registry,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::base::hold::HOLD_SHIPPED;
 use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
 use crate::base::slo_id::SloId;
@@ -173,6 +174,7 @@ impl Policy {
             let doubt = match slo.law.max_delay() {
                 Some(Duration::MAX) => Doubt::Unbounded(longest),
                 Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
+                Some(max_delay) if max_delay > HOLD_SHIPPED => Doubt::Shipped { max_delay },
                 _ => continue,
             };
             self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));

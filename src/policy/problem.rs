@@ -50,7 +50,7 @@ pub enum Fault {
     #[error("a NUL byte, at which HAProxy would stop reading")]
     Nul,
 
-    #[error("{0:?}: expected the id of an SLO, 0 to 9999, and its options, like `{DEFAULT_LINE}`")]
+    #[error("{0:?}: expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`")]
     Id(String),
     #[error("SLO {id}: type {} has no fields: use one of the types {types}, or give it fields in the config",
             .id.kind())]
@@ -67,8 +67,10 @@ pub enum Fault {
     NoBurst,
     #[error("burst {0:?}: expected a number of requests, 0 to {max}", max = u32::MAX)]
     Burst(String),
-    #[error("rate is missing: add it, like rate=50/s")]
+    #[error("rate is missing: add it, like rate=50/s, or rate=unlimited")]
     NoRate,
+    #[error("{0}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s")]
+    OfNoLimit(String),
     #[error(
         "burst {burst} at {rate} takes longer than {} years to come back: expected less",
         BURST_YEARS_MAX

@@ -30,6 +30,11 @@ impl Policy {
         if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
     }
 
+    /// Whether any SLO has a limit. Without one, slowlane only counts.
+    pub fn has_limits(&self) -> bool {
+        self.slos.iter().any(|slo| !slo.objective.rate.is_unlimited())
+    }
+
     /// The changes from another policy: `SLO 2001 rate 50/s -> 20/s; website.map 120 -> 121 lines (+2 -1)`.
     pub fn changes_since(&self, before: &Policy) -> String {
         let maps = self.sizes.iter().filter_map(|size| self.map_change(before, size));

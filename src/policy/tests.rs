@@ -254,8 +254,8 @@ fn every_problem_has_its_place_and_its_remedy() {
         ("source+owner.map", "10.0.0.0/8 2001\n"),
     ];
     let expected = [
-        "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=10000 rate=5000/s`",
-        "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=10000 rate=5000/s`",
+        "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
+        "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
         "maps/slo.map:4: burst \"1e3\": expected a number of requests, 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h or d, like 50/s",
@@ -264,11 +264,11 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
         "maps/slo.map:6: \"burst\": expected an option, like burst=100",
         "maps/slo.map:6: \"burst\" is given twice: keep one",
-        "maps/slo.map:6: rate is missing: add it, like rate=50/s",
+        "maps/slo.map:6: rate is missing: add it, like rate=50/s, or rate=unlimited",
         "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
         "maps/slo.map:7: burst \"-1\": expected a number of requests, 0 to 4294967295",
         "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
-        "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 burst=10000 rate=5000/s`",
+        "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 rate=unlimited`",
         "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, + and the rest, like 192.0.2.0/24+shop.example",
         "maps/source.map:1: \"10.0.0.0/33\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
         "maps/source.map:2: SLO -5 is not in slo.map",
@@ -396,8 +396,7 @@ fn map_files_that_no_lookup_reads_are_told() {
 
 #[test]
 fn without_slo_map_only_that_is_the_problem() {
-    let expected =
-        "maps/slo.map: no such file: it holds one SLO per line, at least `0 burst=10000 rate=5000/s`";
+    let expected = "maps/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
     assert_eq!(problems(&[("website.map", "shop.example 2001")]), [expected]);
     assert_eq!(problems(&[("slo.map", "0 burst=0 rate=1/d")]), [""; 0]);
 }
@@ -415,11 +414,47 @@ fn an_unreadable_file_of_a_directory_is_a_problem() {
 }
 
 #[test]
+fn a_delay_that_the_shipped_files_cut_is_a_warning() {
+    let slo_map = "0 burst=1 rate=1/s max_delay=60s\n1001 burst=1 rate=1/s max_delay=2m\n";
+    let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
+    policy.warn_of_delays_over(Duration::from_secs(300));
+    assert_eq!(
+        policy.warnings().to_string(),
+        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits for a hold as shipped, 1m: print its files \
+         again with `slowlane config haproxy`, or the request goes on early"
+    );
+}
+
+#[test]
+fn an_unlimited_rate_takes_no_limit() {
+    let slo = |options: &str| {
+        let problems = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>();
+        Slo::parse(SloId::DEFAULT, options).map_err(problems)
+    };
+    let also = slo("also=owner rate=unlimited dry_run=yes").unwrap();
+    assert_eq!((also.also.as_deref(), also.dry_run, also.law.max_delay()), (Some("owner"), true, None));
+    for useless in ["burst=9", "law=pace", "law=unlimited", "max_delay=5s", "share=owner", "window=1s"] {
+        let expected = format!(
+            "{useless}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s"
+        );
+        assert_eq!(slo(&format!("{useless} rate=unlimited")), Err(vec![expected]));
+    }
+    for wrong in ["rate=unlimited/s", "rate=Unlimited", "rate=unlimited rate=5/s", "rate=unlimited dry_run=1"]
+    {
+        assert!(slo(wrong).is_err(), "{wrong}");
+    }
+    assert!(
+        slo("rate=5/s burst=1 law=unlimited").unwrap_err()[0]
+            .starts_with("law \"unlimited\": expected one of")
+    );
+}
+
+#[test]
 fn the_built_in_policy_is_one_bucket_for_all() {
     let policy = Policy::builtin();
     let Case { slo, key, .. } = policy.cases(&request(&[("source", address("192.0.2.1"))])).list[0];
-    assert_eq!((slo.id, slo.objective.burst, slo.law.name()), (SloId::DEFAULT, 10_000, "pace"));
-    assert_eq!(slo.objective.rate.to_string(), "5000/s");
+    assert_eq!((slo.id, slo.law.name(), slo.quota()), (SloId::DEFAULT, "unlimited", None));
+    assert_eq!(slo.objective.rate.to_string(), "unlimited");
     assert_eq!(key, policy.cases(&Request::new()).list[0].key);
 }
 

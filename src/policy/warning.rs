@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::base::hold::HOLD_SHIPPED;
 use crate::base::slo_id::SloId;
 use crate::base::units::written;
 use crate::policy::layout::{Lookup, Method};
@@ -69,6 +70,12 @@ pub enum Doubt {
         written(*.max_delay), written(*.longest)
     )]
     Cut { max_delay: Duration, longest: Duration },
+    #[error(
+        "max_delay {} is longer than HAProxy waits for a hold as shipped, {}: print its files again with `slowlane config \
+         haproxy`, or the request goes on early",
+        written(*.max_delay), written(HOLD_SHIPPED)
+    )]
+    Shipped { max_delay: Duration },
     #[error(
         "adaptive without max_delay may delay for longer than [hold] longest, {}: holds are cut there, and the SLO \
          is exceeded", written(*.0)

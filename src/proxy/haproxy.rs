@@ -1,6 +1,6 @@
 //! HAProxy's SPOE messages as questions, and decisions as HAProxy's variables.
 //!
-//! The names are those of the configuration in `haproxy/`: messages `request`, `hold` and `response`, and the
+//! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and the
 //! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
 
 use std::fmt::Write;
@@ -23,6 +23,8 @@ pub enum Question {
     VerdictAndPolicy,
     /// `hold`: asks for an answer after this delay.
     Hold(Duration),
+    /// `abandoned`: reports that HAProxy has given up the hold of this delay before its end.
+    Abandoned(Duration),
     /// `response`: reports that the request of this ticket has ended.
     End(Ticket),
     /// Anything else. It needs an answer, too: HAProxy would wait.
@@ -70,14 +72,14 @@ pub fn question<'a>(
                 })?;
                 question = if wants_policy { Question::VerdictAndPolicy } else { Question::Verdict };
             }
-            b"hold" => {
+            name @ (b"hold" | b"abandoned") => {
                 let mut delay = Duration::ZERO;
                 for argument in message.arguments() {
                     if let (b"delay", data) = argument? {
                         delay = milliseconds(data);
                     }
                 }
-                question = Question::Hold(delay);
+                question = if name == b"hold" { Question::Hold(delay) } else { Question::Abandoned(delay) };
             }
             b"response" => {
                 for argument in message.arguments() {

@@ -18,6 +18,8 @@ use tokio::time::timeout;
 
 use crate::base::key::Key;
 use crate::base::query::Query;
+use crate::base::request::Request as Asked;
+use crate::base::time::Timestamp;
 use crate::base::token::Token;
 use crate::observe::log;
 use crate::observe::status::{Row, Why};
@@ -28,6 +30,7 @@ use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands}
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use crate::server::{admin_socket, http1, page};
+use crate::throttle::Throttle;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
@@ -82,7 +85,8 @@ impl Admin {
         }
         match path {
             "/api/runtime" if *method == Method::POST => return command(request, agent, shutdown).await,
-            "/api/runtime" => {
+            "/api/clear" if *method == Method::POST => return clear(&request, agent),
+            "/api/runtime" | "/api/clear" => {
                 return plain(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "use POST, with one line of the Runtime API as the body\n",
@@ -115,7 +119,7 @@ impl Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
@@ -135,12 +139,47 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     }
 }
 
+/// Answers `/api/clear`: forgets the keys of a request, so that each has its whole burst again.
+fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    if request.headers().contains_key(ORIGIN) {
+        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
+    }
+    let query = Query::read(request.uri().query().unwrap_or_default());
+    match cleared(&agent.throttle, &query.request(), agent.clock.now()) {
+        Ok(told) => plain(StatusCode::OK, told),
+        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
+    }
+}
+
+/// Forgets the keys of a request, and tells each. A field that the policy does not use is refused: without it, the keys
+/// would be others.
+fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
+    if request.fields().next().is_none() {
+        return Err("expected the fields of a request, like website=shop.example\n".into());
+    }
+    if let Some(unused) = Why::of(throttle, request, now).unused.first() {
+        return Err(format!("the policy uses no field {unused}: nothing was cleared\n"));
+    }
+    let policy = throttle.policy();
+    let mut told = String::new();
+    for case in &policy.explain(request).cases.list {
+        let had_row = throttle.table().get(case.key, now).is_some();
+        throttle.forget(case.key, |_| true);
+        let result = if had_row { "cleared" } else { "had no row" };
+        told += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
+    }
+    Ok(told)
+}
+
+/// Browsers add Origin to requests that a web page sends.
+const FROM_A_PAGE: &str = "requests from web pages are refused\n";
+
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
     // Browsers add these to requests that a web page sends. No web page needs the Runtime API.
     let fetch_site = request.headers().get(SEC_FETCH_SITE);
     if request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none") {
-        return plain(StatusCode::FORBIDDEN, "requests from web pages are refused\n");
+        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
     }
     let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
     let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {

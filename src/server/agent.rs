@@ -1,6 +1,7 @@
 //! The state shared by all connections: the throttle, the clock, the observer and the holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::base::hold::HoldLimits;
 use crate::base::ticket::Ticket;
@@ -25,6 +26,7 @@ pub struct Agent {
     pub(super) observer: Observer,
     pub(super) holds: Arc<Holds>,
     holds_line: OncePerSecond,
+    abandoned_line: OncePerSecond,
 }
 
 impl Agent {
@@ -37,7 +39,8 @@ impl Agent {
     ) -> Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
         let observer = Observer::new(&metrics, status.clone());
-        Agent { throttle, clock, metrics, status, observer, holds, holds_line: OncePerSecond::default() }
+        let [holds_line, abandoned_line] = [OncePerSecond::default(), OncePerSecond::default()];
+        Agent { throttle, clock, metrics, status, observer, holds, holds_line, abandoned_line }
     }
 
     /// Adds a decision log.
@@ -64,6 +67,20 @@ impl Agent {
     pub(super) fn end(&self, ticket: &Ticket, now: Timestamp) {
         let charges = self.throttle.end(&self.throttle.policy(), ticket, now);
         self.observer.charged(&charges);
+    }
+
+    /// Counts a hold that HAProxy has given up before its end.
+    pub(super) fn abandoned(&self, delay: Duration, now: Timestamp) {
+        self.metrics.holds_abandoned.inc();
+        if let Some(suppressed) = self.abandoned_line.allow(now) {
+            tracing::warn!(
+                suppressed,
+                "HAProxy gave up a hold of {} ms before its end, and the SLO is exceeded: raise `timeout processing` of \
+                 slowlane-hold in spoe-slowlane.conf above [hold] longest, or print the file again with `slowlane config \
+                 haproxy`",
+                delay.as_millis()
+            );
+        }
     }
 
     /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.

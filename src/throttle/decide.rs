@@ -27,7 +27,12 @@ impl Throttle {
     /// use slowlane::{base::draw::Draw, base::request::Request, base::time::Timestamp};
     /// use slowlane::{policy::Batch, throttle::Decisions};
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
-    /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// # let read = |path: &std::path::Path| match path.to_str() {
+    /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
+    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # };
+    /// # let limited = Policy::parse("".as_ref(), &slowlane::policy::Layout::default(), read).unwrap();
+    /// # let throttle = Throttle::new(limited, sizing, 1 << 20);
     /// let policy = throttle.policy();
     /// let mut batch = Batch::of(&policy);
     /// for _ in 0..2 {

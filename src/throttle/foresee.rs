@@ -37,7 +37,12 @@ impl Throttle {
     /// # use slowlane::base::time::Timestamp;
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
-    /// # let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// # let read = |path: &std::path::Path| match path.to_str() {
+    /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
+    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # };
+    /// # let limited = Policy::parse("".as_ref(), &slowlane::policy::Layout::default(), read).unwrap();
+    /// # let throttle = Throttle::new(limited, sizing, 1 << 20);
     /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
     /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Draw::MIDDLE).decision.remaining;
     /// assert_eq!([foreseen(), foreseen()], [9_999, 9_999]);

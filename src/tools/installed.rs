@@ -21,8 +21,8 @@ const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/hapr
 /// Longest wait for `haproxy -v`, which takes some milliseconds. A slower program is something else.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of output to read. HAProxy prints two lines.
-const SAID_BYTES_MAX: u64 = 4_096;
+/// Bytes of output to read. `haproxy -v` prints two lines, and `haproxy -vv` some hundred.
+const SAID_BYTES_MAX: u64 = 64 << 10;
 
 /// The first usable HAProxy, with its version.
 pub(crate) fn haproxy() -> Option<(PathBuf, Version)> {
@@ -31,14 +31,25 @@ pub(crate) fn haproxy() -> Option<(PathBuf, Version)> {
 
 /// The version of a binary. None if it is missing, not HAProxy, or too old.
 pub(crate) fn version(binary: &Path) -> Option<Version> {
-    said_within(binary, PATIENCE)
+    version_within(binary, PATIENCE)
 }
 
-fn said_within(binary: &Path, patience: Duration) -> Option<Version> {
+/// Whether a binary was built with Lua.
+pub(crate) fn has_lua(binary: &Path) -> bool {
+    said_within(binary, "-vv", PATIENCE).is_some_and(|said| said.contains("+LUA"))
+}
+
+fn version_within(binary: &Path, patience: Duration) -> Option<Version> {
+    let said = said_within(binary, "-v", patience)?;
+    let (_, number) = said.lines().next()?.split_once("version ")?;
+    number.parse().ok()
+}
+
+fn said_within(binary: &Path, option: &str, patience: Duration) -> Option<String> {
     // A file, because a pipe would stay open as long as any child of the program.
     let mut said = tempfile::tempfile().ok()?;
     let mut command = Command::new(binary);
-    command.arg("-v").stdin(Stdio::null()).stdout(said.try_clone().ok()?).stderr(Stdio::null());
+    command.arg(option).stdin(Stdio::null()).stdout(said.try_clone().ok()?).stderr(Stdio::null());
     let mut child = command.spawn().ok()?;
     let began = Instant::now();
     while child.try_wait().ok()?.is_none() {
@@ -53,13 +64,11 @@ fn said_within(binary: &Path, patience: Duration) -> Option<Version> {
     read(&mut said)
 }
 
-fn read(said: &mut File) -> Option<Version> {
+fn read(said: &mut File) -> Option<String> {
     let mut text = Vec::new();
     said.rewind().ok()?;
     said.take(SAID_BYTES_MAX).read_to_end(&mut text).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let (_, number) = text.lines().next()?.split_once("version ")?;
-    number.parse().ok()
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]
@@ -74,7 +83,7 @@ mod tests {
         let path = folder.path().join("haproxy");
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        said_within(&path, patience).map(|version| version.to_string())
+        version_within(&path, patience).map(|version| version.to_string())
     }
 
     #[test]

@@ -343,8 +343,7 @@ fn problems_of(dir: &Path) -> Vec<String> {
     checked.problems.iter().map(place).collect()
 }
 
-const NO_SLO_MAP: &str =
-    "slo.map: no such file: it holds one SLO per line, at least `0 burst=10000 rate=5000/s`";
+const NO_SLO_MAP: &str = "slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
 
 #[test]
 fn a_policy_without_slo_map_is_one_problem() {
@@ -597,7 +596,7 @@ ipv4_prefix = 33
 
 #[test]
 fn with_strict_a_warning_is_an_error() {
-    let folder = policy(&[SLO_MAP, ("website.map", "Shop.example 2001\n")]);
+    let folder = policy(&[SLO_MAP, ("website.map", "shop.example/ 2001\n")]);
     let dir = folder.path().to_str().unwrap();
     let [lenient, strict] =
         [&[][..], &["--strict"]].map(|flag| ran(&[&["check", "--policy", dir], flag].concat()));
@@ -611,7 +610,7 @@ fn with_strict_a_warning_is_an_error() {
 
 #[test]
 fn with_json_a_check_is_for_programs() {
-    let folder = policy(&[SLO_MAP, ("website.map", "Shop.example 2001\n")]);
+    let folder = policy(&[SLO_MAP, ("website.map", "shop.example/ 2001\n")]);
     let dir = folder.path().to_str().unwrap();
     let json = |args: &[&str]| {
         let Ran { code, out, problems } = ran(&[&["check", "--json", "--policy", dir], args].concat());

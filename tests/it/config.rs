@@ -186,7 +186,11 @@ fn an_empty_config_is_the_default() {
     let Ran { code, out, problems } = ran_in(folder.path(), &["check", "--config", "empty.toml"]);
     assert_eq!(
         (code, out.as_str(), problems.len()),
-        (0, "ok: config empty.toml, the built-in policy: 1 SLO; no maps\n", 0)
+        (
+            0,
+            "ok: config empty.toml, the built-in policy: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\n",
+            0
+        )
     );
 }
 

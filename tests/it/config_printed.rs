@@ -87,6 +87,116 @@ fn without_a_version_it_is_printed_for_the_haproxy_that_is_installed() {
 }
 
 #[test]
+fn an_installed_2_6_with_lua_gets_lua() {
+    let folder = tempfile::tempdir().unwrap();
+    let haproxy = folder.path().join("haproxy");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    for (version, features, file) in [
+        ("2.6.12", "+LUA +PCRE2", "lua.slowlane_delay"),
+        ("2.6.12", "-LUA +PCRE2", "slowlane-hold hold"),
+        ("3.0.11", "+LUA +PCRE2", "slowlane-hold hold"),
+        ("3.2.26", "+LUA +PCRE2", "http-request pause"),
+    ] {
+        let says = format!("HAProxy version {version} 2026/10/17 - https://haproxy.org/");
+        let script =
+            format!("#!/bin/sh\necho '{says}'\n[ $1 = -vv ] && echo 'Feature list : {features}'\ntrue\n");
+        fs::write(&haproxy, script).unwrap();
+        fs::set_permissions(&haproxy, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(BINARY);
+        let output = command.args(["config", "haproxy"]).env("PATH", &path).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(file), "{version} {features}: {text}");
+    }
+}
+
+/// A policy with fields of its own: in a type, in a lookup, and to share by; and a delay of two minutes.
+fn own_fields() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "[hold]\nlongest = '5m'\n[policy]\ndir = 'policy'\n[policy.types]\n6 = ['Api_Key', 'method']\n\
+                [[policy.lookups]]\nfields = ['x-plan', 'path']\nmap = 'plan.map'\nmatch = 'str'\n\
+                [[policy.lookups]]\nfields = ['odd name']\nmap = 'odd.map'\nmatch = 'str'\n";
+    fs::create_dir(folder.path().join("policy")).unwrap();
+    fs::write(folder.path().join("slowlane.toml"), toml).unwrap();
+    let slo_map = "0 rate=unlimited\n6001 burst=1 rate=1/m law=fair share=user-agent max_delay=2m\n";
+    fs::write(folder.path().join("policy/slo.map"), slo_map).unwrap();
+    fs::write(folder.path().join("policy/plan.map"), "free+/ 6001\n").unwrap();
+    folder
+}
+
+#[test]
+fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
+    let folder = own_fields();
+    let config = folder.path().join("slowlane.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    let of = |args: &[&str]| ran(&[&["config"], args, &config[..]].concat());
+    let spoe = of(&["haproxy", "--version", "3.2", "--delivery", "hold", "--file", "spoe-slowlane.conf"]).out;
+    let sent = " method=method Api_Key=req.hdr(x-api-key) path=path user-agent=req.hdr(user-agent) \
+                x-plan=req.hdr(x-plan)\n";
+    assert!(spoe.contains(sent), "{spoe}");
+    assert!(spoe.contains("# The policy uses the field odd name: no argument can have its name."), "{spoe}");
+    for line in ["timeout processing 301s", "timeout idle       6m"] {
+        assert!(spoe.contains(line), "{line} in\n{spoe}");
+    }
+    assert!(of(&["haproxy", "--version", "3.2", "--delivery", "hold"]).out.contains("timeout server  7m"));
+    let nginx = of(&["nginx", "--file", "slowlane.conf"]).out;
+    for line in [
+        "proxy_set_header X-Slowlane-Api-Key $http_x_api_key;",
+        "proxy_set_header X-Slowlane-path $uri;",
+        "proxy_set_header X-Slowlane-user-agent $http_user_agent;",
+        "proxy_set_header X-Slowlane-x-plan $http_x_plan;",
+        "/check?max_delay=121s;",
+        "proxy_read_timeout    122s;",
+    ] {
+        assert!(nginx.contains(line), "{line} in\n{nginx}");
+    }
+    let told = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
+    assert!(told.contains("/check?max_delay=121s&ratelimit=on;"), "{told}");
+    // What is printed loads.
+    for (version, number, delivery, main) in EACH {
+        let Some(binary) = version.binary() else { continue };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_str().unwrap();
+        let printed = of(&["haproxy", "--version", number, "--delivery", delivery, "--dir", path]);
+        assert_eq!(printed.code, 0);
+        let output =
+            Command::new(binary).args(["-dW", "-c", "-f", &format!("{path}/{main}")]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn the_lines_to_paste_make_ones_own_configuration_ask() {
+    for (version, number, delivery, main) in EACH {
+        let Some(binary) = version.binary() else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().to_str().unwrap();
+        printed(&["config", "haproxy", "--version", number, "--delivery", delivery, "--dir", dir]);
+        fs::remove_file(folder.path().join(main)).unwrap();
+        let args = ["config", "haproxy", "--version", number, "--delivery", delivery, "--attach"];
+        let text = printed(&args).replace("/etc/haproxy/", &format!("{dir}/"));
+        let part = |name: &str| {
+            let after = text.split(&format!("# For {name}:\n")).nth(1).unwrap_or_default();
+            after.split("\n\n").next().unwrap().to_owned()
+        };
+        assert_eq!(delivery == "lua", text.contains("# For the section global:"), "{text}");
+        let own = format!(
+            "global\n{}\ndefaults\n mode http\n timeout connect 1s\n timeout client 1s\n timeout server 1s\n\
+             frontend mine\n bind 127.0.0.1:8080\n{}\n default_backend app\nbackend app\n server a 127.0.0.1:8000\n{}\n",
+            part("the section global"),
+            part("your frontend"),
+            part("the end of the file"),
+        );
+        let path = folder.path().join("own.cfg");
+        fs::write(&path, &own).unwrap();
+        let output = Command::new(binary).args(["-dW", "-c", "-f"]).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{own}\n{}", String::from_utf8_lossy(&output.stderr));
+        let comments = text.lines().filter(|line| line.trim_start().starts_with('#')).count();
+        assert!(comments <= 5 && !text.contains("bind "), "only the lines to paste:\n{text}");
+        assert!(part("your frontend").contains("send-spoe-group slowlane decide"), "{text}");
+    }
+}
+
+#[test]
 fn what_is_shown_is_in_force_again_when_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let [first, second] = ["first.toml", "second.toml"].map(|name| folder.path().join(name));

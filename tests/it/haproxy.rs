@@ -13,8 +13,8 @@ use crate::support::haproxy::{CONFIG, Delivery, EACH_DELIVERY, Haproxy, Told, Ve
 use crate::support::haproxy::{telling, telling_patiently};
 use crate::support::load::Load;
 use crate::support::slowlane::Slowlane;
-use crate::support::spop::Line;
-use crate::support::{eventually, free_port, key_hasher, skipped};
+use crate::support::spop::{Line, hold};
+use crate::support::{eventually, free_port, key_hasher, project, skipped};
 
 /// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 200/s. `busy`: 40/s.
 const POLICY: &[(&str, &str)] = &[
@@ -156,6 +156,20 @@ fn requests_pass_wait_and_are_denied() {
         assert_eq!(denied.status, 429);
         let retry_after_s: u32 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((30..=59).contains(&retry_after_s), "{retry_after_s}");
+    });
+}
+
+/// slowlane, and not HAProxy, reads the host in the Host header.
+#[test]
+fn every_spelling_of_a_host_is_one_website() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::patient(version, delivery, POLICY);
+        let plain = scene.told(&[("Host", "busy.example")]);
+        assert_eq!(plain.slo, Some(2004));
+        for host in ["BUSY.example", "busy.example:8080", "busy.example.", "Busy.Example.:80"] {
+            let told = scene.told(&[("Host", host)]);
+            assert_eq!((told.slo, told.key), (plain.slo, plain.key), "{host}");
+        }
     });
 }
 
@@ -496,6 +510,115 @@ fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
         load.wait_for(20);
         dark.assert_open(&load.end_well());
     });
+}
+
+/// The number of milliseconds behind a word of HAProxy's configuration.
+fn milliseconds(text: &str, words: &str) -> u64 {
+    let after = text.split(words).nth(1).unwrap_or_else(|| panic!("no {words:?}"));
+    let value = after.split_whitespace().next().unwrap();
+    u64::try_from(slowlane::base::units::duration(value).unwrap().as_millis()).unwrap()
+}
+
+fn shipped(name: &str) -> String {
+    fs::read_to_string(project("haproxy").join(name)).unwrap()
+}
+
+/// The longest time until the shipped checks mark a hung agent down: the wait for a check, then two that fail.
+fn found_within(name: &str) -> Duration {
+    let text = shipped(name);
+    assert!(text.contains(" fall 2 "), "two failed checks mark it down");
+    let check = milliseconds(&text, "timeout check ");
+    Duration::from_millis(milliseconds(&text, " inter ") + check + milliseconds(&text, " fastinter ") + check)
+}
+
+/// A hung agent costs a request about as much as a slow one: ten times `timeout processing` at most.
+#[test]
+fn a_hung_agent_keeps_nobody_longer_than_the_checks_need() {
+    let spoe = shipped("spoe-slowlane.conf");
+    let processing = Duration::from_millis(milliseconds(&spoe, "timeout processing "));
+    for delivery in [Delivery::Hold, Delivery::Lua, Delivery::Pause] {
+        assert!(found_within(delivery.file()) < 10 * processing, "{delivery:?}");
+    }
+    each(
+        &[(V2_6, Delivery::Hold), (Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)],
+        |version, delivery| {
+            let scene = Scene::patient(version, delivery, POLICY);
+            // A delay of more than fifteen seconds. Whoever is not let go waits for all of it.
+            scene.queue("queue.example", 3_000);
+            let crowd = scene.crowd(5, "queue.example");
+            scene.wait_for_crowd(delivery, 3_005, 5);
+            scene.slowlane.process.stop();
+            let from = Instant::now();
+            let answers = crowd.answers();
+            let last = answers.iter().map(Response::answered_at).max().unwrap();
+            // Several times the bound of the config, for a slow machine, and still less than the delay.
+            assert!(last - from < 10 * found_within(delivery.file()), "{:?}", last - from);
+            assert!(answers.iter().all(|answer| Told::by(answer).is("delay")), "{answers:?}");
+        },
+    );
+}
+
+#[test]
+fn a_hold_lasts_as_long_as_slowlane_says() {
+    let text = shipped("spoe-slowlane.conf");
+    let (_, hold) = text.split_once("spoe-agent slowlane-hold").unwrap();
+    let longest = milliseconds(
+        &fs::read_to_string(project("slowlane.toml")).unwrap().replace('"', " "),
+        "\nlongest = ",
+    );
+    assert!(milliseconds(hold, "timeout processing ") > longest, "HAProxy waits for the longest hold");
+    assert!(milliseconds(hold, "timeout idle ") > milliseconds(hold, "timeout processing "));
+    each(&[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
+        let scene = Scene::patient(version, delivery, POLICY);
+        // Seven seconds: more than the default `max_delay`, which was all that HAProxy once waited for.
+        scene.queue("queue.example", 1_400);
+        let response = scene.get("queue.example");
+        let told = Told::by(&response);
+        assert_eq!((told.verdict.as_deref(), told.hold_error), (Some("delay"), None));
+        assert!(told.delay > Duration::from_secs(6) && response.took + TICK >= told.delay, "{response:?}");
+        assert_eq!(scene.slowlane.metric("slowlane_holds_abandoned_total", ""), 0.0);
+    });
+}
+
+#[test]
+fn a_hold_that_haproxy_cuts_is_counted_and_logged() {
+    let impatient = |name: &str, text: String| {
+        let text = telling_patiently(name, text);
+        if name == "spoe-slowlane.conf" { replace(&text, "processing 61s", "processing 200ms") } else { text }
+    };
+    // HAProxy 2.6.12 loses this timeout, and cuts nothing.
+    each(&[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
+        let mut scene = Scene::with(version, delivery, POLICY, impatient);
+        scene.queue("queue.example", 4_000);
+        let mut client = scene.haproxy.client();
+        for (number, method) in [(1.0, "GET"), (2.0, "POST")] {
+            let response = client.request(method, "/", &[("Host", "queue.example")], "");
+            assert_eq!(Told::by(&response).hold_error, Some(1), "{response:?}");
+            assert!(response.took < Told::by(&response).delay);
+            let abandoned = || scene.slowlane.metric("slowlane_holds_abandoned_total", "");
+            eventually("it is counted", || (abandoned() == number).then_some(()));
+        }
+        scene.slowlane.process.logged("HAProxy gave up a hold of ");
+        let status = crate::support::client::get(scene.slowlane.admin, "/api/status", &[]).body;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        assert_eq!(status["holds"]["abandoned"], 2);
+    });
+}
+
+/// Holds of a connection that ends are nobody's any more.
+#[test]
+fn holds_of_a_lost_connection_are_counted_as_abandoned() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let mut line = Line::greeted(slowlane.spop);
+    for stream in 1..=3 {
+        line.say(&hold(stream, 60_000));
+    }
+    eventually("three are held", || (slowlane.metric("slowlane_holds", "") == 3.0).then_some(()));
+    drop(line);
+    eventually("three are abandoned", || {
+        (slowlane.metric("slowlane_holds_abandoned_total", "") == 3.0).then_some(())
+    });
+    assert_eq!(slowlane.metric("slowlane_holds", ""), 0.0);
 }
 
 #[test]

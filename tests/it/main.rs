@@ -45,4 +45,5 @@ mod table_cli;
 mod throttle;
 mod tidy;
 mod top;
+mod unlimited;
 mod why;

@@ -7,16 +7,16 @@ use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, message};
 use slowlane::wire::spop::Data;
 
-/// One SLO per website: two at once; a window; a dry run; three in flight; one that denies all.
+/// One SLO per website: two at once; a window; a dry run; three in flight; one that denies all; one that denies none.
 const POLICY: [(&str, &str); 2] = [
     (
         "slo.map",
         "0 burst=1000 rate=1000/s\n2001 burst=2 rate=1/m max_delay=1s\n2002 burst=0 rate=5/m law=sliding-window\n\
-         2003 burst=2 rate=1/m dry_run=yes\n2004 burst=3 rate=1/s law=concurrency max=3\n2005 burst=0 rate=0/s\n",
+         2003 burst=2 rate=1/m dry_run=yes\n2004 burst=3 rate=1/s law=concurrency max=3\n2005 burst=0 rate=0/s\n2006 rate=unlimited\n",
     ),
     (
         "website.map",
-        "shop.example 2001\nblog.example 2002\ntried.example 2003\nbusy.example 2004\nclosed.example 2005\n",
+        "shop.example 2001\nblog.example 2002\ntried.example 2003\nbusy.example 2004\nclosed.example 2005\nopen.example 2006\n",
     ),
 ];
 
@@ -48,6 +48,7 @@ fn clients_are_told(client: impl Fn() -> Client) {
     let blog = some("\"2002\";q=5;w=60");
     assert_eq!(ask(&client, "blog.example"), (200, some("\"2002\";r=4"), blog, None));
     assert_eq!(ask(&client, "tried.example"), (200, None, None, None));
+    assert_eq!(ask(&client, "open.example"), (200, None, None, None));
     let (status, _, policy, _) = ask(&client, "busy.example");
     assert_eq!((status, policy), (200, some("\"2004\";q=3;qu=\"concurrent-requests\"")));
     let closed = (429, some("\"2005\";r=0;t=86400"), some("\"2005\";q=0;w=1"), some("86400"));

@@ -216,7 +216,10 @@ fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     slowlane.process.logged("sources.map: no lookup reads this file: the maps in use are slo.map, ");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "refused")), ("2001", 0.0));
     let status = client::get(slowlane.admin, "/api/status", &[]).body;
-    assert!(status.contains("is already on line 1") && status.contains("no lookup reads this file"), "{status}");
+    assert!(
+        status.contains("is already on line 1") && status.contains("no lookup reads this file"),
+        "{status}"
+    );
     let started_again = slowlane.killed_and_restarted();
     let log = started_again.process.log().join("\n");
     assert!(log.contains("WARN ") && log.contains("no lookup reads this file"), "{log}");

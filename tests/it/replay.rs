@@ -513,7 +513,7 @@ fn every_error_has_a_remedy() {
         (&["policy"], "policy: is a directory: name the logs in it"),
         (
             &["--against", "nowhere", "good"],
-            "nowhere/slo.map: no such file: it holds one SLO per line, at least `0 burst=10000 rate=5000/s`",
+            "nowhere/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`",
         ),
         (
             &["--format", "$remote_addr $status", "good"],

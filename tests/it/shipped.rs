@@ -43,12 +43,16 @@ fn every_haproxy_that_a_file_is_for_takes_it_without_a_warning() {
                 skipped(&format!("HAProxy {version:?} cannot be had on this machine ({})", delivery.file()));
                 continue;
             };
+            // -dW makes warnings errors.
             let mut command = Command::new(binary);
-            // -dW makes warnings errors. Lua since 3.1 warns without a setting that 2.6 does not have.
-            if (version, delivery) != (V3_2, Delivery::Lua) {
-                command.arg("-dW");
-            }
-            succeeds(&command.arg("-c").arg("-f").arg(folder.path().join(delivery.file())).output().unwrap());
+            succeeds(
+                &command
+                    .args(["-dW", "-c"])
+                    .arg("-f")
+                    .arg(folder.path().join(delivery.file()))
+                    .output()
+                    .unwrap(),
+            );
         }
     }
     // The test must know all files in the folder.

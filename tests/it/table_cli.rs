@@ -49,6 +49,39 @@ fn keys(shown: &str) -> Vec<String> {
     keys
 }
 
+#[test]
+fn the_keys_of_a_request_are_cleared_by_its_fields() {
+    let slowlane = Slowlane::with_config(POLICY, "");
+    let ask = |website| slowlane.check("", &[("X-Slowlane-Website", website)]).status;
+    for website in ["shop.example", "fair.example"] {
+        assert_eq!([ask(website), ask(website)], [204, 403]);
+        let field = format!("website={website}");
+        let told = said(&slowlane, &["clear", &field]);
+        assert!(
+            told.starts_with("key ") && told.contains(" of SLO 200") && told.ends_with(": cleared\n"),
+            "{told}"
+        );
+        assert!(said(&slowlane, &["clear", &field]).ends_with(": had no row\n"));
+        assert_eq!([ask(website), ask(website)], [204, 403], "it has its whole burst again");
+    }
+    // A mistyped field would be another key: that of SLO 0.
+    assert_eq!(ask("other.example"), 204);
+    assert_eq!(
+        refused(&slowlane, &["clear", "websit=shop.example"]),
+        "the policy uses no field websit: nothing was cleared"
+    );
+    refused(&slowlane, &["clear", "website=shop.example", "data.gpt0"]);
+    assert_eq!(ask("shop.example"), 403);
+    let answer = client::get(slowlane.admin, "/api/clear?website=shop.example", &[]);
+    assert_eq!(answer.status, 405, "a link clears nothing");
+    let from_page = [("Origin", "http://evil.example")];
+    let post =
+        |path, headers: &[_]| Client::connect(slowlane.admin).request("POST", path, headers, "").status;
+    assert_eq!(post("/api/clear?website=shop.example", &from_page), 403);
+    assert_eq!(post("/api/clear", &[]), 400);
+    assert_eq!(ask("shop.example"), 403);
+}
+
 const ONE: &str = "0000000000000001";
 const TWO: &str = "00000000000000A2";
 

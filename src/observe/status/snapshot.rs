@@ -127,7 +127,8 @@ pub struct SloLine {
     pub burst: u32,
     /// The rate in the notation of `slo.map`.
     pub rate: String,
-    pub rate_per_s: f64,
+    /// None without a limit.
+    pub rate_per_s: Option<f64>,
     pub dry_run: bool,
     /// Decisions per second over the last ten seconds: pass, delay, deny.
     pub rates: [f64; 3],
@@ -315,8 +316,8 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     // The rate of a single key, unless its meter knows it: that may cover a longer time.
     let all = per.is_empty().then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
-        Quota::Concurrent { requests } => Some(requests),
-        Quota::Window { .. } => None,
+        Some(Quota::Concurrent { requests }) => Some(requests),
+        Some(Quota::Window { .. }) | None => None,
     };
     SloLine {
         id: slo.id.number(),
@@ -324,7 +325,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
         objective: slo.law.promise(slo.objective),
         burst: slo.objective.burst,
         rate: slo.objective.rate.to_string(),
-        rate_per_s: slo.objective.rate.per_second(),
+        rate_per_s: Some(slo.objective.rate.per_second()).filter(|rate| rate.is_finite()),
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),

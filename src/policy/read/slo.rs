@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::quota::Quota;
 use crate::base::slo_id::SloId;
-use crate::base::units::Rate;
+use crate::base::units::{self, Rate};
 use crate::law::{Law, Objective, Options};
 use crate::policy::bounds::BURST_YEARS_MAX;
 use crate::policy::layout::Layout;
@@ -40,19 +40,22 @@ pub struct Slo {
 const SHARE_DEFAULT: &str = "source";
 
 impl Slo {
-    /// The quota to show to clients. None for a dry run.
+    /// The quota to show to clients. None for a dry run, and none without a limit.
     pub fn quota(&self) -> Option<Quota> {
-        (!self.dry_run).then(|| self.law.quota(self.objective))
+        self.law.quota(self.objective).filter(|_| !self.dry_run)
     }
 
     /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [option=value …]`, in any
-    /// order.
+    /// order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
     ///
     /// # Errors
     /// All faults of the line, but only the first of the law's own options.
     pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<Fault>> {
         let mut faults = Vec::new();
         let mut options = options(text, &mut faults);
+        if options.contains(&("rate", units::UNLIMITED)) {
+            return Slo::unlimited(id, options, faults);
+        }
         let burst = keep(take(&mut options, "burst").ok_or(Fault::NoBurst).and_then(burst), &mut faults);
         let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
         let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
@@ -76,6 +79,26 @@ impl Slo {
                 let share = law.is_shared().then(|| share.to_owned());
                 let dry_run = dry_run.unwrap_or(false);
                 Ok(Slo { id, objective, law, dry_run, also, share })
+            }
+            _ => Err(faults),
+        }
+    }
+
+    /// The SLO of `rate=unlimited`: it counts, and never throttles.
+    fn unlimited<'a>(
+        id: SloId,
+        mut options: Vec<(&'a str, &'a str)>,
+        mut faults: Vec<Fault>,
+    ) -> Result<Slo, Vec<Fault>> {
+        take(&mut options, "rate");
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let also = take(&mut options, "also").map(str::to_owned);
+        let useless = options.iter().map(|(name, value)| format!("{name}={value}"));
+        faults.extend(useless.map(|option| Fault::OfNoLimit(quoted(option.as_bytes()))));
+        let objective = Objective { burst: 0, rate: Rate::UNLIMITED };
+        match dry_run {
+            Some(dry_run) if faults.is_empty() => {
+                Ok(Slo { id, objective, law: Law::UNLIMITED, dry_run, also, share: None })
             }
             _ => Err(faults),
         }

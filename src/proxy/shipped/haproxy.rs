@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::base::address::Address;
-use crate::proxy::shipped::words::{File, WordError, agent, fill, word};
+use crate::base::shown::shown;
+use crate::base::units::written;
+use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
 
 const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
 const LUA: Text = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));
@@ -40,6 +43,11 @@ impl Version {
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
+
+    /// Whether a hold may outlive its agent there: 2.6.12 loses the timeout of the second SPOE engine. Lua is better.
+    pub fn loses_holds(self) -> bool {
+        self == Version::OLDEST
+    }
 }
 
 /// The text is not a version of HAProxy that slowlane supports.
@@ -108,6 +116,10 @@ pub struct Places<'a> {
     pub folder: &'a str,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
+    /// The longest hold of slowlane, `[hold] longest`.
+    pub hold_max: Duration,
+    /// The fields that the policy uses. The usual ones are always sent.
+    pub fields: &'a [String],
 }
 
 pub const BIND: &str = ":8080";
@@ -117,9 +129,12 @@ pub const FOLDER: &str = "/etc/haproxy";
 /// The files for a version and a delivery: the configuration first, then the files that it names.
 ///
 /// ```
+/// use slowlane::base::hold::HOLD_SHIPPED;
 /// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
 /// let agent = "unix:/run/slowlane/spop.sock".parse().unwrap();
-/// let places = Places { agent: &agent, bind: BIND, app: APP, folder: FOLDER, ratelimit: false };
+/// let places = Places {
+///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
+/// };
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
 /// assert_eq!(names, ["haproxy-3.2-pause.cfg", "spoe-slowlane.conf"]);
@@ -131,6 +146,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         return Err(Unprintable::NoPause(version));
     }
     let tells = places.ratelimit;
+    let (arguments, timeouts) = (arguments(places), Timeouts::of(places.hold_max));
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
@@ -140,15 +156,17 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         ("bind :8080", &bind),
         (APP, app.as_str()),
         ("/etc/haproxy/", &folder),
+        (ARGUMENTS, &arguments),
+        (PROCESSING, &timeouts.processing),
+        (IDLE, &timeouts.idle),
+        (SERVER, &timeouts.server),
     ];
     let mut places = places.to_vec();
     if version >= Version::WITH_SPOP_MODE {
         places.push(("    mode tcp\n", "    mode spop\n"));
-        places.push((LUA_COMMENT, LUA_TUNING));
     }
     if tells {
         places.push((TELLING_COMMENT, TELLING));
-        places.push((ARGUMENTS, ARGUMENTS_OF_TELLING));
     }
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
@@ -178,11 +196,95 @@ pub fn maps() -> Vec<File> {
 
 const TELLING_COMMENT: &str = "# http-after-response add-header RateLimit";
 const TELLING: &str = "http-after-response add-header RateLimit";
-const ARGUMENTS: &str = " method=method\n";
-const ARGUMENTS_OF_TELLING: &str = " method=method ratelimit=bool(true)\n";
 
-const LUA_COMMENT: &str = "    # From 3.1 on, `tune.lua.bool-sample-conversion normal` before this line avoids a warning; 2.6 does not know it.\n";
-const LUA_TUNING: &str = "    tune.lua.bool-sample-conversion normal\n";
+const ARGUMENTS: &str = " method=method\n";
+
+/// The last arguments: `method`, the fields that only this policy uses, and `ratelimit`.
+fn arguments(places: &Places<'_>) -> String {
+    let mut arguments = ARGUMENTS.trim_end().to_owned();
+    for (name, sample) in places.fields.iter().filter_map(|name| Some((name, sample(name)?))) {
+        arguments += &format!(" {name}={sample}");
+    }
+    if places.ratelimit {
+        arguments += " ratelimit=bool(true)";
+    }
+    arguments += "\n";
+    for name in places.fields.iter().filter(|name| !is_usual(name) && sample(name).is_none()) {
+        arguments +=
+            &format!("    # The policy uses the field {}: no argument can have its name.\n", shown(name));
+    }
+    arguments
+}
+
+/// The text of HAProxy's configuration that gets a field. None for the usual fields, which the shipped files send, and
+/// for a name that no argument can have.
+fn sample(name: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if is_usual(name) || !name.chars().all(is_plain) {
+        return None;
+    }
+    let header = name.to_ascii_lowercase().replace('_', "-");
+    Some(match header.as_str() {
+        "path" | "query" | "url" | "base" => header,
+        "user-agent" | "referer" | "origin" => format!("req.hdr({header})"),
+        header if header.starts_with("x-") => format!("req.hdr({header})"),
+        header => format!("req.hdr(x-{header})"),
+    })
+}
+
+const PROCESSING: &str = "timeout processing 61s";
+const IDLE: &str = "timeout idle       2m";
+const SERVER: &str = "timeout server  3m";
+
+/// The lines of the timeouts that a hold needs.
+struct Timeouts {
+    processing: String,
+    idle: String,
+    server: String,
+}
+
+impl Timeouts {
+    /// A second more than the hold for the answer; a silent connection must last longer still.
+    fn of(hold_max: Duration) -> Timeouts {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let [processing, idle, server] = [
+            hold_max + Duration::from_secs(1),
+            (hold_max + MINUTE).max(2 * MINUTE),
+            (hold_max + 2 * MINUTE).max(3 * MINUTE),
+        ]
+        .map(written);
+        Timeouts {
+            processing: format!("timeout processing {processing}"),
+            idle: format!("timeout idle       {idle}"),
+            server: format!("timeout server  {server}"),
+        }
+    }
+}
+
+/// The lines of a configuration to paste into one's own, under the name of their section, without comments.
+pub fn lines_to_paste(main: &File) -> String {
+    let lines: Vec<&str> = main.text.lines().collect();
+    let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect("a shipped file has it");
+    let begin = at("# --- attach slowlane");
+    let end = begin + 1 + lines[begin + 1..].iter().position(|line| line.contains("# ---")).unwrap_or(0);
+    let lua: &[&str] = match lines.iter().position(|line| line.contains(".if version_atleast")) {
+        Some(first) => &lines[first..=at("lua-load-per-thread")],
+        None => &[],
+    };
+    let parts = [
+        ("the section global", lua),
+        ("your frontend", &lines[begin..end]),
+        ("the end of the file", &lines[at("backend slowlane-agents")..]),
+    ];
+    let mut text = format!("{}\n# The SPOE file that is named here: --file spoe-slowlane.conf\n", lines[0]);
+    for (place, lines) in parts.iter().filter(|(_, lines)| !lines.is_empty()) {
+        text += &format!("\n# For {place}:\n");
+        for line in lines.iter().filter(|line| !line.trim_start().starts_with('#') && !line.is_empty()) {
+            text += &format!("{line}\n");
+        }
+    }
+    text
+}
 
 #[cfg(test)]
 mod tests {
@@ -209,9 +311,11 @@ mod tests {
             APP,
             "/etc/haproxy/",
             "    mode tcp\n",
-            LUA_COMMENT,
             TELLING_COMMENT,
             ARGUMENTS,
+            PROCESSING,
+            IDLE,
+            SERVER,
         ] {
             assert!(all.contains(place), "{place:?}");
         }

@@ -1,7 +1,10 @@
 //! The files shipped for nginx: a complete configuration, and the two parts to add to an existing one.
 
+use std::time::Duration;
+
 use crate::base::address::Address;
-use crate::proxy::shipped::words::{File, WordError, agent, fill, word};
+use crate::base::shown::shown;
+use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
 
 const FILES: [(&str, &str); 3] = [
     ("nginx.conf", include_str!("../../../nginx/nginx.conf")),
@@ -20,7 +23,14 @@ pub struct Places<'a> {
     pub app: &'a str,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
+    /// The longest delay of the policy.
+    pub delay_max: Duration,
+    /// The fields that the policy uses. The usual ones are always sent.
+    pub fields: &'a [String],
 }
+
+/// The longest delay that the shipped files allow, with a second to spare.
+pub const DELAY_SHIPPED: Duration = Duration::from_secs(5);
 
 pub const LISTEN: &str = "8080";
 pub const APP: &str = "127.0.0.1:8000";
@@ -28,27 +38,74 @@ pub const APP: &str = "127.0.0.1:8000";
 /// The files; the complete one comes first.
 ///
 /// ```
-/// use slowlane::proxy::shipped::nginx::{APP, LISTEN, Places, files};
+/// use slowlane::proxy::shipped::nginx::{APP, DELAY_SHIPPED, LISTEN, Places, files};
 /// let agent = "unix:/run/slowlane/http.sock".parse().unwrap();
-/// let files = files(&Places { agent: &agent, listen: LISTEN, app: APP, ratelimit: false }).unwrap();
+/// let places = Places { agent: &agent, listen: LISTEN, app: APP, ratelimit: false, delay_max: DELAY_SHIPPED, fields: &[] };
+/// let files = files(&places).unwrap();
 /// assert!(files[1].text.contains("    server unix:/run/slowlane/http.sock;"));
 /// ```
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let agent = agent(places.agent, "unix:")?;
     let listen = format!("listen {};", word(places.listen)?);
     let tells = if places.ratelimit { &TELLING[..] } else { &[] };
-    let places = [("127.0.0.1:9001", agent.as_str()), ("listen 8080;", &listen), (APP, word(places.app)?)];
+    let seconds = places.delay_max.max(DELAY_SHIPPED).as_millis().div_ceil(1_000) + 1;
+    let query = if places.ratelimit { "&ratelimit=on" } else { "" };
+    let (asks, waits) =
+        (format!("/check?max_delay={seconds}s{query};"), format!("proxy_read_timeout    {}s;", seconds + 1));
+    let headers = headers(places.fields);
+    let places = [
+        ("127.0.0.1:9001", agent.as_str()),
+        ("listen 8080;", &listen),
+        (APP, word(places.app)?),
+        (ASKS, &asks),
+        (WAITS, &waits),
+        (METHOD, &headers),
+    ];
     let places = [&places[..], tells].concat();
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
 }
 
 /// Replacements that enable quotas for clients: commented lines, and the query that asks for the quota.
-const TELLING: [(&str, &str); 4] = [
+const TELLING: [(&str, &str); 3] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),
     ("# add_header RateLimit", "add_header RateLimit"),
-    ("/check?max_delay=6s;", "/check?max_delay=6s&ratelimit=on;"),
 ];
+
+const ASKS: &str = "/check?max_delay=6s;";
+const WAITS: &str = "proxy_read_timeout    7s;";
+const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $request_method;\n";
+
+/// The line of the method, and one for each field that only this policy uses.
+fn headers(fields: &[String]) -> String {
+    let mut lines = METHOD.to_owned();
+    for name in fields.iter().filter(|name| !is_usual(name)) {
+        lines += &match variable(name) {
+            Some(variable) => {
+                format!("    proxy_set_header X-Slowlane-{} {variable};\n", name.replace('_', "-"))
+            }
+            None => {
+                format!("    # The policy uses the field {}: no header can have its name.\n", shown(name))
+            }
+        };
+    }
+    lines
+}
+
+/// The variable of nginx that has a field.
+fn variable(name: &str) -> Option<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let word = name.to_ascii_lowercase().replace('-', "_");
+    Some(match word.as_str() {
+        word if !word.chars().all(is_plain) => return None,
+        "path" => "$uri".to_owned(),
+        "query" => "$args".to_owned(),
+        "url" => "$request_uri".to_owned(),
+        "user_agent" | "referer" | "origin" => format!("$http_{word}"),
+        word if word.starts_with("x_") => format!("$http_{word}"),
+        word => format!("$http_x_{word}"),
+    })
+}
 
 #[cfg(test)]
 mod tests {
@@ -57,7 +114,7 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = FILES.map(|(_, text)| text).concat();
-        for (place, _) in TELLING {
+        for place in TELLING.map(|(place, _)| place).into_iter().chain([ASKS, WAITS, METHOD]) {
             assert!(all.contains(place), "{place:?}");
         }
         for place in ["server 127.0.0.1:9001 max_fails", "listen 8080;", "server 127.0.0.1:8000;"] {

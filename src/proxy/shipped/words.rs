@@ -37,6 +37,11 @@ pub(super) fn agent(address: &Address, unix: &str) -> Result<String, WordError> 
     Ok(written)
 }
 
+/// Whether the shipped files always send this field.
+pub(super) fn is_usual(name: &str) -> bool {
+    ["source", "website", "owner", "method"].iter().any(|usual| usual.eq_ignore_ascii_case(name))
+}
+
 /// Replaces each first text by the second, in one pass: inserted text is not replaced again.
 pub(super) fn fill(text: &str, places: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(text.len());

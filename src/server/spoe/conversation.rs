@@ -196,6 +196,10 @@ impl Conversation {
                 questions.asked.push((id, question == Question::VerdictAndPolicy));
             }
             Question::Hold(delay) => self.hold(id, delay, now),
+            Question::Abandoned(delay) => {
+                self.agent.abandoned(delay, now);
+                haproxy::answer_nothing(id, &mut self.out);
+            }
             Question::End(ticket) => {
                 self.agent.end(&ticket, now);
                 haproxy::answer_nothing(id, &mut self.out);
@@ -287,6 +291,12 @@ impl Conversation {
         let at = self.out.len();
         self.protocol.leave(&mut self.out);
         self.answer_held_before(at);
+    }
+
+    /// Notes that the connection has ended: nobody gets the answers that it still holds.
+    pub(super) fn lost(&mut self) {
+        self.agent.metrics.holds_abandoned.inc_by(self.held.len() as u64);
+        self.held.clear();
     }
 
     /// Inserts all held answers into `out` at `at`, before the DISCONNECT: HAProxy ignores answers after it.

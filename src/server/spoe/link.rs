@@ -83,7 +83,10 @@ impl Link {
             self.flush().await?;
             match self.wait(ending.as_mut()).await? {
                 Wake::Bytes | Wake::Due => {}
-                Wake::Closed => return Ok(()),
+                Wake::Closed => {
+                    self.conversation.lost();
+                    return Ok(());
+                }
                 Wake::OutOfPatience => {
                     let close = self.conversation.refuse(Error::TimedOut);
                     return self.close(close).await;

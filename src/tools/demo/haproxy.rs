@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use crate::base::address::Address;
+use crate::base::hold::HOLD_SHIPPED;
 use crate::proxy::shipped::haproxy::{self as shipped, Delivery, Places, Version};
 use crate::tools::installed;
 
@@ -84,7 +85,15 @@ impl Haproxy {
         let files = folder.join("haproxy");
         fs::create_dir(&files)?;
         let (bind, path) = (address.to_string(), files.display().to_string());
-        let places = Places { agent: &agent, bind: &bind, app: &app, folder: &path, ratelimit: false };
+        let places = Places {
+            agent: &agent,
+            bind: &bind,
+            app: &app,
+            folder: &path,
+            ratelimit: false,
+            hold_max: HOLD_SHIPPED,
+            fields: &[],
+        };
         let written = shipped::files(version, delivery, &places)?;
         for file in &written {
             fs::write(files.join(file.name), &file.text)?;

@@ -90,7 +90,12 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
     vec![
         number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
         number(0, "busiest", busiest, |slo| known(slo.in_flight.or(slo.busiest_per_s))),
-        number(0, "objective", |slo| shown(&slo.objective), |slo| Value::Number(slo.rate_per_s)),
+        number(
+            0,
+            "objective",
+            |slo| shown(&slo.objective),
+            |slo| Value::Number(slo.rate_per_s.unwrap_or(f64::INFINITY)),
+        ),
         number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
         number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
         number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
