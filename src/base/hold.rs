@@ -29,7 +29,7 @@ impl WhenFull {
 }
 
 /// The longest hold that the shipped files of HAProxy wait for: their `timeout processing` less a second.
-pub const HOLD_SHIPPED: Duration = Duration::from_secs(60);
+pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 
 /// The number of answers that may be held at once, and their longest hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::base::address::Address;
+use crate::base::hold::HOLD_SHIPPED;
 use crate::cli::arguments::{RunArguments, config};
 use crate::config::{Config, Flags};
 use crate::proxy::shipped::haproxy::{self, Delivery, Version};
@@ -126,13 +127,13 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, file, dir, run } } =
         typed;
     let config = config(run.or_of_service())?;
-    let fields = Used::of(&config).fields;
+    let Used { fields, delay_max } = Used::of(&config);
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let folder = match &dir {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
     };
-    let hold_max = config.hold.hold_max;
+    let hold_max = delay_max.max(HOLD_SHIPPED);
     let places = haproxy::Places {
         agent,
         bind: &bind,

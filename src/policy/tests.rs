@@ -352,7 +352,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
 
 #[test]
 fn a_delay_that_is_longer_than_a_hold_is_told() {
-    let slo_map = "0 burst=1 rate=1/s max_delay=61s\n1 burst=1 rate=1/s max_delay=60s\n\
+    let slo_map = "0 burst=1 rate=1/s max_delay=61s\n1 burst=1 rate=1/s max_delay=20s\n\
         2 burst=1 rate=1/s law=fair max_delay=2m\n3 burst=1 rate=1/s law=warm-up max_delay=2m dry_run=yes\n\
         4 burst=1 rate=1/s law=adaptive\n5 burst=1 rate=1/s law=token-bucket\n";
     let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
@@ -415,12 +415,12 @@ fn an_unreadable_file_of_a_directory_is_a_problem() {
 
 #[test]
 fn a_delay_that_the_shipped_files_cut_is_a_warning() {
-    let slo_map = "0 burst=1 rate=1/s max_delay=60s\n1001 burst=1 rate=1/s max_delay=2m\n";
+    let slo_map = "0 burst=1 rate=1/s max_delay=20s\n1001 burst=1 rate=1/s max_delay=2m\n";
     let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
     policy.warn_of_delays_over(Duration::from_secs(300));
     assert_eq!(
         policy.warnings().to_string(),
-        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits for a hold as shipped, 1m: print its files \
+        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits for a hold as shipped, 20s: print its files \
          again with `slowlane config haproxy`, or the request goes on early"
     );
 }

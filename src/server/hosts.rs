@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use hyper::Request;
 use hyper::header::HOST;
+use hyper::{Request, Version};
 
 use crate::base::address::is_loopback;
 
@@ -32,12 +32,16 @@ impl Hosts {
         Ok(Hosts(hosts.iter().map(host).collect::<Result<_, _>>()?))
     }
 
-    /// Whether a request names such a host, in each place where it can name one, and at least one.
+    /// Whether a request names such a host, in each place where it can name one. With HTTP/1.0 it may name none: health
+    /// checks do so, and no browser does.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.to_str().ok());
         let mut named = request.uri().authority().map(|host| Some(host.as_str())).into_iter().chain(written);
         let is_allowed = |host: Option<&str>| host.and_then(of_authority).is_some_and(|host| self.has(&host));
-        named.next().is_some_and(is_allowed) && named.all(is_allowed)
+        match named.next() {
+            None => request.version() == Version::HTTP_10,
+            Some(first) => is_allowed(first) && named.all(is_allowed),
+        }
     }
 
     fn has(&self, host: &Host) -> bool {
@@ -138,7 +142,7 @@ mod tests {
             assert!(!allows(&[], &["localhost", host]), "{host:?}");
             assert!(!allows(&[], &[host, "localhost"]), "{host:?}");
         }
-        assert!(!allows(&[], &[]));
+        assert!(!allows(&[], &[]), "with HTTP/1.1");
         let absolute = |uri| {
             let request = Request::get(uri).header(HOST, "localhost").body(()).unwrap();
             Hosts::default().allow(&request)

@@ -235,8 +235,8 @@ fn a_frame_may_be_as_long_as_agreed_and_no_longer() {
     line.say(&hello());
     assert_eq!(line.hear_hello().0, 300);
     let of_length = |length: usize| {
-        let overhead = message(1, b"request", &[(b"website", Data::Str(&[b'a'; 255]))]).len() - 255;
-        let bytes = message(1, b"request", &[(b"website", Data::Str(&vec![b'a'; length + 4 - overhead]))]);
+        let overhead = message(1, b"request", &[(b"owner", Data::Str(&[b'a'; 255]))]).len() - 255;
+        let bytes = message(1, b"request", &[(b"owner", Data::Str(&vec![b'a'; length + 4 - overhead]))]);
         assert_eq!(bytes.len(), length + 4);
         bytes
     };

@@ -475,14 +475,14 @@ fn who_mistypes_a_command_or_a_flag_is_told_the_one_that_is_like_it() {
 
 #[test]
 fn a_delay_that_would_be_cut_is_a_warning() {
-    let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=30s\n")]);
+    let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=20s\n")]);
     let config = folder.path().join("slowlane.toml");
-    for (longest, warned) in [("30s", false), ("29s", true)] {
+    for (longest, warned) in [("20s", false), ("19s", true)] {
         fs::write(&config, format!("hold.longest = \"{longest}\"\npolicy.dir = \".\"\n")).unwrap();
         let checked = ran(&["check", "--config", config.to_str().unwrap()]);
         assert_eq!((checked.code, checked.problems.len()), (0, usize::from(warned)));
         if let [warning] = checked.problems.as_slice() {
-            let expected = "slo.map:1: max_delay 30s is longer than [hold] longest, 29s: holds are cut there";
+            let expected = "slo.map:1: max_delay 20s is longer than [hold] longest, 19s: holds are cut there";
             assert!(warning.contains(expected), "{warning}");
         }
     }

@@ -134,10 +134,10 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
                 x-plan=req.hdr(x-plan)\n";
     assert!(spoe.contains(sent), "{spoe}");
     assert!(spoe.contains("# The policy uses the field odd name: no argument can have its name."), "{spoe}");
-    for line in ["timeout processing 301s", "timeout idle       6m"] {
+    for line in ["timeout processing 121s", "timeout idle       3m"] {
         assert!(spoe.contains(line), "{line} in\n{spoe}");
     }
-    assert!(of(&["haproxy", "--version", "3.2", "--delivery", "hold"]).out.contains("timeout server  7m"));
+    assert!(of(&["haproxy", "--version", "3.2", "--delivery", "hold"]).out.contains("timeout server  4m"));
     let nginx = of(&["nginx", "--file", "slowlane.conf"]).out;
     for line in [
         "proxy_set_header X-Slowlane-Api-Key $http_x_api_key;",

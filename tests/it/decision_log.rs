@@ -89,16 +89,16 @@ fn whatever_a_client_calls_itself_a_line_is_a_plain_line() {
         &long,
     ];
     for (id, name) in (1..).zip(names) {
-        line.say(&message(id, b"request", &[(b"website", Data::Str(name)), (b"unknown", Data::Str(name))]));
+        line.say(&message(id, b"request", &[(b"owner", Data::Str(name)), (b"unknown", Data::Str(name))]));
         line.hear();
     }
     let told = lines(&slowlane.folder().join("decisions.json"), names.len());
     let text = fs::read(slowlane.folder().join("decisions.json")).unwrap();
     assert!(text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')));
     for (told, name) in told.iter().zip(names) {
-        let website = told["fields"]["website"].as_str().unwrap();
+        let owner = told["fields"]["owner"].as_str().unwrap();
         let whole = String::from_utf8_lossy(name);
-        assert!(website == whole || website.len() == 203, "{website}");
+        assert!(owner == whole || owner.len() == 203, "{owner}");
         assert_eq!(told["fields"].as_object().unwrap().len(), 1, "only what the policy knows: {told}");
     }
 }

@@ -5,27 +5,36 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
+use slowlane::wire::spop::Data;
+
 use crate::cli::ran;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::spop::Line;
+use crate::support::spop::{Line, message};
 use crate::support::terminal::Terminal;
 use crate::support::{client, eventually, own_address};
 
 const ESCAPE: &str = "\x1b[2J\x1b]0;hacked\x07";
 
 fn slowlane() -> Slowlane {
-    let website = format!("shop.example 2001\napi.example 2002\n{ESCAPE} 2002\n");
     Slowlane::with_policy(&[
-        ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=2 rate=1/h max_delay=1d\n2002 burst=3 rate=1/d\n"),
-        ("website.map", &website),
+        (
+            "slo.map",
+            "0 burst=10000 rate=5000/s\n2001 burst=2 rate=1/h max_delay=1d\n2002 burst=3 rate=1/d\n1001 burst=3 rate=1/d\n",
+        ),
+        ("website.map", "shop.example 2001\napi.example 2002\n"),
+        ("owner.map", &format!("{ESCAPE} 1001\n")),
     ])
 }
 
-/// Asks for three websites: seven requests are delayed, then five and four denied.
+/// Asks for two websites and an owner: seven requests are delayed, then five and four denied.
 fn ask(slowlane: &Slowlane) {
     let mut line = Line::greeted(slowlane.spop);
-    for (times, website) in [(9, "shop.example"), (8, "api.example"), (7, ESCAPE)] {
+    for (times, website) in [(9, "shop.example"), (8, "api.example")] {
         (0..times).for_each(|stream| drop(line.ask(stream, "192.0.2.1", website)));
+    }
+    for stream in 0..7 {
+        line.say(&message(stream, b"request", &[(b"owner", Data::Str(ESCAPE.as_bytes()))]));
+        line.hear();
     }
 }
 
@@ -33,9 +42,14 @@ fn top(admin: SocketAddr, rows: u16, columns: u16) -> Terminal {
     Terminal::start(BINARY, &["top", "--admin", &admin.to_string()], rows, columns)
 }
 
-/// The websites on the screen, from above.
+/// The websites and owners on the screen, from above.
 fn websites(text: &str) -> Vec<&str> {
-    text.lines().filter_map(|line| line.split_once("website=")).map(|(_, website)| website.trim()).collect()
+    let name = |line| split_once(line, "website=").or_else(|| split_once(line, "owner="));
+    text.lines().filter_map(name).collect()
+}
+
+fn split_once<'t>(line: &'t str, before: &str) -> Option<&'t str> {
+    line.split_once(before).map(|(_, name)| name.trim())
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn sample(name: &str) -> Option<String> {
     })
 }
 
-const PROCESSING: &str = "timeout processing 61s";
+const PROCESSING: &str = "timeout processing 21s";
 const IDLE: &str = "timeout idle       2m";
 const SERVER: &str = "timeout server  3m";
 

@@ -74,7 +74,7 @@ const TELLING: [(&str, &str); 3] = [
 
 const ASKS: &str = "/check?max_delay=6s;";
 const WAITS: &str = "proxy_read_timeout    7s;";
-const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $request_method;\n";
+const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $slowlane_method;\n";
 
 /// The line of the method, and one for each field that only this policy uses.
 fn headers(fields: &[String]) -> String {
