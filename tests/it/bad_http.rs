@@ -449,7 +449,7 @@ fn a_web_page_of_another_site_reads_nothing_of_the_admin_listener() {
         assert_eq!(raw.status(), 421, "{line} {hosts}");
     }
     // A health check.
-    assert_eq!(Raw::said(slowlane.admin, "GET /readyz HTTP/1.0\r\n\r\n".to_owned()).status(), 200);
+    assert_eq!(Raw::said(slowlane.admin, "GET /readyz HTTP/1.0\r\n\r\n").status(), 200);
     let show = |host| {
         let mut client = Client::connect(slowlane.admin);
         client.request("POST", "/api/runtime", &[("Host", host)], "show table").status

@@ -40,14 +40,19 @@ impl Regexes {
         Regexes { regexes: Vec::new(), bytes: 0, ignores_case }
     }
 
-    fn compile(&self, regex: &str) -> Result<dense::DFA<Vec<u32>>, dense::BuildError> {
+    fn compile(&self, regex: &str) -> Result<dense::DFA<Vec<u32>>, String> {
         let limits = dense::Config::new()
             .start_kind(StartKind::Unanchored)
             .dfa_size_limit(Some(DFA_BYTES_MAX))
             .determinize_size_limit(Some(4 * DFA_BYTES_MAX));
         let syntax = syntax::Config::new().unicode(false).utf8(false).case_insensitive(self.ignores_case);
         let nfa = thompson::Config::new().utf8(false).nfa_size_limit(Some(DFA_BYTES_MAX));
-        dense::Builder::new().configure(limits).syntax(syntax).thompson(nfa).build(regex)
+        dense::Builder::new()
+            .configure(limits)
+            .syntax(syntax)
+            .thompson(nfa)
+            .build(regex)
+            .map_err(|error| reason(&error))
     }
 
     /// Returns the earlier pattern of the same key, if there is one.
@@ -63,7 +68,7 @@ impl Regexes {
         let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
         let regex = std::str::from_utf8(key)
             .map_err(|_| fault("bytes that are not UTF-8 are written as \\xNN".into()))?;
-        let dfa = self.compile(regex).map_err(|error| fault(reason(&error)))?;
+        let dfa = self.compile(regex).map_err(fault)?;
         self.bytes += dfa.memory_usage();
         if self.bytes > ALL_BYTES_MAX {
             let limit = ALL_BYTES_MAX >> 20;
