@@ -8,9 +8,9 @@ use slowlane::base::request::{Request, Value};
 use slowlane::policy::{Layout, Lookup, Method, Policy};
 
 /// Any field can be looked up with any method.
-const FIELD: &str = "website";
+const FIELD: &str = "name";
 
-const FILE: &str = "website.map";
+const FILE: &str = "name.map";
 
 /// All lines name an SLO of type 0, so a key costs the same after a hit and a miss.
 const SLO_MAP: &str = "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n";

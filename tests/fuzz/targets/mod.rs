@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets; a test on the stable compiler runs the same code on the committed corpora.
 
 pub mod headers;
+pub mod host;
 mod input;
 pub mod laws;
 pub mod map;
@@ -17,8 +18,9 @@ pub mod ticket;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 11] = [
+pub const ALL: [(&str, Target); 12] = [
     ("headers", headers::run),
+    ("host", host::run),
     ("laws", laws::run),
     ("map", map::run),
     ("policy", policy::run),
