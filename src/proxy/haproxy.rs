@@ -245,6 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn a_truth_is_no_cost_and_a_large_number_stays_large() {
+        let cost = |data| {
+            let bytes = notify(&[(b"request", &[(b"cost", data)])]);
+            let mut request = Request::new();
+            question(&read(&bytes), |name, value| request.push(name, value)).unwrap();
+            match request.get(b"cost") {
+                Some(Value::Number(cost)) => Some(cost),
+                other => other.map(|cost| panic!("{cost:?}")),
+            }
+        };
+        assert_eq!([Data::Bool(false), Data::Bool(true), Data::Null].map(cost), [None; 3]);
+        assert_eq!([Data::Uint64(1 << 63), Data::Int64(0)].map(cost), [Some(i64::MAX), Some(0)]);
+    }
+
+    #[test]
     fn the_first_question_counts_and_others_are_walked_over() {
         let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
         let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);

@@ -42,7 +42,7 @@ pub const APP: &str = "127.0.0.1:8000";
 /// let agent = "unix:/run/slowlane/http.sock".parse().unwrap();
 /// let places = Places { agent: &agent, listen: LISTEN, app: APP, ratelimit: false, delay_max: DELAY_SHIPPED, fields: &[] };
 /// let files = files(&places).unwrap();
-/// assert!(files[1].text.contains("    server unix:/run/slowlane/http.sock;"));
+/// assert!(files[1].text.contains("    server unix:/run/slowlane/http.sock max_fails"));
 /// ```
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let agent = agent(places.agent, "unix:")?;
