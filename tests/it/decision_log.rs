@@ -208,11 +208,10 @@ fn the_log_is_silent_about_requests_and_its_level_can_be_changed() {
     ask(&slowlane);
     slowlane.process.signal("USR1");
     slowlane.process.logged("the log level is debug, it was info");
-    assert_eq!(
-        slowlane.process.log().len(),
-        before.len() + 1,
-        "a line for the change of state, and no other"
-    );
+    // A connection may end after the change of the level: that is told at the level debug.
+    let told = slowlane.process.log();
+    let told: Vec<&String> = told.iter().filter(|line| !line.contains("DEBUG")).collect();
+    assert_eq!(told.len(), before.len() + 1, "a line for the change of state, and no other: {told:?}");
     ask(&slowlane);
     slowlane.process.logged("DEBUG a connection");
     slowlane.process.signal("USR1");
