@@ -106,15 +106,18 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 /// text; the policy parses addresses.
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
-/// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them. `host` is the result of
-/// [`forwarded_host`].
-pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>) -> Request<'a> {
+/// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
+pub fn request(headers: &HeaderMap, manner: Manner) -> Request<'_> {
     let mut request = named(headers);
     if manner.deny == StatusCode::TOO_MANY_REQUESTS {
-        let method = headers.get(FORWARDED_METHOD).map(HeaderValue::as_bytes);
-        let forwarded =
-            [("source", forwarded_source(headers)), ("website", host.map(str::as_bytes)), ("method", method)];
+        let first = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let forwarded = [
+            ("source", forwarded_source(headers)),
+            ("website", first(FORWARDED_HOST)),
+            ("method", first(FORWARDED_METHOD)),
+        ];
         for (field, value) in forwarded {
+            let value = value.filter(|value| !value.is_empty());
             if let (None, Some(value)) = (request.get(field.as_bytes()), value) {
                 request.push(field.as_bytes(), Value::Text(value));
             }
@@ -127,15 +130,6 @@ pub fn request<'a>(headers: &'a HeaderMap, manner: Manner, host: Option<&'a str>
 fn forwarded_source(headers: &HeaderMap) -> Option<&[u8]> {
     let last = headers.get_all(FORWARDED_FOR).iter().next_back()?.as_bytes();
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
-}
-
-/// The website in nginx's form: lower case, without port and final dot. Otherwise clients could choose a spelling that
-/// no map has.
-pub fn forwarded_host(headers: &HeaderMap, manner: Manner) -> Option<String> {
-    let asked = manner.deny == StatusCode::TOO_MANY_REQUESTS;
-    let host = headers.get(FORWARDED_HOST).filter(|_| asked)?.to_str().ok()?;
-    let name = host.split(':').next()?;
-    Some(name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
 }
 
 fn named(headers: &HeaderMap) -> Request<'_> {
@@ -288,7 +282,7 @@ mod tests {
             ("x-forwarded-method", "POST"),
             ("cookie", "a=b"),
         ]);
-        let request = request(&headers, manner(None), None);
+        let request = request(&headers, manner(None));
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
@@ -305,10 +299,9 @@ mod tests {
             ("x-slowlane-method", "GET"),
         ]);
         let asked = manner(Some("deny=429"));
-        let host = forwarded_host(&headers, asked);
-        let request = request(&headers, asked, host.as_deref());
+        let request = request(&headers, asked);
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
-        assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+        assert_eq!(request.get(b"website"), Some(Value::Text(b"Shop.Example.:8443")));
         assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "an explicit header overrides");
     }
 
@@ -316,7 +309,7 @@ mod tests {
     fn of_two_lists_of_addresses_the_proxys_own_counts() {
         let mut headers = headers(&[("x-forwarded-for", "6.6.6.6")]);
         headers.append("x-forwarded-for", HeaderValue::from_static("7.7.7.7, 192.0.2.1"));
-        let request = request(&headers, manner(Some("deny=429")), None);
+        let request = request(&headers, manner(Some("deny=429")));
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
     }
 

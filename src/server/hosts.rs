@@ -6,19 +6,21 @@ use hyper::header::HOST;
 use hyper::{Request, Version};
 
 use crate::base::address::is_loopback;
+use crate::base::host::Host;
 
 /// Names and addresses beside `localhost` and the loopback addresses: those of reverse proxies.
 ///
 /// A web page of any site can have its name resolved to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
 /// that site, and lets the page read all answers. But the `Host` header still has the name of the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hosts(Vec<Host>);
+pub(crate) struct Hosts(Vec<Known>);
 
+/// A host that compares equal in every spelling.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Host {
+enum Known {
     Address(IpAddr),
     /// In lower case, without a final dot.
-    Name(String),
+    Name(Vec<u8>),
 }
 
 /// A part of `[admin] hosts` that is no host. The message says what may stand there.
@@ -28,53 +30,53 @@ pub(crate) struct HostError(String);
 
 impl Hosts {
     pub(crate) fn new(hosts: &[String]) -> Result<Hosts, HostError> {
-        let host = |text: &String| Host::read(text).ok_or_else(|| HostError(text.clone()));
-        Ok(Hosts(hosts.iter().map(host).collect::<Result<_, _>>()?))
+        let known = |text: &String| {
+            let known = Known::read(text.as_bytes()).filter(|_| !has_port(text));
+            known.ok_or_else(|| HostError(text.clone()))
+        };
+        Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
 
     /// Whether a request names such a host, in each place where it can name one. With HTTP/1.0 it may name none: health
     /// checks do so, and no browser does.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
-        let written = request.headers().get_all(HOST).iter().map(|host| host.to_str().ok());
-        let mut named = request.uri().authority().map(|host| Some(host.as_str())).into_iter().chain(written);
-        let is_allowed = |host: Option<&str>| host.and_then(of_authority).is_some_and(|host| self.has(&host));
+        let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
+        let mut named =
+            request.uri().authority().map(|host| host.as_str().as_bytes()).into_iter().chain(written);
+        let is_allowed = |host| Known::read(host).is_some_and(|host| self.has(&host));
         match named.next() {
             None => request.version() == Version::HTTP_10,
             Some(first) => is_allowed(first) && named.all(is_allowed),
         }
     }
 
-    fn has(&self, host: &Host) -> bool {
+    fn has(&self, host: &Known) -> bool {
         let is_local = match host {
-            Host::Address(address) => is_loopback(*address),
-            Host::Name(name) => name == "localhost",
+            Known::Address(address) => is_loopback(*address),
+            Known::Name(name) => name == b"localhost",
         };
         is_local || self.0.contains(host)
     }
 }
 
-impl Host {
-    /// Reads a host without a port. An IPv6 address may have brackets.
-    fn read(text: &str) -> Option<Host> {
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
-            let is_written_well = bare.is_none() || address.is_ipv6();
-            return is_written_well.then(|| Host::Address(address.to_canonical()));
-        }
-        let name = text.strip_suffix('.').unwrap_or(text);
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        (!name.is_empty() && name.bytes().all(is_name)).then(|| Host::Name(name.to_ascii_lowercase()))
+impl Known {
+    fn read(text: &[u8]) -> Option<Known> {
+        Some(match Host::read(text)? {
+            Host::Ipv6(address) => Known::Address(IpAddr::from(address).to_canonical()),
+            Host::Name { name, .. } => match str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
+                Some(address) => Known::Address(address),
+                None => Known::Name(name.to_ascii_lowercase()),
+            },
+        })
     }
 }
 
-/// The host of `host` or `host:port`.
-fn of_authority(authority: &str) -> Option<Host> {
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host, port),
-        _ => (authority, ""),
-    };
-    let is_clear = !host.contains(':') || host.starts_with('[');
-    (is_clear && port.bytes().all(|byte| byte.is_ascii_digit())).then(|| Host::read(host))?
+/// Whether a host has a port behind it. An IPv6 address has colons, too.
+fn has_port(host: &str) -> bool {
+    match host.rsplit_once(']') {
+        Some((_, behind)) => !behind.is_empty(),
+        None => host.matches(':').count() == 1,
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +103,7 @@ mod tests {
             "[::1]",
             "[::1]:9002",
             "[::ffff:127.0.0.1]:9002",
+            "::1",
             "localhost:",
         ] {
             assert!(allows(&[], &[host]), "{host:?}");
@@ -123,7 +126,6 @@ mod tests {
             "0.0.0.0:9002",
             "[::]:9002",
             "[2001:db8::1]",
-            "::1",
             "[127.0.0.1]",
             "127.1",
             "2130706433",

@@ -117,8 +117,7 @@ fn decide(
     now: Timestamp,
 ) -> (Decision, Option<Quota>) {
     let (headers, policy) = (question.headers(), agent.throttle.policy());
-    let host = nginx::forwarded_host(headers, manner);
-    let request = nginx::request(headers, manner, host.as_deref());
+    let request = nginx::request(headers, manner);
     let (mut batch, mut decisions, mut dice) = (Batch::of(&policy), Decisions::new(), Rng::new());
     batch.push(&request);
 

@@ -14,6 +14,8 @@ use slowlane::policy::{Layout, Lookup, Method, Policy};
 use slowlane::table::{Sizing, Table};
 use slowlane::throttle::Throttle;
 
+use crate::support::slowlane::Slowlane;
+
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 
 fn policy(layout: &Layout, files: &[(&str, &str)]) -> Policy {
@@ -78,6 +80,20 @@ fn no_spelling_of_a_website_leaves_its_slo() {
         }
         assert!(!is_held(&throttle, b"other.example"));
     }
+}
+
+/// Traefik, Caddy and their like pass on the Host header as the client wrote it.
+#[test]
+fn no_spelling_of_a_forwarded_host_leaves_its_slo() {
+    let slowlane =
+        Slowlane::with_policy(&[("slo.map", SLO_MAP), ("website.map", "shop.example 2001\n::1 2001\n")]);
+    let ask = |host: &str| slowlane.check("?deny=429", &[("X-Forwarded-Host", host)]).status;
+    assert_eq!([ask("shop.example"), ask("[::1]:443")], [204, 204], "the first may pass");
+    let spellings = SPELLINGS.into_iter().filter(|spelling| !spelling.contains('\0'));
+    for spelling in spellings.chain(["[::1]", "[0:0::1]:80", "sh\u{f6}p.example:x"]) {
+        assert_eq!(ask(spelling), 429, "{spelling:?}");
+    }
+    assert_eq!(ask("other.example"), 204);
 }
 
 #[test]
