@@ -62,7 +62,7 @@ impl Manner {
             let wrong = |expected| QueryError { part: part.to_owned(), expected };
             let (key, value) = part.split_once('=').unwrap_or((part, ""));
             let place = KEYS.iter().position(|known| *known == key);
-            let place = place.ok_or(wrong("deny=, hold=, max_delay= or ratelimit="))?;
+            let place = place.ok_or_else(|| wrong("deny=, hold=, max_delay= or ratelimit="))?;
             if std::mem::replace(&mut given[place], true) {
                 return Err(wrong("each key once"));
             }
