@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use siphasher::sip::SipHasher13;
+use siphasher::sip::{SipHasher13, SipHasher24};
 
 /// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,14 @@ impl KeySecret {
         let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bits = is_hex.then(|| u128::from_str_radix(digits, 16).ok())??;
         Some(KeySecret::from_bytes(bits.to_be_bytes()))
+    }
+
+    /// The seal of a text that leaves the process and comes back: SipHash-2-4, and no key of a request.
+    pub fn seal(self, text: &[u8]) -> Key {
+        let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
+        hasher.write(b"seal");
+        hasher.write(text);
+        Key(hasher.finish())
     }
 
     #[inline]

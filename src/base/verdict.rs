@@ -7,7 +7,7 @@ use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
-use crate::base::ticket::{COUNTED_MAX, Ticket};
+use crate::base::ticket::{COUNTED_MAX, Counted, Ticket};
 use crate::base::time::Timestamp;
 
 /// The result of a law for one request.
@@ -107,6 +107,11 @@ impl Judged {
         self.verdict.is_let_through()
     }
 
+    /// Whether the entry counts the request until its end.
+    const fn is_until_end(&self) -> bool {
+        self.counts_end && self.is_counted()
+    }
+
     /// The moment at which a request of the moment `at` leaves under this verdict.
     pub fn due(&self, at: Timestamp) -> Timestamp {
         at + self.verdict.wait()
@@ -130,6 +135,8 @@ pub struct Decision {
     pub at: Timestamp,
     judged: [Judged; JUDGED_MAX],
     judged_count: u8,
+    /// For each judgement: the number of the request in the key's open tickets, or 0.
+    serials: [u32; JUDGED_MAX],
 }
 
 impl Decision {
@@ -160,7 +167,17 @@ impl Decision {
     pub const fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
         let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
         let verdict = if is_dry_run { Verdict::Pass } else { verdict };
-        Decision { verdict, slo, key, remaining, cost, at, judged: [judged; JUDGED_MAX], judged_count: 1 }
+        Decision {
+            verdict,
+            slo,
+            key,
+            remaining,
+            cost,
+            at,
+            judged: [judged; JUDGED_MAX],
+            judged_count: 1,
+            serials: [0; JUDGED_MAX],
+        }
     }
 
     fn add(&mut self, other: Judged) {
@@ -218,9 +235,32 @@ impl Decision {
     ///
     /// `None` if the request was denied, if it costs nothing, or if no SLO counts it until its end.
     pub fn ticket(&self) -> Option<Ticket> {
-        let until_end = self.charged().filter(|judged| judged.counts_end);
-        let ticket = Ticket::new(self.at, self.cost, until_end.map(|judged| (judged.slo, judged.key)));
-        (!ticket.counted.is_empty()).then_some(ticket)
+        if !self.has_ticket() {
+            return None;
+        }
+        let counted = self.judged().iter().zip(self.serials).filter(|(judged, _)| judged.is_until_end());
+        let counted = counted.map(|(&Judged { slo, key, .. }, serial)| Counted { slo, key, serial });
+        Some(Ticket::new(self.at, self.cost, counted))
+    }
+
+    /// Whether an SLO counts the request until its end.
+    #[inline]
+    pub fn has_ticket(&self) -> bool {
+        self.charged().any(Judged::is_until_end)
+    }
+
+    /// Numbers the request for its ticket. `number` gives the serial under one SLO.
+    pub fn number(&mut self, mut number: impl FnMut(&Judged) -> u32) {
+        for place in 0..usize::from(self.judged_count) {
+            if self.judged[place].is_until_end() {
+                self.serials[place] = number(&self.judged[place]);
+            }
+        }
+    }
+
+    /// The judgements, each with its serial in the ticket, or 0.
+    pub fn numbered(&self) -> impl Iterator<Item = (&Judged, u32)> {
+        self.judged().iter().zip(self.serials)
     }
 
     /// The judgements that charge the request: none if it is denied or costs nothing.

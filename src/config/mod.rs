@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// The memory limit for the annexes of `fair` and `sliding-log`, in bytes.
+    /// The memory limit for the side store: annexes and open tickets, in bytes.
     pub annex_bytes_max: usize,
     /// `None`: the built-in policy.
     pub policy: Option<Source>,

@@ -6,7 +6,8 @@
 //! ```
 //! It counts like pingora's `Inflight`, per key and exactly. A request begins with the question and ends when the
 //! proxy reports its end: HAProxy with the message `response`, others with `/done`. Both hand back the ticket that
-//! came with the verdict. It says when the request began, so the end is counted in the right quarter.
+//! came with the verdict. It says when the request began, so the end is counted in the right quarter. The throttle
+//! makes sure that a ticket ends its request once.
 //!
 //! Ends get lost, with a proxy or on the way. Therefore a request counts for one lease at most. Beginnings are counted
 //! per quarter of a lease, and a quarter is forgotten as a whole one lease after it began. So a request counts for at

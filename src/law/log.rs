@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::table::deque_bytes_after;
+
 /// The annex of `sliding-log`. Times are nanoseconds, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
@@ -55,14 +57,7 @@ impl Log {
 
     /// The most memory that it takes after `more` admissions.
     pub(super) fn bytes_after(&self, more: usize) -> usize {
-        let admissions = self.admitted_at.len() + more;
-        // A deque grows by doubling, from four.
-        let grown = if admissions > self.admitted_at.capacity() {
-            admissions.next_power_of_two().max(2 * self.admitted_at.capacity())
-        } else {
-            self.admitted_at.capacity()
-        };
-        grown.max(4) * size_of::<u64>()
+        deque_bytes_after(&self.admitted_at, more)
     }
 
     pub(super) fn bytes(&self) -> usize {

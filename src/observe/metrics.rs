@@ -32,6 +32,7 @@ pub struct Metrics {
     pub holds_refused: Counter,
     pub holds_abandoned: Counter,
     pub request_ids_forgotten: Counter,
+    pub ends: EndMetrics,
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
     pub admin: ConnectionMetrics,
@@ -63,6 +64,17 @@ pub struct DecisionLogMetrics {
     pub dropped_queue: Counter,
     /// The write failed.
     pub dropped_write: Counter,
+}
+
+/// Ends of requests that proxies have reported, by their effect.
+#[derive(Clone, Debug)]
+pub struct EndMetrics {
+    /// The request is no longer counted.
+    pub counted: Counter,
+    /// It was no longer counted: it had ended before, or its lease was over.
+    pub late: Counter,
+    /// The ticket is not one of this slowlane.
+    pub refused: Counter,
 }
 
 /// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
@@ -97,7 +109,7 @@ impl Metrics {
         registry.register_collector(Box::new(table_evictions.clone()));
         let law_fallbacks = Arc::new(Total {
             name: "law_fallbacks",
-            help: "Requests judged by a simpler law because fair or sliding-log had no room",
+            help: "Requests for which fair, sliding-log or concurrency had no memory beside the table",
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(law_fallbacks.clone()));
@@ -141,6 +153,13 @@ impl Metrics {
         let help = "SPOP connections ended with a status code, by code and by the side that sent it";
         registry.register("spop_errors", help, spop_errors.clone());
 
+        let ends = Family::<Labels, Counter>::default();
+        let help =
+            "Ends of requests that proxies have reported, by effect; late: a second time, or after the lease";
+        registry.register("ends", help, ends.clone());
+        let end = |result| ends.get_or_create_owned(&[("result", result)]);
+        let ends = EndMetrics { counted: end("counted"), late: end("late"), refused: end("refused") };
+
         let reloads = Family::<Labels, Counter>::default();
         registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
         let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
@@ -160,7 +179,7 @@ impl Metrics {
         };
 
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
-        let help = "Bytes that fair and sliding-log use beside the table";
+        let help = "Bytes that fair, sliding-log and concurrency use beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
         let holds = gauge(&mut registry, "holds", "Answers being held now");
         Metrics {
@@ -185,6 +204,7 @@ impl Metrics {
                 "request_ids_forgotten",
                 "Request ids forgotten because too many came within a second",
             ),
+            ends,
             spop,
             http,
             admin,

@@ -157,6 +157,11 @@ impl Policy {
         Ok(policy)
     }
 
+    /// The secret of its keys, which also seals tickets.
+    pub fn key_secret(&self) -> KeySecret {
+        self.key_secret
+    }
+
     /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
     pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
         Policy { key_secret, ..self }

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use arrayvec::ArrayString;
 
+use crate::base::key::KeySecret;
 use crate::base::quota::{POLICY_BYTES_MAX, Quota};
 use crate::base::request::Value;
-use crate::base::ticket::{COUNTED_MAX, Ticket};
+use crate::base::ticket::Ticket;
 use crate::base::verdict::{Decision, Verdict};
 use crate::wire::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
 
 /// The question of a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum Question<'a> {
     /// `request`: asks for a verdict. The arguments are the fields.
     Verdict,
     /// `request` with the argument `ratelimit`: asks also for the client's quota.
@@ -25,8 +26,8 @@ pub enum Question {
     Hold(Duration),
     /// `abandoned`: reports that HAProxy has given up the hold of this delay before its end.
     Abandoned(Duration),
-    /// `response`: reports that the request of this ticket has ended.
-    End(Ticket),
+    /// `response`: reports that the request of this ticket has ended. The ticket is still sealed.
+    End(&'a str),
     /// Anything else. It needs an answer, too: HAProxy would wait.
     Nothing,
 }
@@ -51,7 +52,7 @@ impl Id {
 pub fn question<'a>(
     notify: &Notify<'a>,
     mut field: impl FnMut(&'a [u8], Value<'a>),
-) -> Result<Question, Error> {
+) -> Result<Question<'a>, Error> {
     let mut question = Question::Nothing;
     let mut messages = notify.messages();
     while let Some(message) = messages.next_message()? {
@@ -84,8 +85,7 @@ pub fn question<'a>(
             b"response" => {
                 for argument in message.arguments() {
                     if let (b"ticket", Data::Str(text)) = argument? {
-                        let ticket = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                        question = ticket.map_or(Question::Nothing, Question::End);
+                        question = std::str::from_utf8(text).map_or(Question::Nothing, Question::End);
                     }
                 }
             }
@@ -125,13 +125,19 @@ const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
 
 /// Appends the answer to a `request`.
-pub fn answer_verdict(id: Id, decision: &Decision, out: &mut Vec<u8>) {
+pub fn answer_verdict(id: Id, decision: &Decision, secret: KeySecret, out: &mut Vec<u8>) {
     let ack = begin_verdict(id, decision, out);
-    finish_verdict(ack, decision);
+    finish_verdict(ack, decision, secret);
 }
 
 /// Appends the answer to a `request` that also asks for the client's quota.
-pub fn answer_verdict_and_policy(id: Id, decision: &Decision, quota: Option<Quota>, out: &mut Vec<u8>) {
+pub fn answer_verdict_and_policy(
+    id: Id,
+    decision: &Decision,
+    secret: KeySecret,
+    quota: Option<Quota>,
+    out: &mut Vec<u8>,
+) {
     let ack = begin_verdict(id, decision, out);
     let ack = match quota {
         Some(quota) => {
@@ -142,7 +148,7 @@ pub fn answer_verdict_and_policy(id: Id, decision: &Decision, quota: Option<Quot
         }
         None => ack,
     };
-    finish_verdict(ack, decision);
+    finish_verdict(ack, decision, secret);
 }
 
 #[inline]
@@ -156,23 +162,19 @@ fn begin_verdict<'o>(id: Id, decision: &Decision, out: &'o mut Vec<u8>) -> AckWr
 }
 
 #[inline]
-fn finish_verdict(ack: AckWriter<'_>, decision: &Decision) {
+fn finish_verdict(ack: AckWriter<'_>, decision: &Decision, secret: KeySecret) {
     if let Verdict::Deny { retry_after_s } = decision.verdict {
         return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
     }
     match decision.ticket() {
-        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket).as_bytes())).finish(),
+        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket, secret).as_bytes())).finish(),
         None => ack.finish(),
     }
 }
 
-/// The most bytes of a ticket: two numbers of ten digits and a separator. Each SLO adds an id of four digits, a key of
-/// sixteen, and two separators.
-const TICKET_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
-
-fn written(ticket: &Ticket) -> ArrayString<TICKET_BYTES_MAX> {
+fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYTES_MAX }> {
     let mut text = ArrayString::new();
-    write!(text, "{ticket}").expect("a ticket is no longer than its parts");
+    write!(text, "{}", ticket.sealed(secret)).expect("a ticket is no longer than its parts");
     text
 }
 
@@ -205,6 +207,8 @@ mod tests {
     use crate::base::verdict::Judged;
     use crate::wire::spop::{Action, Frame};
 
+    const SECRET: KeySecret = KeySecret::KNOWN;
+
     type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
 
     /// A NOTIFY with these messages, encoded for the wire.
@@ -215,7 +219,7 @@ mod tests {
         bytes
     }
 
-    fn asked(bytes: &[u8]) -> Result<Question, Error> {
+    fn asked(bytes: &[u8]) -> Result<Question<'_>, Error> {
         question(&read(bytes), |_, _| {})
     }
 
@@ -294,16 +298,19 @@ mod tests {
     fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
         let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), true);
         let mut out = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut out);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         let ticket = ack.actions().find_map(|action| match action.unwrap() {
             Action::SetVar { name: b"ticket", value, .. } => Some(value),
             _ => None,
         });
         let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
-        assert_eq!(asked(&bytes), Ok(Question::End(decision.ticket().unwrap())));
-        let nonsense = notify(&[(b"response", &[(b"ticket", Data::Str(b"90000.1-x"))])]);
-        assert_eq!(asked(&nonsense), Ok(Question::Nothing));
+        let Ok(Question::End(text)) = asked(&bytes) else { panic!("{:?}", asked(&bytes)) };
+        assert_eq!(Ticket::open(text, SECRET), Ok(decision.ticket().unwrap()));
+        for nonsense in [Data::Str(b"\xFF"), Data::Int64(1), Data::Null] {
+            let bytes = notify(&[(b"response", &[(b"ticket", nonsense)])]);
+            assert_eq!(asked(&bytes), Ok(Question::Nothing));
+        }
     }
 
     #[test]
@@ -317,11 +324,11 @@ mod tests {
         let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), false);
         let answer = |quota| {
             let mut out = Vec::new();
-            answer_verdict_and_policy(Id { stream_id: 1, frame_id: 1 }, &decision, quota, &mut out);
+            answer_verdict_and_policy(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, quota, &mut out);
             out
         };
         let mut without = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, &mut without);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, &mut without);
         assert_eq!(answer(None), without);
         let with = answer(Some(Quota::Window { requests: 100, window_s: 2 }));
         let ack = Ack::decode(Frame::cut(&with, 256).unwrap().unwrap().0).unwrap();
@@ -336,7 +343,7 @@ mod tests {
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();
         let id = Id { stream_id: 0, frame_id: 9 };
-        answer_verdict(id, &decision(verdict, slo, false), &mut out);
+        answer_verdict(id, &decision(verdict, slo, false), SECRET, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
         let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });

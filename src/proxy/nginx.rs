@@ -6,9 +6,9 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use thiserror::Error;
 
+use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
 use crate::base::request::{Request, Value};
-use crate::base::ticket::Ticket;
 use crate::base::units;
 use crate::base::verdict::{Decision, Verdict};
 
@@ -159,15 +159,20 @@ pub fn repeatable<B>(question: &hyper::Request<B>, manner: Manner) -> Option<imp
     Some(line.into_iter().map(str::as_bytes).chain(fields))
 }
 
-/// The ticket in a `/done` request.
-pub fn ticket(headers: &HeaderMap) -> Option<Ticket> {
-    headers.get(TICKET)?.to_str().ok()?.parse().ok()
+/// The ticket in a `/done` request, still sealed.
+pub fn ticket(headers: &HeaderMap) -> Option<&str> {
+    headers.get(TICKET)?.to_str().ok()
 }
 
 /// The answer to a decision, with headers for `quota` if given.
 ///
 /// The body is empty, because nginx closes the connection after an answer with a body.
-pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Quota>) -> Response<B> {
+pub fn response<B: Default>(
+    decision: &Decision,
+    manner: Manner,
+    secret: KeySecret,
+    quota: Option<Quota>,
+) -> Response<B> {
     let mut response = Response::new(B::default());
     *response.status_mut() = match decision.verdict {
         Verdict::Pass | Verdict::Delay(_) => StatusCode::NO_CONTENT,
@@ -183,7 +188,8 @@ pub fn response<B: Default>(decision: &Decision, manner: Manner, quota: Option<Q
         headers.insert(RATELIMIT_POLICY, written(format!("\"{}\";{quota}", decision.slo.number())));
     }
     if let Some(ticket) = decision.ticket() {
-        let ticket = HeaderValue::try_from(ticket.to_string()).expect("a ticket is digits, hex and dots");
+        let ticket = HeaderValue::try_from(ticket.sealed(secret).to_string())
+            .expect("a ticket is digits, hex and dots");
         headers.insert(TICKET, ticket);
     }
     match decision.verdict {
@@ -213,6 +219,7 @@ mod tests {
     use super::*;
     use crate::base::key::Key;
     use crate::base::slo_id::SloId;
+    use crate::base::ticket::Ticket;
     use crate::base::time::Timestamp;
     use crate::base::verdict::Judged;
 
@@ -322,7 +329,7 @@ mod tests {
             let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: false };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let quota = Some(Quota::Concurrent { requests: 20 });
-            let response: Response<()> = response(&decision, manner(None), quota);
+            let response: Response<()> = response(&decision, manner(None), KeySecret::KNOWN, quota);
             ["ratelimit", "ratelimit-policy"]
                 .map(|name| response.headers()[name].to_str().unwrap().to_owned())
         };
@@ -350,12 +357,13 @@ mod tests {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-            let response: Response<()> = response(&decision, manner(query), None);
+            let response: Response<()> = response(&decision, manner(query), KeySecret::KNOWN, None);
             let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
             assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
             assert_eq!(header("x-slowlane-slo").unwrap(), "3001");
             assert_eq!(header("x-slowlane-remaining").unwrap(), "4");
-            assert_eq!(ticket(response.headers()), decision.ticket());
+            let ticket = ticket(response.headers()).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
+            assert_eq!(ticket, decision.ticket());
             (response.status().as_u16(), header("x-slowlane-delay"), header("retry-after"))
         };
         let delay = Verdict::Delay(Duration::from_millis(250));

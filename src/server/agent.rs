@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::hold::HoldLimits;
+use crate::base::key::KeySecret;
 use crate::base::ticket::Ticket;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
@@ -23,6 +24,8 @@ pub struct Agent {
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub status: Arc<Status>,
+    /// The secret that seals tickets.
+    pub(super) secret: KeySecret,
     pub(super) observer: Observer,
     pub(super) holds: Arc<Holds>,
     holds_line: OncePerSecond,
@@ -40,7 +43,8 @@ impl Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
         let observer = Observer::new(&metrics, status.clone());
         let [holds_line, abandoned_line] = [OncePerSecond::default(), OncePerSecond::default()];
-        Agent { throttle, clock, metrics, status, observer, holds, holds_line, abandoned_line }
+        let secret = throttle.policy().key_secret();
+        Agent { throttle, clock, metrics, status, secret, observer, holds, holds_line, abandoned_line }
     }
 
     /// Adds a decision log.
@@ -63,10 +67,19 @@ impl Agent {
         self.observer.charged(&charges);
     }
 
-    /// Ends a request that an SLO counts until its end.
-    pub(super) fn end(&self, ticket: &Ticket, now: Timestamp) {
+    /// Ends a request that an SLO counts until its end. False if the text is no ticket of ours.
+    pub(super) fn end(&self, ticket: &str, now: Timestamp) -> bool {
+        let Ok(ticket) = &Ticket::open(ticket, self.secret) else {
+            self.metrics.ends.refused.inc();
+            return false;
+        };
         let charges = self.throttle.end(&self.throttle.policy(), ticket, now);
+        match charges.is_empty() {
+            true => self.metrics.ends.late.inc(),
+            false => self.metrics.ends.counted.inc(),
+        };
         self.observer.charged(&charges);
+        true
     }
 
     /// Counts a hold that HAProxy has given up before its end.

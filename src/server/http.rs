@@ -84,7 +84,8 @@ impl Shared {
         let sign = nginx::repeatable(question, manner).map(|parts| self.repeats.sign(parts));
         let now = agent.clock.now();
         if let Some(decision) = sign.and_then(|sign| self.repeats.recall(sign, now)) {
-            return nginx::response(&decision, manner, quota(&agent.throttle.policy(), &decision, manner));
+            let quota = quota(&agent.throttle.policy(), &decision, manner);
+            return nginx::response(&decision, manner, agent.secret, quota);
         }
         let (mut decision, quota) = decide(question, manner, agent, now);
         let mut due = now + decision.verdict.wait();
@@ -95,7 +96,7 @@ impl Shared {
         if sign.is_some_and(|sign| !self.repeats.remember(sign, decision, due, agent.clock.now())) {
             agent.metrics.request_ids_forgotten.inc();
         }
-        nginx::response(&decision, manner, quota)
+        nginx::response(&decision, manner, agent.secret, quota)
     }
 
     /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
@@ -139,12 +140,10 @@ fn quota(policy: &Policy, decision: &Decision, manner: Manner) -> Option<Quota> 
 
 /// Answers `/done`: ends a request that an SLO counts until its end.
 fn end(question: &hyper::Request<Incoming>, agent: &Agent) -> Answer {
-    match nginx::ticket(question.headers()) {
-        Some(ticket) => {
-            agent.end(&ticket, agent.clock.now());
-            status(StatusCode::NO_CONTENT)
-        }
-        None => status(StatusCode::BAD_REQUEST),
+    let ticket = nginx::ticket(question.headers()).unwrap_or_default();
+    match agent.end(ticket, agent.clock.now()) {
+        true => status(StatusCode::NO_CONTENT),
+        false => status(StatusCode::BAD_REQUEST),
     }
 }
 

@@ -18,7 +18,7 @@ mod store;
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
-pub use side::{Keep, Side};
+pub use side::{Keep, Side, deque_bytes_after};
 pub use sizing::{Sizing, Usage};
 pub use spread::Spread;
 pub use store::{EACH_MAX, Table};

@@ -1,5 +1,6 @@
 //! The side store: values by key that do not fit a row, bounded in bytes.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,14 @@ pub trait Keep<T> {
 
     /// How long the value outlives a write.
     fn lifetime(&self) -> Duration;
+}
+
+/// The most heap memory of a deque after `more` elements, in bytes.
+pub fn deque_bytes_after<T>(deque: &VecDeque<T>, more: usize) -> usize {
+    let (wanted, capacity) = (deque.len() + more, deque.capacity());
+    // A deque grows by doubling, from four.
+    let grown = if wanted > capacity { wanted.next_power_of_two().max(2 * capacity) } else { capacity };
+    grown.max(4) * size_of::<T>()
 }
 
 /// Values by key, beside the rows of a [`Table`](crate::table::Table). Together they take up at most

@@ -1,4 +1,4 @@
-//! The annexes: values of `fair` and `sliding-log` in the side store.
+//! The side store of a throttle: the annexes of laws, and the open tickets of keys.
 
 use std::time::Duration;
 
@@ -6,10 +6,35 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::law::{Annex, Law};
 use crate::table::{Keep, Side};
+use crate::throttle::open_tickets::OpenTickets;
 
-/// The side store, as the laws use it. A law that finds no room here falls back to a simpler one.
+/// The side store, as decisions use it. Annexes and open tickets share one bound. A law that finds no room here
+/// falls back to a simpler one.
 #[derive(Debug)]
-pub struct Annexes(Side<Annex>);
+pub struct Annexes(Side<Beside>);
+
+/// The value of a key. A law has an annex or counts ends, never both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Beside {
+    Annex(Annex),
+    Open(OpenTickets),
+}
+
+impl Beside {
+    fn annex(&mut self) -> Option<&mut Annex> {
+        match self {
+            Beside::Annex(annex) => Some(annex),
+            Beside::Open(_) => None,
+        }
+    }
+
+    fn tickets(&mut self) -> Option<&mut OpenTickets> {
+        match self {
+            Beside::Open(tickets) => Some(tickets),
+            Beside::Annex(_) => None,
+        }
+    }
+}
 
 impl Annexes {
     pub fn new(bytes_max: usize) -> Annexes {
@@ -29,7 +54,9 @@ impl Annexes {
     ) -> R {
         match law.has_annex() {
             false => judge(None),
-            true => self.0.with(key, &Writing { law, cost }, now, judge),
+            true => {
+                self.0.with(key, &Writing { law, cost }, now, |beside| judge(beside.and_then(Beside::annex)))
+            }
         }
     }
 
@@ -37,13 +64,32 @@ impl Annexes {
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut Annex>) -> R) -> R {
         match law.has_annex() {
             false => write(None),
-            true => self.0.with_known(key, &Writing { law, cost: 0 }, write),
+            true => self
+                .0
+                .with_known(key, &Writing { law, cost: 0 }, |beside| write(beside.and_then(Beside::annex))),
         }
     }
 
     /// A copy of the annex that [`with`](Annexes::with) would give: usually some kilobytes, 512 KiB at most.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
-        law.has_annex().then(|| self.0.copy(key, &Writing { law, cost }, now))?
+        match law.has_annex().then(|| self.0.copy(key, &Writing { law, cost }, now))? {
+            Some(Beside::Annex(annex)) => Some(annex),
+            _ => None,
+        }
+    }
+
+    /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
+    pub fn open_ticket(&self, key: Key, lease: Duration, now: Timestamp) -> Option<u32> {
+        let tickets = |beside: Option<&mut Beside>| Some(beside?.tickets()?.open(now, lease));
+        self.0.with(key, &Opening { lease }, now, tickets)
+    }
+
+    /// Closes a ticket of `key`. False if it is not open.
+    pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
+        let close = |beside: Option<&mut Beside>| {
+            beside.and_then(Beside::tickets).is_some_and(|tickets| tickets.close(serial, begun_ms))
+        };
+        self.0.with_known(key, &Opening { lease: Duration::ZERO }, close)
     }
 
     pub fn remove(&self, key: Key) {
@@ -61,24 +107,64 @@ struct Writing<'l> {
     cost: u32,
 }
 
-impl Keep<Annex> for Writing<'_> {
-    fn fresh(&self) -> Annex {
-        self.law.annex().expect("only laws with an annex write one")
+impl Keep<Beside> for Writing<'_> {
+    fn fresh(&self) -> Beside {
+        Beside::Annex(self.law.annex().expect("only laws with an annex write one"))
     }
 
-    fn owns(&self, annex: &Annex) -> bool {
-        self.law.owns(annex)
+    fn owns(&self, beside: &Beside) -> bool {
+        matches!(beside, Beside::Annex(annex) if self.law.owns(annex))
     }
 
-    fn bytes(&self, annex: &Annex) -> usize {
-        annex.bytes()
+    fn bytes(&self, beside: &Beside) -> usize {
+        bytes(beside)
     }
 
-    fn bytes_after(&self, annex: &Annex) -> usize {
-        self.law.annex_bytes_after(annex, self.cost)
+    fn bytes_after(&self, beside: &Beside) -> usize {
+        match beside {
+            Beside::Annex(annex) => self.law.annex_bytes_after(annex, self.cost),
+            Beside::Open(_) => bytes(beside),
+        }
     }
 
     fn lifetime(&self) -> Duration {
         self.law.memory()
+    }
+}
+
+/// A ticket about to be opened.
+struct Opening {
+    lease: Duration,
+}
+
+impl Keep<Beside> for Opening {
+    fn fresh(&self) -> Beside {
+        Beside::Open(OpenTickets::default())
+    }
+
+    fn owns(&self, beside: &Beside) -> bool {
+        matches!(beside, Beside::Open(_))
+    }
+
+    fn bytes(&self, beside: &Beside) -> usize {
+        bytes(beside)
+    }
+
+    fn bytes_after(&self, beside: &Beside) -> usize {
+        match beside {
+            Beside::Open(tickets) => tickets.bytes_after(),
+            Beside::Annex(_) => bytes(beside),
+        }
+    }
+
+    fn lifetime(&self) -> Duration {
+        self.lease
+    }
+}
+
+fn bytes(beside: &Beside) -> usize {
+    match beside {
+        Beside::Annex(annex) => annex.bytes(),
+        Beside::Open(tickets) => tickets.bytes(),
     }
 }

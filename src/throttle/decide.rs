@@ -100,7 +100,9 @@ impl Throttle {
         // Decisions are made after the rows are unlocked.
         for Single { case, arrival, judgement } in singles.iter() {
             let judged = self.judged(case, judgement.expect("each key has been written"));
-            decisions.push(Decision::of_one(judged, arrival.cost, arrival.now));
+            let mut decision = Decision::of_one(judged, arrival.cost, arrival.now);
+            self.open_ticket(&mut decision, std::slice::from_ref(case));
+            decisions.push(decision);
         }
         pending.clear();
     }
@@ -111,7 +113,7 @@ impl Throttle {
     fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
         let keys: ArrayVec<_, JUDGED_MAX> =
             cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
-        self.table.with_each(&keys, arrival.now, |entries, now| {
+        let mut decision = self.table.with_each(&keys, arrival.now, |entries, now| {
             let arrival = Arrival { now, ..arrival };
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
             let judge = |(case, entry)| self.judged(case, self.judge(case, entry, arrival, Law::foresee));
@@ -129,7 +131,26 @@ impl Throttle {
                 }
             }
             decision
-        })
+        });
+        self.open_ticket(&mut decision, cases);
+        decision
+    }
+
+    /// Opens the ticket of a decision, if an SLO counts the request until its end.
+    #[inline]
+    fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>]) {
+        if !decision.has_ticket() {
+            return;
+        }
+        let at = decision.at;
+        decision.number(|judged| {
+            let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
+            let lease = case.expect("each judgement is one of a case").slo.law.memory();
+            self.annexes.open_ticket(judged.key, lease, at).unwrap_or_else(|| {
+                self.count_fallback();
+                0
+            })
+        });
     }
 
     #[inline]
@@ -152,7 +173,7 @@ impl Throttle {
 struct Pending<'p> {
     keys: ArrayVec<(Key, Duration), BATCH_MAX>,
     singles: ArrayVec<Single<'p>, BATCH_MAX>,
-    has_annex: bool,
+    uses_annexes: bool,
 }
 
 /// A request under one SLO.
@@ -163,15 +184,15 @@ struct Single<'p> {
 }
 
 impl<'p> Pending<'p> {
-    /// Whether the pending requests must be judged before this one. All annexes share one bound, so requests
-    /// that need annexes are judged in their order.
+    /// Whether the pending requests must be judged before this one. Annexes and tickets share one bound, so requests
+    /// that need them are judged in their order.
     fn must_settle_before(&self, case: &Case<'_>) -> bool {
-        self.has_annex && case.slo.law.has_annex()
+        self.uses_annexes && uses_annexes(&case.slo.law)
     }
 
     #[inline]
     fn push(&mut self, case: Case<'p>, arrival: Arrival) {
-        self.has_annex |= case.slo.law.has_annex();
+        self.uses_annexes |= uses_annexes(&case.slo.law);
         self.keys.push((case.key, case.slo.law.memory()));
         self.singles.push(Single { case, arrival, judgement: None });
     }
@@ -179,6 +200,11 @@ impl<'p> Pending<'p> {
     fn clear(&mut self) {
         self.keys.clear();
         self.singles.clear();
-        self.has_annex = false;
+        self.uses_annexes = false;
     }
+}
+
+/// Whether requests under the law need an annex or a ticket.
+fn uses_annexes(law: &Law) -> bool {
+    law.has_annex() || law.counts_ends()
 }

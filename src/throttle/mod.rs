@@ -11,6 +11,7 @@
 mod annexes;
 mod decide;
 mod foresee;
+mod open_tickets;
 mod state;
 mod undo;
 

@@ -28,7 +28,7 @@ pub type InForce = Guard<Arc<Policy>>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnnexUsage {
     pub bytes: u64,
-    /// Requests judged by a simpler law because there was no room.
+    /// Requests judged by a simpler law because there was no room, or whose ticket was not remembered.
     pub fallbacks: u64,
 }
 
@@ -75,9 +75,14 @@ impl Throttle {
     /// Adds the SLO to a judgement, and counts a fallback.
     pub(super) fn judged(&self, case: &Case<'_>, judgement: Judgement) -> Judged {
         if judgement.fell_back {
-            self.fallbacks.fetch_add(1, Relaxed);
+            self.count_fallback();
         }
         judged(case, judgement)
+    }
+
+    /// Counts a request for which the annexes had no room.
+    pub(super) fn count_fallback(&self) {
+        self.fallbacks.fetch_add(1, Relaxed);
     }
 }
 

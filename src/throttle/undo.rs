@@ -3,7 +3,8 @@
 use arrayvec::ArrayVec;
 
 use crate::base::charge::{Charge, ChargeKind};
-use crate::base::ticket::Ticket;
+use crate::base::key::Key;
+use crate::base::ticket::{Counted, Ticket};
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
 use crate::policy::Policy;
@@ -17,8 +18,11 @@ impl Throttle {
     /// charges taken back. `adaptive` has no slots, so there the request stays counted.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) -> Charges {
         let mut charges = Charges::new();
-        for judged in decision.judged().iter().filter(|judged| judged.is_counted()) {
+        for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
+            if judged.counts_end && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
+                continue;
+            }
             self.table.with_known(judged.key, now, |entry, now| {
                 self.annexes.with_known(judged.key, &slo.law, |annex| {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
@@ -45,11 +49,14 @@ impl Throttle {
     }
 
     /// Ends a request that was let through. Returns the charges that have ended: none at a second end, or after
-    /// the lease.
+    /// the lease. Only a ticket for which there was no memory counts each time.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> Charges {
         let mut charges = Charges::new();
-        for &(id, key) in &ticket.counted {
+        for &Counted { slo: id, key, serial } in &ticket.counted {
             let Some(slo) = policy.slo(id).filter(|slo| slo.law.counts_ends()) else { continue };
+            if !self.closes(key, serial, ticket.begun_ms()) {
+                continue;
+            }
             self.table.with_known(key, now, |entry, now| {
                 let cost = slo.law.end(entry, ticket.cost, ticket.begun(now), now);
                 if cost > 0 {
@@ -58,5 +65,10 @@ impl Throttle {
             });
         }
         charges
+    }
+
+    /// Closes an open ticket. A request without a serial was not remembered, and is taken at its word.
+    fn closes(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
+        serial == 0 || self.annexes.close_ticket(key, serial, begun_ms)
     }
 }

@@ -160,7 +160,7 @@ const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_sec
 /// Every law without annexes, alone and with a second SLO.
 #[test]
 fn no_law_that_remembers_in_its_row_takes_memory() {
-    for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log"].contains(name)) {
+    for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log", "concurrency"].contains(name)) {
         // The SLO of the website is the second one for those of source and owner.
         let of = |kind: usize| {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
@@ -177,10 +177,11 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
     }
 }
 
-/// Laws with annexes allocate for a new key, a growing log and a new source, but nothing after a warm-up.
+/// Laws with annexes allocate for a new key, a growing log and a new source, but nothing after a warm-up. So does a law
+/// with tickets.
 #[test]
 fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
-    for name in ["fair", "sliding-log"] {
+    for name in ["fair", "sliding-log", "concurrency"] {
         let of = |kind: usize| {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
             [format!("law={name}{also}"), format!("law={name}{also}")]

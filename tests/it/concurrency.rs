@@ -1,5 +1,6 @@
 //! The law `concurrency` through real proxies: counted requests, and reports of their end.
 
+use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
@@ -300,13 +301,17 @@ fn a_proxy_without_events_tells_of_the_end_over_http() {
     let ticket = let_through.header("x-slowlane-ticket").unwrap();
     let (begun, counted) = ticket.split_once('-').unwrap();
     let (slo, _) = counted.split_once('.').unwrap();
-    // Foreign tickets, with another key, SLO or time, change nothing.
-    for nobodys in [
-        format!("{begun}-{slo}.0123456789ABCDEF"),
-        format!("{begun}-5999.0123456789ABCDEF"),
+    // Made-up tickets, with another key, SLO, time, cost or serial, have no seal.
+    for forged in [
+        format!("{begun}-{slo}.0123456789ABCDEF.1-0123456789ABCDEF"),
+        format!("{begun}-5999.0123456789ABCDEF.1-0123456789ABCDEF"),
         format!("1.1-{counted}"),
+        ticket.replacen(".1-", ".9-", 1),
+        ticket.replacen(".3-", ".4-", 1),
+        ticket[..ticket.len() - 17].to_owned(),
     ] {
-        assert_eq!(done("GET", &[("X-Slowlane-Ticket", &nobodys)]), 204, "{nobodys}");
+        assert_ne!(forged, ticket);
+        assert_eq!(done("GET", &[("X-Slowlane-Ticket", &forged)]), 400, "{forged}");
     }
     for nonsense in [
         "",
@@ -328,4 +333,55 @@ fn a_proxy_without_events_tells_of_the_end_over_http() {
     }
     assert_eq!([check().status, check().status], [204, 403]);
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 8.0, "an end is no verdict");
+    let ends = ["counted", "late", "refused"]
+        .map(|result| slowlane.metric("slowlane_ends_total", &format!("result=\"{result}\"")));
+    assert_eq!(ends, [3.0, 2.0, 16.0]);
+}
+
+/// Each of these freed the place of another request, although only the first had ended.
+#[test]
+fn a_repeated_or_made_up_end_frees_no_place_of_another_request() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let check = || slowlane.check("", &[("X-Slowlane-Website", "five.example")]);
+    let done = |ticket: &str| {
+        Client::connect(slowlane.http).request("GET", "/done", &[("X-Slowlane-Ticket", ticket)], "");
+    };
+    let tickets: Vec<String> =
+        (0..5).map(|_| check().header("x-slowlane-ticket").unwrap().to_owned()).collect();
+    assert_eq!(tickets.iter().collect::<HashSet<_>>().len(), 5, "each ticket is its request's own");
+    assert_eq!((check().status, in_flight(&slowlane, "five.example")), (403, 5));
+    for _ in 0..5 {
+        done(&tickets[2]);
+    }
+    assert_eq!(in_flight(&slowlane, "five.example"), 4);
+    // A made-up ticket of the same key and time, in the old form too.
+    let (content, _) = tickets[0].rsplit_once('-').unwrap();
+    for forged in
+        [content.to_owned(), content.rsplit_once('.').unwrap().0.to_owned(), format!("{content}-{:016X}", 0)]
+    {
+        done(&forged);
+    }
+    assert_eq!(in_flight(&slowlane, "five.example"), 4);
+    tickets.iter().for_each(|ticket| done(ticket));
+    let again: Vec<u16> = (0..6).map(|_| check().status).collect();
+    assert_eq!(again, [204, 204, 204, 204, 204, 403]);
+    tickets.iter().for_each(|ticket| done(ticket));
+    assert_eq!(check().status, 403, "the tickets of ended requests end no others");
+}
+
+/// A repeated question has the ticket of the first, and both its ends are reported.
+#[test]
+fn a_repeated_question_of_nginx_frees_one_place() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let ask = |id: &str| {
+        let headers = [("X-Slowlane-Website", "five.example"), ("X-Request-Id", id)];
+        slowlane.check("", &headers).header("x-slowlane-ticket").unwrap().to_owned()
+    };
+    let (first, repeated, second) = (ask("1"), ask("1"), ask("2"));
+    assert_eq!((&first, in_flight(&slowlane, "five.example")), (&repeated, 2));
+    assert_ne!(first, second);
+    for ticket in [&first, &repeated] {
+        Client::connect(slowlane.http).request("GET", "/done", &[("X-Slowlane-Ticket", ticket)], "");
+    }
+    assert_eq!(in_flight(&slowlane, "five.example"), 1);
 }

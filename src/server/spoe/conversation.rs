@@ -201,7 +201,7 @@ impl Conversation {
                 haproxy::answer_nothing(id, &mut self.out);
             }
             Question::End(ticket) => {
-                self.agent.end(&ticket, now);
+                self.agent.end(ticket, now);
                 haproxy::answer_nothing(id, &mut self.out);
             }
             Question::Nothing => haproxy::answer_nothing(id, &mut self.out),
@@ -223,10 +223,10 @@ impl Conversation {
             .decided(batch, &decisions, agent.throttle.table(), dice, |number| batch.fields(number));
         for (decision, &(id, wants_policy)) in decisions.iter().zip(&questions.asked) {
             match wants_policy {
-                false => haproxy::answer_verdict(id, decision, out),
+                false => haproxy::answer_verdict(id, decision, agent.secret, out),
                 true => {
                     let quota = batch.policy().quota(decision);
-                    haproxy::answer_verdict_and_policy(id, decision, quota, out);
+                    haproxy::answer_verdict_and_policy(id, decision, agent.secret, quota, out);
                 }
             }
         }

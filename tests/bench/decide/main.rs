@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use slowlane::base::draw::Draw;
+use slowlane::base::key::KeySecret;
 use slowlane::base::time::Timestamp;
 use slowlane::policy::{BATCH_MAX, Batch};
 use slowlane::proxy::haproxy::{self, Id, Question};
@@ -130,7 +131,7 @@ impl Agent {
             if batch.is_full() || bytes.is_empty() {
                 self.throttle.decide(&batch, self.now, || Draw::MIDDLE, &mut decisions);
                 for (id, decision) in ids.iter().zip(&decisions) {
-                    haproxy::answer_verdict(*id, decision, &mut self.out);
+                    haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, &mut self.out);
                 }
                 ids.clear();
                 batch.clear();

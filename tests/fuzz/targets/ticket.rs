@@ -1,20 +1,23 @@
-//! Any text as a ticket, and any ticket as text: each reads back as it was written.
+//! Any text as a ticket, and any ticket as text: each reads back as it was written, and only with its seal.
 
-use slowlane::base::key::Key;
+use slowlane::base::key::{Key, KeySecret};
 use slowlane::base::slo_id::SloId;
-use slowlane::base::ticket::{COUNTED_MAX, Ticket};
+use slowlane::base::ticket::{Counted, Ticket};
 use slowlane::base::time::Timestamp;
 
-/// Two numbers of ten digits and a mark; each SLO adds four digits, sixteen hex digits and two marks.
-const TEXT_BYTES_MAX: usize = 21 + COUNTED_MAX * 22;
+const SECRET: KeySecret = KeySecret::KNOWN;
 
-/// Bytes of a moment and a cost, then of each SLO and its key.
+/// Bytes of a moment and a cost, then of each SLO with its key and serial.
 const HEAD_BYTES: usize = 12;
-const COUNTED_BYTES: usize = 10;
+const COUNTED_BYTES: usize = 14;
 
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    if let Ok(ticket) = text.parse() {
+    if let Ok(ticket) = Ticket::open(&text, SECRET) {
+        expect_same(&ticket);
+    }
+    let sealed = format!("{text}-{}", SECRET.seal(text.as_bytes()));
+    if let Ok(ticket) = Ticket::open(&sealed, SECRET) {
         expect_same(&ticket);
         assert_eq!(ticket.counted.len(), text.matches('-').count(), "{text}");
     }
@@ -23,21 +26,24 @@ pub fn run(bytes: &[u8]) {
     let cost = u32::from_le_bytes(head[8..].try_into().unwrap());
     let counted = rest.chunks_exact(COUNTED_BYTES).filter_map(|bytes| {
         let slo = SloId::new(u16::from_le_bytes([bytes[0], bytes[1]]))?;
-        Some((slo, Key::from_bits(u64::from_le_bytes(bytes[2..].try_into().unwrap()))))
+        let key = Key::from_bits(u64::from_le_bytes(bytes[2..10].try_into().unwrap()));
+        Some(Counted { slo, key, serial: u32::from_le_bytes(bytes[10..].try_into().unwrap()) })
     });
     let ticket = Ticket::new(Timestamp::from_nanos(begun), cost, counted);
+    let text = ticket.sealed(SECRET).to_string();
     match ticket.counted.is_empty() {
-        true => assert!(ticket.to_string().parse::<Ticket>().is_err(), "a ticket of no SLO"),
+        true => assert!(Ticket::open(&text, SECRET).is_err(), "a ticket of no SLO"),
         false => expect_same(&ticket),
     }
+    assert!(Ticket::open(&text, KeySecret::from_bytes([1; 16])).is_err(), "another's ticket");
 }
 
 fn expect_same(ticket: &Ticket) {
-    let text = ticket.to_string();
-    assert!(text.len() <= TEXT_BYTES_MAX, "{text}");
+    let text = ticket.sealed(SECRET).to_string();
+    assert!(text.len() <= Ticket::TEXT_BYTES_MAX, "{text}");
     assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-')), "{text}");
-    assert!((1..=COUNTED_MAX).contains(&ticket.counted.len()), "{text}");
-    assert_eq!(text.parse().as_ref(), Ok(ticket));
+    assert!(!ticket.counted.is_empty(), "{text}");
+    assert_eq!(Ticket::open(&text, SECRET).as_ref(), Ok(ticket));
     for now in [0, 1, u64::from(u32::MAX), u64::MAX / 1_000_000].map(Timestamp::from_millis) {
         assert!(ticket.begun(now) <= now, "{text} begins after {now:?}");
     }

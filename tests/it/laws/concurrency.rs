@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
-use slowlane::base::ticket::Ticket;
+use slowlane::base::key::{Key, KeySecret};
+use slowlane::base::ticket::{Counted, Ticket};
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::Verdict;
 use slowlane::law::Arrival;
@@ -28,8 +29,9 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
             under_way.pop();
             if is_told {
                 // As the proxy hands it back: to the millisecond.
-                let counted = [(subject.slo.id, slowlane::base::key::Key::from_bits(1))];
-                let ticket: Ticket = Ticket::new(at_ns(begun_ns), 1, counted).to_string().parse().unwrap();
+                let counted = [Counted { slo: subject.slo.id, key: Key::from_bits(1), serial: 1 }];
+                let text = Ticket::new(at_ns(begun_ns), 1, counted).sealed(KeySecret::KNOWN).to_string();
+                let ticket = Ticket::open(&text, KeySecret::KNOWN).unwrap();
                 let now = at_ns(end_ns);
                 subject.law.end(&mut subject.entry, ticket.cost, ticket.begun(now), now);
             }

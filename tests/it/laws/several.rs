@@ -10,7 +10,7 @@ use slowlane::base::charge::ChargeKind;
 use slowlane::base::draw::Draw;
 use slowlane::base::request::{Request, Value};
 use slowlane::base::slo_id::SloId;
-use slowlane::base::ticket::Ticket;
+use slowlane::base::ticket::{Counted, Ticket};
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::law::{Arrival, Law};
@@ -216,11 +216,14 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
     assert_eq!(decisions[2].slo.number(), 3001);
     assert_eq!(decisions[2].ticket(), None);
     // The token of the third is still there, as soon as one of the two has ended; and then no more.
-    let ticket = decisions[0].ticket().unwrap();
-    assert_eq!(ticket.counted.as_slice(), [(SloId::new(3001).unwrap(), decisions[0].key)]);
-    throttle.end(&throttle.policy(), &ticket, at_ms(10));
+    let tickets = [0, 1].map(|number: usize| decisions[number].ticket().unwrap());
+    let (slo, key) = (SloId::new(3001).unwrap(), decisions[0].key);
+    assert_eq!(tickets[0].counted.as_slice(), [Counted { slo, key, serial: 1 }]);
+    throttle.end(&throttle.policy(), &tickets[0], at_ms(10));
     assert_eq!(ask(&throttle, at_ms(10)).verdict, Verdict::Pass);
-    throttle.end(&throttle.policy(), &ticket, at_ms(10));
+    throttle.end(&throttle.policy(), &tickets[0], at_ms(10));
+    assert_eq!(ask(&throttle, at_ms(10)).slo.number(), 3001, "the first has ended once");
+    throttle.end(&throttle.policy(), &tickets[1], at_ms(10));
     let denied = ask(&throttle, at_ms(10));
     assert_eq!((denied.verdict.name(), denied.slo.number()), ("deny", 2001));
     // A request denied by the bucket is not in flight.
@@ -234,21 +237,22 @@ fn an_end_is_charged_once_and_only_for_what_was_counted() {
     let throttle = throttle_of(&chain(policy, "burst=9 rate=9/s", "burst=9 rate=9/s"), MAPS);
     let costing = |cost| throttle.decide_one(&request(cost), at_ms(0), Draw::MIDDLE);
     assert_eq!(costing(0).ticket(), None, "nothing of it is in flight");
-    let mut ticket = costing(2).ticket().unwrap();
+    let ticket = costing(2).ticket().unwrap();
     let ended = |ticket: &Ticket, at| {
         let charges = throttle.end(&throttle.policy(), ticket, at);
         charges.iter().map(|charge| (charge.kind, charge.cost)).collect::<Vec<_>>()
     };
     assert_eq!(ended(&ticket, at_ms(5)), [(ChargeKind::Ended, 2)]);
     assert_eq!(ended(&ticket, at_ms(5)), [], "a second time");
-    costing(3);
-    ticket.cost = u32::MAX;
-    assert_eq!(ended(&ticket, at_ms(5)), [(ChargeKind::Ended, 3)], "no more than is in flight");
-    costing(3);
-    ticket.cost = 0;
-    assert_eq!(ended(&ticket, at_ms(5)), []);
-    ticket.cost = 3;
-    assert_eq!(ended(&ticket, at_ms(40_000)), [], "after the lease");
+    let (one, other) = (costing(3).ticket().unwrap(), costing(2).ticket().unwrap());
+    assert_eq!(ended(&ticket, at_ms(5)), [], "for others");
+    assert_eq!(ended(&one, at_ms(5)), [(ChargeKind::Ended, 3)]);
+    assert_eq!(ended(&other, at_ms(40_000)), [], "after the lease");
+    let (taken_back, policy) =
+        (throttle.decide_one(&request(2), at_ms(40_000), Draw::MIDDLE), throttle.policy());
+    assert_eq!(throttle.take_back(&policy, &taken_back, at_ms(40_000)).len(), 3);
+    assert_eq!(throttle.take_back(&policy, &taken_back, at_ms(40_000)).len(), 2, "the two rates");
+    assert_eq!(ended(&taken_back.ticket().unwrap(), at_ms(40_000)), [], "it was taken back");
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! The open tickets of one key: requests that have begun and not ended.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::table::deque_bytes_after;
+
+/// The open tickets of one key, in the order of their serials.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OpenTickets {
+    open: VecDeque<Open>,
+    last_serial: u32,
+}
+
+/// A request that has begun, with the moment that its ticket shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Open {
+    serial: u32,
+    begun_ms: u32,
+}
+
+impl OpenTickets {
+    /// Opens a ticket and returns its serial, which is never 0. Tickets older than a `lease` are forgotten.
+    pub(super) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
+        let (begun_ms, lease_ms) = (now.ticks_ms(), i32::try_from(lease.as_millis()).unwrap_or(i32::MAX));
+        // Signed: another thread's clock may be a moment ahead.
+        while self.open.front().is_some_and(|open| begun_ms.wrapping_sub(open.begun_ms) as i32 >= lease_ms) {
+            self.open.pop_front();
+        }
+        self.last_serial = self.last_serial.checked_add(1).unwrap_or(1);
+        self.open.push_back(Open { serial: self.last_serial, begun_ms });
+        self.last_serial
+    }
+
+    /// Closes a ticket. False if it is not open: it was closed before, or its lease is over.
+    pub(super) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
+        let Some(first) = self.open.front().map(|open| open.serial) else { return false };
+        // Counted from the first, serials rise, also where they begin anew.
+        let since_first = |serial: u32| serial.wrapping_sub(first);
+        let place = self.open.partition_point(|open| since_first(open.serial) < since_first(serial));
+        let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
+        if is_open {
+            self.open.remove(place);
+        }
+        is_open
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.open.capacity() * size_of::<Open>()
+    }
+
+    /// The most memory that it takes after one more ticket.
+    pub(super) fn bytes_after(&self) -> usize {
+        deque_bytes_after(&self.open, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(1);
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Open {
+            after_ms: u64,
+        },
+        /// Closes one of the tickets opened so far, perhaps once more.
+        Close {
+            which: prop::sample::Index,
+        },
+        Forge {
+            serial: u32,
+            begun_ms: u32,
+        },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0u64..300).prop_map(|after_ms| Step::Open { after_ms }),
+            any::<prop::sample::Index>().prop_map(|which| Step::Close { which }),
+            (0u32..20, 0u32..2_000).prop_map(|(serial, begun_ms)| Step::Forge { serial, begun_ms }),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        #[test]
+        fn a_ticket_closes_once_and_within_its_lease(steps in steps(), last_serial in prop_oneof![Just(0), Just(u32::MAX - 9)]) {
+            let mut tickets = OpenTickets { last_serial, ..OpenTickets::default() };
+            let (mut now_ms, mut issued, mut open) = (0, Vec::new(), BTreeMap::new());
+            for step in steps {
+                let room = tickets.bytes_after();
+                let (serial, begun_ms) = match step {
+                    Step::Open { after_ms } => {
+                        now_ms += after_ms;
+                        let serial = tickets.open(Timestamp::from_millis(now_ms), LEASE);
+                        prop_assert!(serial > 0 && tickets.bytes() <= room);
+                        open.retain(|_, begun_ms| now_ms - u64::from(*begun_ms) < 1_000);
+                        prop_assert_eq!(open.insert(serial, now_ms as u32), None);
+                        issued.push((serial, now_ms as u32));
+                        prop_assert_eq!(tickets.open.len(), open.len());
+                        continue;
+                    }
+                    Step::Close { which } if !issued.is_empty() => *which.get(&issued),
+                    Step::Close { .. } => continue,
+                    Step::Forge { serial, begun_ms } => (serial, begun_ms),
+                };
+                let is_open = open.get(&serial) == Some(&begun_ms);
+                if is_open {
+                    open.remove(&serial);
+                }
+                prop_assert_eq!(tickets.close(serial, begun_ms), is_open);
+                prop_assert!(!tickets.close(serial, begun_ms), "twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_forgets_no_ticket() {
+        let mut tickets = OpenTickets::default();
+        let ahead = tickets.open(Timestamp::from_millis(5_000), LEASE);
+        tickets.open(Timestamp::from_millis(4_990), LEASE);
+        assert!(tickets.close(ahead, 5_000));
+    }
+}
