@@ -155,13 +155,11 @@ impl Calendar {
 
     /// Frees the slots up to `last`: they are over.
     fn clear(&mut self, last: u64) {
-        let mut left = self.tide.taken;
-        let mut next = self.tide.begun + 1;
-        while left > 0
-            && let Some(slot) = self.next_taken(&self.tide, next, last + 1)
-        {
-            self.ring[self.word(slot)] &= !self.bit(slot);
-            (left, next) = (left - 1, slot + 1);
+        if self.tide.taken > 0 {
+            for (word, bits) in words(self.tide.begun + 1, last.min(self.tide.reach) + 1) {
+                let word = self.place_of(word);
+                self.ring[word] &= !bits;
+            }
         }
     }
 
@@ -180,7 +178,7 @@ impl Calendar {
             Some(owed) => {
                 let slots = owed.div_ceil(slot_ns).min(u64::from(plan.slots_max));
                 calendar.tide.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
-                (1..=slots).for_each(|slot| calendar.take(slot));
+                calendar.take(1, slots as u32, ALL);
             }
         }
         calendar
@@ -255,11 +253,7 @@ impl Calendar {
             return;
         }
         self.tide.tokens -= offer.tokens;
-        let mut slot = offer.from;
-        for _ in 0..offer.wanted {
-            slot = self.next_free(&self.tide, slot, u64::MAX, offer.free).expect("they were found before");
-            self.take(slot);
-        }
+        self.take(offer.from, offer.wanted, offer.free);
         match offer.place {
             Some(Place::At(place)) => self.sharers[place] = offer.sharer,
             Some(Place::New) => self.sharers.push(offer.sharer),
@@ -291,16 +285,17 @@ impl Calendar {
             tide.tokens = tide.tokens.saturating_add(cost).min(held_max(self.tokens_max, tide.taken));
             return;
         }
-        let mut slot = due_ns.saturating_sub(self.tide.origin_ns) / self.slot_ns.max(1);
-        let mut freed = 0;
-        slot = slot.min(self.tide.begun + self.slots());
-        while freed < cost && slot > self.tide.begun {
-            if self.is_taken(slot) {
-                self.ring[self.word(slot)] &= !self.bit(slot);
-                self.tide.taken -= 1;
-                freed += 1;
+        let last = (due_ns.saturating_sub(self.tide.origin_ns) / self.slot_ns.max(1)).min(self.tide.reach);
+        let mut left = cost;
+        for (word, bits) in words(self.tide.begun + 1, last + 1).rev() {
+            let freed = highest(self.taken(&self.tide, word) & bits, left);
+            let place = self.place_of(word);
+            self.ring[place] &= !freed;
+            self.tide.taken -= freed.count_ones();
+            left -= freed.count_ones();
+            if left == 0 {
+                return;
             }
-            slot -= 1;
         }
     }
 
@@ -312,14 +307,12 @@ impl Calendar {
     fn tide_at(&self, now_ns: u64) -> Tide {
         let mut tide = self.tide;
         let now = (now_ns.saturating_sub(tide.origin_ns) / self.slot_ns).max(tide.begun);
-        let end = now.min(tide.reach) + 1;
         let mut next = tide.begun + 1;
-        while tide.taken > 0
-            && let Some(slot) = self.next_taken(&tide, next, end)
-        {
-            self.gain(&mut tide, slot - next);
-            tide.taken -= 1;
-            next = slot + 1;
+        if tide.taken > 0 {
+            let (over, last) = self.taken_before(&tide, now.min(tide.reach) + 1);
+            self.gain(&mut tide, (last + 1 - next).saturating_sub(over.into()));
+            tide.taken -= over;
+            next = last + 1;
         }
         self.gain(&mut tide, (now + 1).saturating_sub(next));
         tide.begun = now;
@@ -365,21 +358,47 @@ impl Calendar {
         self.ring.len() as u64 * WORD_BITS - 1
     }
 
-    fn word(&self, slot: u64) -> usize {
-        (slot / WORD_BITS) as usize % self.ring.len()
+    /// The place in the ring of a word of slots.
+    fn place_of(&self, word: u64) -> usize {
+        word as usize % self.ring.len()
     }
 
-    fn bit(&self, slot: u64) -> u64 {
-        1 << (slot % WORD_BITS)
+    /// The taken slots of a word. Slots out of reach are free: the ring holds others in their place.
+    fn taken(&self, tide: &Tide, word: u64) -> u64 {
+        match tide.reach.checked_sub(word * WORD_BITS) {
+            None => 0,
+            Some(last @ 0..63) => self.ring[self.place_of(word)] & ((2 << last) - 1),
+            Some(_) => self.ring[self.place_of(word)],
+        }
     }
 
-    fn is_taken(&self, slot: u64) -> bool {
-        self.ring[self.word(slot)] & self.bit(slot) != 0
+    /// The number of taken slots before `end`, and the last of them. Without any, the last is the current slot.
+    fn taken_before(&self, tide: &Tide, end: u64) -> (u32, u64) {
+        let (mut count, mut last) = (0, tide.begun);
+        for (word, bits) in words(tide.begun + 1, end) {
+            let taken = self.taken(tide, word) & bits;
+            if taken != 0 {
+                count += taken.count_ones();
+                last = word * WORD_BITS + u64::from(taken.ilog2());
+            }
+        }
+        (count, last)
     }
 
-    fn take(&mut self, slot: u64) {
-        self.ring[self.word(slot)] |= self.bit(slot);
-        self.tide.taken += 1;
+    /// Takes the first `count` free slots from `from` on, among those whose bits are set in `free`.
+    fn take(&mut self, from: u64, count: u32, free: u64) {
+        let mut left = count;
+        for (word, bits) in words(from, self.tide.reach + 1) {
+            if left == 0 {
+                break;
+            }
+            let taken = lowest(!self.taken(&self.tide, word) & free & bits, left);
+            let place = self.place_of(word);
+            self.ring[place] |= taken;
+            left -= taken.count_ones();
+        }
+        debug_assert_eq!(left, 0, "an offer has as many free slots as it wants");
+        self.tide.taken += count - left;
     }
 
     /// The number of tokens kept for sharers that are not pending. The bucket can always hold one more.
@@ -392,38 +411,45 @@ impl Calendar {
         if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
 
-    fn next_taken(&self, tide: &Tide, from: u64, end: u64) -> Option<u64> {
-        self.next(tide, from, end, |word| word)
-    }
-
-    fn next_free(&self, tide: &Tide, from: u64, end: u64, free: u64) -> Option<u64> {
-        self.next(tide, from, end, |word| !word & free)
-    }
-
-    /// The first slot in `from..end` whose bit is set in `wanted(word)`.
-    fn next(&self, tide: &Tide, from: u64, end: u64, wanted: impl Fn(u64) -> u64) -> Option<u64> {
-        let mut slot = from;
-        while slot < end {
-            let word = if slot > tide.reach { 0 } else { self.ring[self.word(slot)] };
-            let ahead = wanted(word) >> (slot % WORD_BITS);
-            if ahead != 0 {
-                let found = slot + u64::from(ahead.trailing_zeros());
-                return (found < end).then_some(found);
+    /// The last of the first `count` free slots; 0 if `count` is 0.
+    fn nth_free(&self, tide: &Tide, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
+        let Some(mut before) = count.checked_sub(1) else { return Some(0) };
+        for (word, bits) in words(from, end) {
+            let found = !self.taken(tide, word) & free & bits;
+            match before.checked_sub(found.count_ones()) {
+                Some(left) => before = left,
+                None => {
+                    let nth = found & !lowest(found, before);
+                    return Some(word * WORD_BITS + u64::from(nth.trailing_zeros()));
+                }
             }
-            slot = (slot / WORD_BITS + 1) * WORD_BITS;
         }
         None
     }
+}
 
-    /// The last of the first `count` free slots; 0 if `count` is 0.
-    fn nth_free(&self, tide: &Tide, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
-        let (mut slot, mut next) = (0, from);
-        for _ in 0..count {
-            slot = self.next_free(tide, next, end, free)?;
-            next = slot + 1;
-        }
-        Some(slot)
+/// The words with the slots `from..end`, each with the bits of these slots.
+fn words(from: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+    let bits = move |word: u64| {
+        let (first, next) = (word * WORD_BITS, (word + 1) * WORD_BITS);
+        (u64::MAX << from.saturating_sub(first)) & (u64::MAX >> next.saturating_sub(end))
+    };
+    let words = if from < end { from / WORD_BITS..end.div_ceil(WORD_BITS) } else { 0..0 };
+    words.map(move |word| (word, bits(word)))
+}
+
+/// The lowest `count` bits that are set in a word.
+fn lowest(word: u64, count: u32) -> u64 {
+    if word.count_ones() <= count {
+        return word;
     }
+    let above = (0..count).fold(word, |left, _| left & (left - 1));
+    word & !above
+}
+
+/// The highest `count` bits that are set in a word.
+fn highest(word: u64, count: u32) -> u64 {
+    lowest(word.reverse_bits(), count).reverse_bits()
 }
 
 /// The most tokens. While slots are taken it is one fewer: a slot may begin just after the last token went.
@@ -441,6 +467,8 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -456,6 +484,89 @@ mod tests {
         assert!(calendar.is_sound());
         assert!(offer.place.is_some());
         offer.booking
+    }
+
+    /// The same as `tide_at`, slot by slot.
+    fn tide_by_slots(calendar: &Calendar, now_ns: u64) -> Tide {
+        let mut tide = calendar.tide;
+        let now = (now_ns.saturating_sub(tide.origin_ns) / calendar.slot_ns).max(tide.begun);
+        for slot in tide.begun + 1..=now {
+            match is_taken(calendar, slot) {
+                true => tide.taken -= 1,
+                false => tide.tokens = (tide.tokens + 1).min(held_max(calendar.tokens_max, tide.taken)),
+            }
+        }
+        tide.begun = now;
+        tide.is_full = tide.taken == 0 && tide.tokens == calendar.tokens_max;
+        if tide.is_full {
+            (tide.begun, tide.reach, tide.origin_ns) = (0, 0, now_ns);
+        }
+        tide
+    }
+
+    fn is_taken(calendar: &Calendar, slot: u64) -> bool {
+        slot <= calendar.tide.reach
+            && calendar.ring[calendar.place_of(slot / WORD_BITS)] >> (slot % WORD_BITS) & 1 == 1
+    }
+
+    /// Requests: the time since the last one, the sharer, the cost, and whether it is taken back.
+    fn requests() -> impl Strategy<Value = Vec<(u64, u64, u32, bool)>> {
+        let pause_ms = prop_oneof![3 => 0..30u64, 1 => 0..3_000u64];
+        prop::collection::vec(
+            (pause_ms, 0..4u64, prop_oneof![4 => Just(1), 1 => 0..90u32], any::<bool>()),
+            0..120,
+        )
+    }
+
+    fn plans() -> impl Strategy<Value = Plan> {
+        (1..5u64, 1..9u32, 1..300u32, 1..5u32).prop_map(|(slot, tokens_max, slots_max, sharers_max)| Plan {
+            slot_ns: slot * 10 * MS,
+            tokens_max,
+            slots_max,
+            sharers_max,
+        })
+    }
+
+    proptest! {
+        /// A word of slots at once gives what slot by slot gives. What is possible once, stays possible.
+        #[test]
+        fn words_of_slots_are_as_good_as_slots(plan in plans(), requests in requests(), owed_ms in 0..2_000u64) {
+            let (mut calendar, mut now_ns) = (Calendar::default(), 100_000 * MS);
+            let (full_at_ns, max_delay_ns) = (now_ns + owed_ms * MS, plan.slot_ns * u64::from(plan.slots_max));
+            for (pause_ms, sharer, cost, is_taken_back) in requests {
+                now_ns += pause_ms * MS;
+                if calendar.slot_ns > 0 {
+                    prop_assert_eq!(calendar.tide_at(now_ns), tide_by_slots(&calendar, now_ns));
+                }
+                calendar.advance(&plan, now_ns, full_at_ns);
+                prop_assert!(calendar.is_sound());
+                let wish = Wish { now_ns, cost, sharer, max_delay_ns };
+                let offer = calendar.offer(&wish, plan.sharers_max);
+                let free: Vec<u64> = (offer.from..=calendar.tide.reach)
+                    .filter(|&slot| !is_taken(&calendar, slot) && offer.free >> (slot % WORD_BITS) & 1 == 1)
+                    .take(offer.wanted as usize)
+                    .collect();
+                if offer.booking != Booking::TooLate && offer.wanted > 0 {
+                    let due_ns = calendar.start_ns(&calendar.tide, *free.last().unwrap());
+                    prop_assert_eq!(offer.booking, Booking::At(due_ns));
+                    prop_assert_eq!(free.len(), offer.wanted as usize);
+                }
+                let possible: Vec<bool> =
+                    (0..70).map(|s| calendar.would_come_true(&wish, s * 1_000 * MS, plan.sharers_max)).collect();
+                prop_assert!(possible.is_sorted(), "{possible:?}");
+                let before = calendar.clone();
+                calendar.take_up(&offer);
+                prop_assert!(calendar.is_sound());
+                if let Booking::At(due_ns) = offer.booking {
+                    prop_assert!(free.iter().all(|&slot| is_taken(&calendar, slot)));
+                    if is_taken_back {
+                        calendar.free(cost, now_ns, due_ns);
+                        prop_assert!(calendar.is_sound());
+                        prop_assert!(calendar.tide.taken <= before.tide.taken);
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@
 //! The law is fair among the sources that have room to wait. With more than some `rate * max_delay` of them asking
 //! again and again, or more than `sources_max`, slots go to the first to ask, as under `pace`.
 //!
+//! A decision walks through the words of the slots, and through the sources. A denied one does so seven times at most,
+//! to find its `Retry-After`. doc/book/performance.md has the worst case.
+//!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
 //! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
 //! source beyond `sources_max` is treated as one with requests waiting.
@@ -42,7 +45,7 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// Each request walks through all sources.
+/// Each request walks through all sources, and a denied one seven times.
 const SOURCES_MAX: u32 = 4_096;
 
 /// The most slots within `max_delay`: eight kibibytes of bits.
@@ -50,8 +53,8 @@ const SLOTS_MAX: u32 = 65_536;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How many seconds ahead are tried. Each try is work, and a longer wait needs less precision.
-const TRIES_MAX: u64 = 60;
+/// How many seconds ahead a denied request looks. A longer wait needs less precision.
+const LOOK_AHEAD_S: u64 = 60;
 
 /// The law `fair` for one objective.
 ///
@@ -214,14 +217,20 @@ impl Fair {
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
     }
 
-    /// The first whole second at which the wish comes true.
+    /// The first whole second at which the wish comes true. It is true from then on, so halving finds it.
     fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
-        let comes_true = |&wait_ns: &u64| calendar.would_come_true(wish, wait_ns, self.sources_max);
         // By then every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
-        let seconds = (1..=TRIES_MAX).map(|seconds| seconds * SECOND_NS);
-        let mut tried = seconds.take_while(|&wait_ns| wait_ns < over_ns.saturating_add(SECOND_NS));
-        tried.find(comes_true).unwrap_or(over_ns)
+        let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
+        let (mut too_short_s, mut first_s) = (0, longest_s + 1);
+        while too_short_s + 1 < first_s {
+            let wait_s = too_short_s.midpoint(first_s);
+            match calendar.would_come_true(wish, wait_s * SECOND_NS, self.sources_max) {
+                true => first_s = wait_s,
+                false => too_short_s = wait_s,
+            }
+        }
+        if first_s <= longest_s { first_s * SECOND_NS } else { over_ns }
     }
 
     fn plan(&self) -> Plan {
