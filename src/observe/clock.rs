@@ -48,18 +48,38 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::verdict::Verdict;
     use crate::law::{Arrival, Law, Objective, Options};
     use crate::table::Entry;
 
     /// A machine without a battery starts in 1970 and learns the time later.
     #[test]
     fn a_fresh_key_has_its_burst_before_the_time_is_known() {
-        let now = Clock::starting_at(Duration::from_secs(9)).now();
-        let objective = Objective { burst: 10, rate: "1/d".parse().unwrap() };
+        for_each_law(Duration::from_secs(9));
+    }
+
+    /// The wall clock may be ten years off at the start. Its steps after that change nothing.
+    #[test]
+    fn a_fresh_key_has_its_burst_and_then_its_rate_in_any_year() {
+        for years in [0, 1, 19, 21, 46, 56, 66, 130, 230] {
+            for_each_law(Duration::from_secs(years * 365 * 86_400));
+        }
+    }
+
+    /// Under each law a fresh key gets requests through, is throttled at some time, and a day later is fresh again.
+    fn for_each_law(wall: Duration) {
+        let start = Clock::starting_at(wall).now();
+        let objective = Objective { burst: 10, rate: "10/h".parse().unwrap() };
         for name in Law::NAMES {
             let law = Law::new(name, objective, Options::default()).unwrap();
-            let verdict = law.judge(&mut Entry::default(), law.annex().as_mut(), &Arrival::at(now)).verdict;
-            assert!(verdict.is_let_through(), "{name}");
+            let (mut entry, mut annex) = (Entry::default(), law.annex());
+            let mut burst = |now| {
+                let mut ask = || law.judge(&mut entry, annex.as_mut(), &Arrival::at(now)).verdict;
+                (0..100).take_while(|_| ask() == Verdict::Pass).count()
+            };
+            let first = burst(start);
+            assert!((1..100).contains(&first), "{name} at {wall:?}: {first}");
+            assert!(burst(start + Duration::from_secs(86_400)) >= 1, "{name} at {wall:?}");
         }
     }
 }

@@ -141,7 +141,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     let nginx = of(&["nginx", "--file", "slowlane.conf"]).out;
     for line in [
         "proxy_set_header X-Slowlane-Api-Key $http_x_api_key;",
-        "proxy_set_header X-Slowlane-path $uri;",
+        "proxy_set_header X-Slowlane-path $slowlane_path;",
         "proxy_set_header X-Slowlane-user-agent $http_user_agent;",
         "proxy_set_header X-Slowlane-x-plan $http_x_plan;",
         "/check?max_delay=121s;",
@@ -149,6 +149,10 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     ] {
         assert!(nginx.contains(line), "{line} in\n{nginx}");
     }
+    let upstream = of(&["nginx", "--file", "slowlane-upstream.conf"]).out;
+    let checked =
+        "map \"$slowlane_owner$http_x_api_key$slowlane_path$http_user_agent$http_x_plan\" $slowlane_unfit {";
+    assert!(upstream.contains(checked), "{upstream}");
     let told = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
     assert!(told.contains("/check?max_delay=121s&ratelimit=on;"), "{told}");
     // What is printed loads.
@@ -323,4 +327,30 @@ fn requests_pass_what_is_printed_for_nginx() {
         let nginx = Printed::nginx(&agent, &slowlane, &app, &[]);
         is_throttled(nginx.client(), &app, &agent);
     }
+}
+
+/// In the check, nginx's own variables of the path are those of the check.
+#[test]
+fn the_path_and_the_query_are_those_of_the_request_in_what_is_printed_for_nginx() {
+    let lookup =
+        |name: &str| format!("[[policy.lookups]]\nfields = ['{name}']\nmap = '{name}.map'\nmatch = 'str'\n");
+    let config = format!("[policy]\ndir = 'policy'\n{}", ["path", "query", "owner"].map(lookup).concat());
+    let policy = [
+        ("slo.map", "0 rate=unlimited\n1001 rate=unlimited\n2001 burst=1 rate=1/d max_delay=0s\n"),
+        ("path.map", "/slow 2001\n/a%20b 2001\n"),
+        ("query.map", "q=1 2001\n"),
+        ("owner.map", "vip 1001\n"),
+    ];
+    let (app, slowlane) = (Backend::start(), Slowlane::with_config(&policy, &config));
+    let (agent, toml) = (slowlane.http.to_string(), slowlane.folder().join("slowlane.toml"));
+    let from = ["--config", toml.to_str().unwrap()];
+    let nginx = Printed::nginx(&agent, &slowlane, &app, &from);
+    let mut client = nginx.client();
+    let mut statuses = |path: &str| [(); 2].map(|()| client.request("GET", path, &[], "").status);
+    assert_eq!(statuses("/free?q=2"), [200, 200]);
+    assert_eq!(statuses("/slow?q=2"), [200, 429]);
+    assert_eq!([statuses("/a%20b"), statuses("/free?q=1")], [[429, 429]; 2], "one SLO, one website");
+    // A decoded line break would begin a header of the client's own.
+    assert_eq!(statuses("/slow?%0d%0aX-Slowlane-Owner:%20vip"), [429, 429]);
+    assert_eq!(statuses("/slow%0d%0aX-Slowlane-Owner:%20vip?q=1"), [429, 429]);
 }

@@ -52,7 +52,7 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let query = if places.ratelimit { "&ratelimit=on" } else { "" };
     let (asks, waits) =
         (format!("/check?max_delay={seconds}s{query};"), format!("proxy_read_timeout    {}s;", seconds + 1));
-    let headers = headers(places.fields);
+    let (headers, unfit, maps) = (headers(places.fields), unfit(places.fields), maps(places.fields));
     let places = [
         ("127.0.0.1:9001", agent.as_str()),
         ("listen 8080;", &listen),
@@ -60,6 +60,8 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         (ASKS, &asks),
         (WAITS, &waits),
         (METHOD, &headers),
+        (UNFIT, &unfit),
+        (METHOD_MAP, &maps),
     ];
     let places = [&places[..], tells].concat();
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
@@ -75,6 +77,31 @@ const TELLING: [(&str, &str); 3] = [
 const ASKS: &str = "/check?max_delay=6s;";
 const WAITS: &str = "proxy_read_timeout    7s;";
 const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $slowlane_method;\n";
+
+const UNFIT: &str = "map \"$slowlane_owner\" $slowlane_unfit {";
+
+/// The line with the values to check: a client may choose those of the policy's fields.
+fn unfit(fields: &[String]) -> String {
+    let own = fields.iter().filter(|name| !is_usual(name)).filter_map(|name| variable(name));
+    format!("map \"$slowlane_owner{}\" $slowlane_unfit {{", own.collect::<String>())
+}
+
+const METHOD_MAP: &str = "    default $request_method;\n}\n";
+
+/// The end of the map of the method, and the maps of the path and the query if the policy uses them. They are as the
+/// client sent them, like HAProxy's. In the check itself, `$uri` is the address of the check, and `$args` is empty.
+fn maps(fields: &[String]) -> String {
+    let mut maps = METHOD_MAP.to_owned();
+    for (name, pattern) in [("path", "^([^?]*)"), ("query", "\\?(.*)$")] {
+        let used = format!("$slowlane_{name}");
+        if fields.iter().any(|field| variable(field).as_ref() == Some(&used)) {
+            maps += &format!("\n# The {name} as the client sent it: not decoded.\n");
+            maps +=
+                &format!("map $request_uri {used} {{\n    default      \"\";\n    \"~{pattern}\" $1;\n}}\n");
+        }
+    }
+    maps
+}
 
 /// The line of the method, and one for each field that only this policy uses.
 fn headers(fields: &[String]) -> String {
@@ -98,8 +125,7 @@ fn variable(name: &str) -> Option<String> {
     let word = name.to_ascii_lowercase().replace('-', "_");
     Some(match word.as_str() {
         word if !word.chars().all(is_plain) => return None,
-        "path" => "$uri".to_owned(),
-        "query" => "$args".to_owned(),
+        "path" | "query" => format!("$slowlane_{word}"),
         "url" => "$request_uri".to_owned(),
         "user_agent" | "referer" | "origin" => format!("$http_{word}"),
         word if word.starts_with("x_") => format!("$http_{word}"),
@@ -114,7 +140,9 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = FILES.map(|(_, text)| text).concat();
-        for place in TELLING.map(|(place, _)| place).into_iter().chain([ASKS, WAITS, METHOD]) {
+        for place in
+            TELLING.map(|(place, _)| place).into_iter().chain([ASKS, WAITS, METHOD, UNFIT, METHOD_MAP])
+        {
             assert!(all.contains(place), "{place:?}");
         }
         for place in ["server 127.0.0.1:9001 max_fails", "listen 8080;", "server 127.0.0.1:8000;"] {
