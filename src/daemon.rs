@@ -113,6 +113,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
         socket.open(&agent, &shutdown, admin_socket::serve);
         // In the thread of the admin listener: it may wait for readers of the status.
         keep_status(agent.clone(), &shutdown);
+        watch_fields(agent.clone(), &shutdown);
         watch_table(agent.clone(), &shutdown);
     });
     watchdog(&shutdown);
@@ -335,6 +336,18 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
             );
         }
         before = evictions;
+    });
+}
+
+/// Warns of fields that the policy needs, and that no request carries.
+fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
+    each_second("the look for missing fields", shutdown, move || {
+        let total = agent.metrics.verdicts.total();
+        for line in agent.status.missing.tick(&agent.throttle.policy(), total) {
+            tracing::warn!(
+                "{line}: let the proxy send it (`slowlane config` prints files that do), or take it out of the policy"
+            );
+        }
     });
 }
 

@@ -1,16 +1,17 @@
 //! All metrics, with their names, help texts and handles.
 //!
-//! Clients cannot choose the value of a label: SLO ids come from the policy, and all other values from this file.
+//! Clients cannot choose the value of a label: SLO ids and fields come from the policy, and all other values from this
+//! file.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
@@ -41,6 +42,7 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub policy_refused: Gauge,
+    pub fields_missing: Arc<FieldGauges>,
     pub log_dropped: Arc<Total>,
     pub decision_log: DecisionLogMetrics,
 }
@@ -119,6 +121,8 @@ impl Metrics {
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(log_dropped.clone()));
+        let fields_missing = Arc::new(FieldGauges::default());
+        registry.register_collector(Box::new(fields_missing.clone()));
 
         let connections = Family::<Labels, Gauge>::default();
         registry.register("connections", "Connections open, by listener", connections.clone());
@@ -213,6 +217,7 @@ impl Metrics {
             reloads_done: reload("done"),
             reloads_refused: reload("refused"),
             policy_refused,
+            fields_missing,
             log_dropped,
             decision_log,
             registry,
@@ -319,6 +324,30 @@ impl Collector for Verdicts {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+}
+
+/// A gauge for each field that the policy needs: 1 while no request carries it. They are set before each scrape.
+#[derive(Debug, Default)]
+pub struct FieldGauges(Mutex<Vec<(String, bool)>>);
+
+impl FieldGauges {
+    pub fn set(&self, fields: Vec<(String, bool)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fields;
+    }
+}
+
+impl Collector for FieldGauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "1 while no request carries a field that the policy needs";
+        let mut family = encoder.encode_descriptor("field_missing", help, None, MetricType::Gauge)?;
+        for (field, is_missing) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            // The library writes the value of a label as it is.
+            let field = field.replace('\\', r"\\").replace('"', r#"\""#);
+            let gauge = ConstGauge::new(i64::from(*is_missing));
+            gauge.encode(family.encode_family(&[("field", field)])?)?;
         }
         Ok(())
     }

@@ -46,7 +46,8 @@ impl Observer {
         self.decision_log.as_ref()
     }
 
-    /// Observes the decisions on a batch: counts them, notes throttled keys, logs, and passes charges on.
+    /// Observes the decisions on a batch: counts them, notes carried fields and throttled keys, logs, and passes charges
+    /// on.
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
     /// policy uses. `table` has the entries of the keys.
@@ -60,6 +61,7 @@ impl Observer {
     ) where
         F: Iterator<Item = (&'a [u8], Value<'a>)>,
     {
+        batch.note_fields();
         for (number, decision) in decisions.iter().enumerate() {
             self.verdicts.count(decision);
             if decision.is_throttled() {

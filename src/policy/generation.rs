@@ -10,6 +10,7 @@ use crate::base::quota::Quota;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, UNCOUNTED};
 use crate::policy::bounds::DEFAULT_LINE;
+use crate::policy::carried::Missing;
 use crate::policy::fields::{Fields, Place};
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::layout::Layout;
@@ -23,7 +24,8 @@ use crate::policy::warning::{Doubt, Warnings};
 /// The number of types: one for each thousands digit of an id.
 const TYPES: usize = SloId::END / 1000;
 
-/// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it.
+/// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that
+/// requests carry.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -62,6 +64,8 @@ pub struct Policy {
     pub(super) host: Option<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
+    /// The needed fields that no request has carried yet.
+    pub(super) missing: Missing,
 }
 
 /// References in the options of an SLO.
@@ -150,9 +154,11 @@ impl Policy {
             key_secret: KeySecret::KNOWN,
             host: fields.host(),
             refusing,
+            missing: Missing::default(),
             fields,
         };
         policy.host = policy.host.filter(|&host| policy.uses(host));
+        policy.missing = policy.none_carried();
         policy.warn_of_also();
         Ok(policy)
     }

@@ -249,6 +249,7 @@ fn metrics(agent: &Agent) -> Answer {
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
     agent.metrics.log_dropped.set(log::dropped());
+    agent.metrics.fields_missing.set(agent.status.missing.fields(&agent.throttle.policy()));
     with_type(OPENMETRICS, agent.metrics.text())
 }
 

@@ -25,6 +25,7 @@ mod haproxy;
 mod laws;
 mod log;
 mod maps;
+mod missing;
 mod monitoring;
 mod nginx;
 mod package;

@@ -6,6 +6,7 @@
 //!  …, rates of those keys ─▶ Busy ───┤
 //!  a connection's HELLO ─▶ Engines ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
 //!  a reload ─▶ Reloads ──────────────┤
+//!  once a second, policy ─▶ Missing ─┤
 //!  throttle, metrics ────────────────┘
 //! ```
 //! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
@@ -16,6 +17,7 @@ mod filter;
 mod heavy_hitters;
 mod history;
 mod label;
+mod missing;
 mod reloads;
 mod row;
 mod snapshot;
@@ -26,6 +28,7 @@ mod why;
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};
+pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{

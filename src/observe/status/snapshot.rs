@@ -16,6 +16,7 @@ use crate::observe::status::engines::Engines;
 use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{Between, History, Second};
 use crate::observe::status::label::Kept;
+use crate::observe::status::missing::{Missing, MissingLine};
 use crate::observe::status::reloads::{Reload, Reloads};
 use crate::observe::status::throttled::Throttled;
 use crate::policy::{Policy, Slo};
@@ -63,6 +64,8 @@ pub struct Snapshot {
     pub one_in: u32,
     /// Newest first.
     pub reloads: Vec<ReloadLine>,
+    /// The fields that the policy needs, and that no request carries.
+    pub fields_missing: Vec<MissingLine>,
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -192,6 +195,7 @@ pub(super) struct Parts<'s> {
     pub(super) throttled: &'s Throttled,
     pub(super) engines: &'s Engines,
     pub(super) reloads: &'s Reloads,
+    pub(super) missing: &'s Missing,
     pub(super) history: &'s History,
     pub(super) busy: &'s Busy,
 }
@@ -226,6 +230,7 @@ impl Snapshot {
             keys,
             one_in: throttled.one_in(),
             reloads: reloads(parts.reloads),
+            fields_missing: parts.missing.lines(&policy),
         }
     }
 }

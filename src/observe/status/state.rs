@@ -9,6 +9,7 @@ use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
 use crate::observe::status::engines::Engines;
 use crate::observe::status::history::{History, Totals};
+use crate::observe::status::missing::Missing;
 use crate::observe::status::reloads::Reloads;
 use crate::observe::status::snapshot::{Parts, Snapshot, Sources};
 use crate::observe::status::throttled::Throttled;
@@ -20,6 +21,7 @@ pub struct Status {
     pub throttled: Throttled,
     pub engines: Arc<Engines>,
     pub reloads: Reloads,
+    pub missing: Missing,
     history: Mutex<History>,
     busy: Mutex<Busy>,
     /// The snapshot of this second, if there was a request for it.
@@ -46,9 +48,9 @@ impl Status {
 
     /// The snapshot of this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
-        let Status { throttled, engines, reloads, .. } = self;
+        let Status { throttled, engines, reloads, missing, .. } = self;
         let (history, busy) = (&lock(&self.history), &lock(&self.busy));
-        Snapshot::of(&Parts { throttled, engines, reloads, history, busy }, sources)
+        Snapshot::of(&Parts { throttled, engines, reloads, missing, history, busy }, sources)
     }
 
     /// The snapshot as JSON. All readers of a second share one.

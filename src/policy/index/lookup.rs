@@ -31,6 +31,8 @@ pub(in crate::policy) struct LookupMap {
     keys: Keys,
     /// Number of lines that hold a key.
     pub(in crate::policy) entries: usize,
+    /// For each SLO, by its place, whether a line names it.
+    named: Vec<bool>,
 }
 
 impl LookupMap {
@@ -54,7 +56,7 @@ impl LookupMap {
         hosts::normalise(&mut text, lookup, is_host);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
         let doubtful = Doubtful::of(lookup);
-        let mut entries = 0;
+        let (mut entries, mut named) = (0, vec![false; slos.count()]);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
@@ -69,6 +71,9 @@ impl LookupMap {
                 report(fault);
                 Answer::NEXT
             });
+            if let Some(slo) = answer.place() {
+                named[slo] = true;
+            }
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
                 Ok(None) => {}
                 Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
@@ -82,7 +87,7 @@ impl LookupMap {
             warnings
                 .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
-        (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries })
+        (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries, named })
     }
 
     /// The line that answers for these values.
@@ -112,6 +117,11 @@ impl LookupMap {
                 networks.find(address.to_canonical(), rest, &self.text)
             }
         }
+    }
+
+    /// Whether a line names the SLO at this place.
+    pub(in crate::policy) fn names(&self, slo: usize) -> bool {
+        self.named[slo]
     }
 
     pub(in crate::policy) fn text(&self) -> &[u8] {

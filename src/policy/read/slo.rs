@@ -230,6 +230,11 @@ impl Slos {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
+    /// The number of SLOs without a fault.
+    pub(in crate::policy) fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
     /// The line number of each SLO.
     pub(in crate::policy) fn lines(&self) -> BTreeMap<SloId, usize> {
         self.lines.clone()

@@ -14,6 +14,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     if let Some((_, told)) = doubt(snapshot) {
         line(&mut text, format_args!("{told}"));
     }
+    for told in missing(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
     text += &format!(
         "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
         short(pass + delayed + deny),
@@ -43,6 +46,11 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
         false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
     };
     Some((!reload.ok, told))
+}
+
+/// A line for each field that the policy needs, and that no request carries.
+pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
 }
 
 /// Table, holds and connections, for one line.

@@ -72,14 +72,18 @@ fn head(view: &View, width: usize) -> Line<'static> {
     line
 }
 
-/// The most lines shown about a refused policy.
+/// The most lines shown about a refused policy, and the most about missing fields.
 const DOUBT_LINES_MAX: usize = 3;
 
 fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
-    let Some((is_refused, told)) = plain::doubt(snapshot) else { return Vec::new() };
-    let style = Style::new().fg(if is_refused { DENY } else { DELAY }).add_modifier(Modifier::BOLD);
-    let lines = wrapped(&told, width).into_iter().take(DOUBT_LINES_MAX);
-    lines.map(|line| Line::styled(line, style)).collect()
+    let style = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
+    let policy = plain::doubt(snapshot).into_iter().flat_map(|(is_refused, told)| {
+        let style = style(if is_refused { DENY } else { DELAY });
+        let lines = wrapped(&told, width).into_iter().take(DOUBT_LINES_MAX);
+        lines.map(move |line| Line::styled(line, style))
+    });
+    let missing = plain::missing(snapshot).flat_map(|told| wrapped(&told, width)).take(DOUBT_LINES_MAX);
+    policy.chain(missing.map(|line| Line::styled(line, style(DELAY)))).collect()
 }
 
 fn numbers(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
