@@ -147,8 +147,16 @@ impl Policy {
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
     fn refusal(&self) -> Case<'_> {
-        let key = KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish();
-        Case { slo: &self.refusing, key, sharer: 0 }
+        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0 }
+    }
+
+    fn refusal_key(&self) -> Key {
+        KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish()
+    }
+
+    /// Whether a key is the one of all requests that cannot be looked up.
+    pub fn is_refusal(&self, key: Key) -> bool {
+        key == self.refusal_key()
     }
 
     #[inline]

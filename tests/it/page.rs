@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slowlane::wire::spop::{Data, HaproxyHello};
 
+use crate::cli::ran;
 use crate::support::chromium::{Chromium, bytes_of};
 use crate::support::client::{self, Client};
 use crate::support::slowlane::Slowlane;
@@ -196,6 +197,7 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
         page.prefer(scheme);
         assert_eq!(page.value(background), colour);
         assert_eq!(page.value(HARD_TO_READ), serde_json::json!([]), "{scheme}");
+        assert_eq!(page.value(OTHER_COLOURS), serde_json::json!([]), "{scheme}");
     }
 
     // On a common screen, numbers stay beside their names. On a phone, the main columns are visible.
@@ -306,6 +308,27 @@ const HARD_TO_READ: &str = "(() => {
         .filter(([ratio]) => Math.max(ratio, 1 / ratio) < 4.5).map(String);
 })()";
 
+/// Marks of a legend that have another colour than their area or curve, or that can hardly be seen on a card (WCAG 2.2,
+/// 1.4.11: 3 to 1).
+const OTHER_COLOURS: &str = "(() => {
+    const light = colour => {
+        const [r, g, b] = colour.match(/[\\d.]+/g).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+        return .2126 * r + .7152 * g + .0722 * b + .05;
+    };
+    const card = light(getComputedStyle(document.querySelector('.card')).backgroundColor);
+    const mark = (legend, name) => getComputedStyle(document.querySelector(`#${legend} .${name}`), '::before').backgroundColor;
+    const drawn = selector => getComputedStyle(document.querySelector(selector));
+    return [
+        ...['pass', 'delay', 'deny'].map(name => [mark('verdict-legend', name), drawn('polygon.' + name).fill]),
+        ...['pass', 'delay', 'deny'].map(name => [mark('verdicts', name), drawn('polygon.' + name).fill]),
+        [mark('delay-legend', 'delay'), drawn('.curve.p50').stroke],
+        [mark('delay-legend', 'deny'), drawn('.curve.p99').stroke],
+    ].filter(([mark, area]) => {
+        const ratio = light(mark) / card;
+        return mark !== area || Math.max(ratio, 1 / ratio) < 3;
+    });
+})()";
+
 #[test]
 fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
     const TOKEN: &str = "0123456789abcdef";
@@ -408,6 +431,69 @@ fn however_many_keys_are_throttled_a_hundred_are_told() {
     let first = &status["keys"][0];
     assert_eq!((&first["fields"][0]["value"], &first["denied"]), (&"10.0.0.7".into(), &49.into()));
     assert_eq!(first["why"], "source=10.0.0.7");
+    // Too many to know each: an estimate.
+    let total = &status["keys_total"];
+    assert_eq!(total["is_exact"], false, "{total}");
+    assert!((1_250..1_750).contains(&total["number"].as_u64().unwrap()), "{total}");
+    let mut page = page(&slowlane);
+    page.shows("#keys-count", "first 100 of about 1");
+    let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
+    assert!(top.contains("\nthrottled (first 100 of about 1"), "{top}");
+}
+
+#[test]
+fn the_first_hundred_of_some_more_are_told_with_their_number() {
+    let slowlane = Slowlane::with_policy(&[
+        ("slo.map", "0 rate=unlimited\n3001 burst=0 rate=0/s\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ]);
+    let mut client = Client::connect(slowlane.http);
+    let mut page = page(&slowlane);
+    page.shows("#state", "live");
+    for (known, told) in [(100, "100"), (150, "first 100 of 150")] {
+        for number in 0..known {
+            client.request("GET", "/check", &[("X-Slowlane-Source", &format!("10.0.0.{number}"))], "");
+        }
+        eventually("the number is told", || (page.text("#keys-count") == told).then_some(()));
+    }
+    page.shows("#slos tbody tr:nth-child(2)", "\t100+\t");
+}
+
+/// A dry run lets all requests through, whatever its law would do.
+#[test]
+fn a_key_of_a_dry_run_is_let_through_as_often_as_it_asks() {
+    let slowlane = Slowlane::with_policy(&[
+        ("slo.map", "0 rate=unlimited\n3001 burst=1 rate=1/m law=token-bucket dry_run=yes\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ]);
+    let key = eventually("its rates are known", || {
+        let answer = slowlane.check("", &[("X-Slowlane-Source", "192.0.2.1")]);
+        assert_eq!(answer.header("x-slowlane-verdict"), Some("pass"));
+        let key = status(&slowlane)["keys"].get(0)?.clone();
+        (key["asked_per_s"].as_f64() > Some(2.0)).then_some(key)
+    });
+    assert_eq!((&key["dry_run"], &key["let_through_per_s"]), (&true.into(), &key["asked_per_s"]), "{key}");
+    assert!(key["would_let_through_per_s"].as_f64() < key["asked_per_s"].as_f64(), "{key}");
+    let mut page = page(&slowlane);
+    page.shows("#keys tbody tr:first-child", " (would be ");
+    page.shows("#keys tbody tr:first-child td:nth-child(2)", "(");
+    let busiest = status(&slowlane)["slos"][1]["busiest_per_s"].as_f64();
+    assert!(busiest > Some(0.1), "the SLO is exceeded, as the dry run has no effect: {busiest:?}");
+}
+
+#[test]
+fn the_key_of_refused_requests_is_not_everybody() {
+    let slowlane = Slowlane::with_policy(&[("slo.map", SLO_MAP), ("website.map", "shop.example 2001\n")]);
+    assert_eq!(slowlane.check("", &[("X-Slowlane-Website", "shop.example,x")]).status, 403);
+    let mut page = page(&slowlane);
+    page.shows(
+        "#keys tbody tr:first-child",
+        "refused: the website is no host, or a value is too long to search",
+    );
+    assert!(!page.text("#keys").contains("everybody"));
+    assert_eq!(status(&slowlane)["keys"][0]["refused"], true);
+    let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
+    assert!(top.contains("refused: the website is no host") && !top.contains("everybody"), "{top}");
 }
 
 #[test]

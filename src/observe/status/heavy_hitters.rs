@@ -110,6 +110,11 @@ impl HeavyHitters {
         self.taken = last;
     }
 
+    /// Whether every key since the last one faded has a place.
+    pub(super) fn is_complete(&self) -> bool {
+        self.taken < PLACES
+    }
+
     /// All keys with a place, in no order.
     pub(super) fn keys(&self) -> &[Key] {
         &self.keys[..self.taken]

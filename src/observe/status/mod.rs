@@ -12,6 +12,7 @@
 //! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
 
 mod busy;
+mod distinct;
 mod engines;
 mod filter;
 mod heavy_hitters;
@@ -32,8 +33,8 @@ pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    Connections, Delay, EngineLine, FieldLine, Holds, KeyLine, Minutes, ReloadLine, SloLine, Snapshot,
-    Sources, TableUse,
+    Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine, Minutes, ReloadLine, SloLine,
+    Snapshot, Sources, TableUse,
 };
 pub use state::Status;
 pub use throttled::Throttled;

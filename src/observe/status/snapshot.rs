@@ -60,12 +60,23 @@ pub struct Snapshot {
     pub slos_total: usize,
     /// Throttled keys, then keys that a dry run would throttle. Each group is in descending order.
     pub keys: Vec<KeyLine>,
+    /// The number of throttled keys, of which `keys` has the first 100.
+    pub keys_total: KeyCount,
+    /// The number of keys that a dry run would throttle, of which `keys` has the first 100.
+    pub dry_run_keys_total: KeyCount,
     /// One in `one_in` throttled requests is noted.
     pub one_in: u32,
     /// Newest first.
     pub reloads: Vec<ReloadLine>,
     /// The fields that the policy needs, and that no request carries.
     pub fields_missing: Vec<MissingLine>,
+}
+
+/// A number of keys. If they are too many to be listed, it is an estimate to 3 % of those in the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyCount {
+    pub number: u64,
+    pub is_exact: bool,
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -144,17 +155,21 @@ pub struct SloLine {
     /// The most requests in flight of one key, if its law counts them.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
-    /// The number of its keys among the throttled ones.
+    /// The number of its keys among the listed ones.
     pub keys: usize,
+    /// Keys are left out of the list, so it may have more.
+    pub keys_are_more: bool,
 }
 
-/// A throttled key.
+/// A throttled key. For a dry run, its numbers are those that it would have, except for the requests let through.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
     /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
+    /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be searched.
+    pub refused: bool,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
@@ -170,7 +185,10 @@ pub struct KeyLine {
     ///
     /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
+    /// A dry run lets all of its requests through. Another SLO of such a request may still throttle it.
     pub let_through_per_s: Option<f64>,
+    /// The rate that a dry run would let through.
+    pub would_let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
 }
 
@@ -208,7 +226,10 @@ impl Snapshot {
         let line = |ranked: &Ranked| key(ranked, parts, throttle, &policy, now);
         let mut keys: Vec<KeyLine> = throttled.top(KEYS_MAX).iter().map(line).collect();
         let dry_runs = throttled.dry_runs(KEYS_MAX);
-        keys.extend(dry_runs.iter().map(|ranked| KeyLine { dry_run: true, ..line(ranked) }));
+        keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
+        let (keys_total, dry_run_keys_total) =
+            (KeyCount::of(throttled.count()), KeyCount::of(throttled.count_of_dry_runs()));
+        let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -225,13 +246,21 @@ impl Snapshot {
                 abandoned: metrics.holds_abandoned.get(),
             },
             connections: Connections::of(parts.engines, metrics),
-            slos: slos(&policy, history.now(), &keys),
+            slos: slos(&policy, history.now(), &keys, keys_are_more),
             slos_total: policy.slos().count(),
             keys,
+            keys_total,
+            dry_run_keys_total,
             one_in: throttled.one_in(),
             reloads: reloads(parts.reloads),
             fields_missing: parts.missing.lines(&policy),
         }
+    }
+}
+
+impl KeyCount {
+    fn of((number, is_exact): (u64, bool)) -> KeyCount {
+        KeyCount { number, is_exact }
     }
 }
 
@@ -280,7 +309,7 @@ impl Connections {
     }
 }
 
-fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloLine> {
+fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
     let mut known: BTreeMap<u16, Known> = BTreeMap::new();
     for key in keys {
         let known = known.entry(key.slo).or_default();
@@ -298,7 +327,10 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine]) -> Vec<SloL
     }
     listed
         .iter()
-        .map(|(_, slo)| line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default()))
+        .map(|(_, slo)| SloLine {
+            keys_are_more,
+            ..line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default())
+        })
         .collect()
 }
 
@@ -338,6 +370,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
         in_flight: known.clients.filter(|_| in_flight_max.is_some()),
         in_flight_max,
         keys: known.keys,
+        keys_are_more: false,
         per,
     }
 }
@@ -364,6 +397,7 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
         key: key.to_string(),
         slo: slo.number(),
         dry_run: false,
+        refused: policy.is_refusal(*key),
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
         throttled_per_s: round(parts.throttled.per_second(ranked, now)),
@@ -373,7 +407,18 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
         asked_per_s: rates.map(|[asked, _]| fine(asked)),
         let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
+        would_let_through_per_s: None,
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
+    }
+}
+
+/// A dry run lets everything through. What its row counts as let through is what it would be.
+fn of_dry_run(line: KeyLine) -> KeyLine {
+    KeyLine {
+        dry_run: true,
+        let_through_per_s: line.asked_per_s,
+        would_let_through_per_s: line.let_through_per_s,
+        ..line
     }
 }
 

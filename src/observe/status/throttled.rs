@@ -7,6 +7,7 @@ use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
+use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
 
@@ -47,6 +48,10 @@ impl Throttled {
     ///
     /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
+        self.keys.count(decision.key, decision.verdict);
+        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+            self.dry_runs.count(judged.key, judged.verdict);
+        }
         let one_in = self.one_in.load(Relaxed);
         if !roll.is_multiple_of(one_in) {
             return;
@@ -90,10 +95,20 @@ impl Throttled {
         self.dry_runs.top(keys_max)
     }
 
+    /// The number of throttled keys, and whether it is exact. An estimate covers the last minute.
+    pub fn count(&self) -> (u64, bool) {
+        self.keys.counted()
+    }
+
+    /// The same for keys that a dry run would throttle.
+    pub fn count_of_dry_runs(&self) -> (u64, bool) {
+        self.dry_runs.counted()
+    }
+
     /// All known keys, including those of dry runs.
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
-        for shard in self.keys.0.iter().chain(&self.dry_runs.0) {
+        for shard in self.keys.shards.iter().chain(&self.dry_runs.shards) {
             keys.extend_from_slice(lock(shard).keys());
         }
         keys
@@ -129,7 +144,10 @@ struct Note {
 
 /// Heavy hitters in shards, for concurrent writers.
 #[derive(Debug, Default)]
-struct Sketch([Shard; SHARDS]);
+struct Sketch {
+    shards: [Shard; SHARDS],
+    distinct: Distinct,
+}
 
 /// One shard of a sketch. The alignment gives each its own cache lines.
 #[derive(Debug, Default)]
@@ -137,13 +155,31 @@ struct Sketch([Shard; SHARDS]);
 struct Shard(Mutex<HeavyHitters>);
 
 impl Sketch {
+    /// Counts a throttled key, whether it is noted or not.
+    fn count(&self, key: Key, verdict: Verdict) {
+        if verdict != Verdict::Pass {
+            self.distinct.note(key);
+        }
+    }
+
+    /// The number of keys, and whether it is exact: then each has a place.
+    fn counted(&self) -> (u64, bool) {
+        let places = self.shards.iter().map(|shard| {
+            let hitters = lock(shard);
+            (hitters.keys().len() as u64, hitters.is_complete())
+        });
+        let (known, is_exact) =
+            places.fold((0, true), |(all, exact), (some, complete)| (all + some, exact && complete));
+        (if is_exact { known } else { self.distinct.count().max(known) }, is_exact)
+    }
+
     fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {
         let Note { slo, key, verdict, at, one_in } = note;
         if verdict == Verdict::Pass {
             return;
         }
         // The table chooses its shard by other bits, so keys that share a shard there are spread out here.
-        let shard = &self.0[(key.bits() >> 32) as usize % SHARDS];
+        let shard = &self.shards[(key.bits() >> 32) as usize % SHARDS];
         let Ok(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
         match verdict {
@@ -162,13 +198,14 @@ impl Sketch {
     }
 
     fn fade(&self, factor: f32) {
-        self.0.iter().for_each(|shard| lock(shard).fade(factor));
+        self.shards.iter().for_each(|shard| lock(shard).fade(factor));
+        self.distinct.tick();
     }
 
     fn top(&self, keys_max: usize) -> Vec<Ranked> {
         // Shards are locked one by one, so the copy blocks at most one shard at a time.
         let mut all: Vec<Ranked> = Vec::new();
-        self.0.iter().for_each(|shard| all.extend(lock(shard).ranked()));
+        self.shards.iter().for_each(|shard| all.extend(lock(shard).ranked()));
         all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
         all.truncate(keys_max);
         all

@@ -63,17 +63,32 @@ fn known(number: Option<impl Into<f64>>) -> Value {
 /// The throttled keys.
 pub(super) fn keys() -> Vec<Column<KeyLine>> {
     vec![
-        number(0, "throttled/s", |key| short(key.throttled_per_s), |key| Value::Number(key.throttled_per_s)),
-        number(3, "through/s", |key| some(key.let_through_per_s), |key| known(key.let_through_per_s)),
+        number(
+            0,
+            "throttled/s",
+            |key| would(key, short(key.throttled_per_s)),
+            |key| Value::Number(key.throttled_per_s),
+        ),
+        number(3, "through/s", through, |key| known(key.let_through_per_s)),
         number(
             0,
             "delay",
-            |key| delay(Some(key.delay_ms).filter(|&ms| ms > 0)),
+            |key| would(key, delay(Some(key.delay_ms).filter(|&ms| ms > 0))),
             |key| Value::Number(key.delay_ms as f64),
         ),
         number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
-        number(4, "delayed", |key| short(key.delayed as f64), |key| Value::Number(key.delayed as f64)),
-        number(2, "denied", |key| short(key.denied as f64), |key| Value::Number(key.denied as f64)),
+        number(
+            4,
+            "delayed",
+            |key| would(key, short(key.delayed as f64)),
+            |key| Value::Number(key.delayed as f64),
+        ),
+        number(
+            2,
+            "denied",
+            |key| would(key, short(key.denied as f64)),
+            |key| Value::Number(key.denied as f64),
+        ),
         number(
             1,
             "last",
@@ -99,7 +114,7 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
         number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
         number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
         number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
-        number(6, "keys", |slo| slo.keys.to_string(), |slo| Value::Number(slo.keys as f64)),
+        number(6, "keys", throttled_keys, |slo| Value::Number(slo.keys as f64)),
         words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
         words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
     ]
@@ -108,6 +123,25 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
 /// The SLO of a key, marked if it is a dry run.
 fn slo(key: &KeyLine) -> String {
     if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
+}
+
+/// What a dry run would do is in brackets.
+fn would(key: &KeyLine, text: String) -> String {
+    if key.dry_run { format!("({text})") } else { text }
+}
+
+/// The rate that is let through, and in brackets the one that a dry run would let through.
+fn through(key: &KeyLine) -> String {
+    let let_through = some(key.let_through_per_s);
+    match key.would_let_through_per_s {
+        Some(would) => format!("{let_through} ({})", short(would)),
+        None => let_through,
+    }
+}
+
+/// The number of keys, with a `+` if there may be more.
+fn throttled_keys(slo: &SloLine) -> String {
+    format!("{}{}", slo.keys, if slo.keys > 0 && slo.keys_are_more { "+" } else { "" })
 }
 
 /// The rate of the busiest key, in the unit of its objective.
@@ -135,8 +169,14 @@ fn per(slo: &SloLine) -> String {
     if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
 }
 
+/// In place of the fields of the key of all requests that cannot be looked up.
+const REFUSED: &str = "refused: the website is no host, or a value is too long to search";
+
 /// The fields that a key is made of.
 pub(super) fn who(key: &KeyLine) -> String {
+    if key.refused {
+        return REFUSED.to_owned();
+    }
     let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
     let fields: Vec<String> = fields.collect();
     if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) }
@@ -212,6 +252,32 @@ mod tests {
             slo("1/s", None, None, None),
         ];
         assert_eq!(told.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
+    }
+
+    #[test]
+    fn a_dry_run_lets_all_through_and_its_verdicts_are_in_brackets() {
+        let real = KeyLine {
+            throttled_per_s: 3.0,
+            delayed: 30,
+            delay_ms: 40,
+            let_through_per_s: Some(2.0),
+            ..KeyLine::default()
+        };
+        let dry_run = KeyLine {
+            dry_run: true,
+            let_through_per_s: Some(5.0),
+            would_let_through_per_s: Some(2.0),
+            ..real.clone()
+        };
+        let told = |key: &KeyLine| keys().iter().take(6).map(|column| (column.text)(key)).collect::<Vec<_>>();
+        assert_eq!(told(&real), ["3", "2", "40 ms", "-", "30", "0"]);
+        assert_eq!(told(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
+    }
+
+    #[test]
+    fn a_key_that_is_refused_is_not_everybody() {
+        assert_eq!(who(&KeyLine::default()), "everybody");
+        assert_eq!(who(&KeyLine { refused: true, ..KeyLine::default() }), REFUSED);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::base::columns::aligned;
 use crate::base::shown::shown;
-use crate::observe::status::Snapshot;
+use crate::observe::status::{KeyCount, Snapshot};
 use crate::tools::top::columns::{self, Column, delay, short, time};
 
 /// The whole snapshot, table by table.
@@ -18,7 +18,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         line(&mut text, format_args!("{told}"));
     }
     text += &format!(
-        "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\nthrottled\n",
+        "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\n{}\n",
         short(pass + delayed + deny),
         short(pass),
         short(delayed),
@@ -26,6 +26,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         delay(snapshot.delay.p50_ms),
         delay(snapshot.delay.p99_ms),
         stores(snapshot).concat(),
+        throttled(snapshot),
     );
     table(&columns::keys(), &snapshot.keys, &mut text);
     text += "\nSLOs\n";
@@ -46,6 +47,21 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
         false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
     };
     Some((!reload.ok, told))
+}
+
+/// `throttled`, and the number of keys if the list has not all of them: `throttled (first 100 of about 1003)`.
+pub(super) fn throttled(snapshot: &Snapshot) -> String {
+    let dry_runs = snapshot.keys.iter().filter(|key| key.dry_run).count();
+    let groups = [
+        (snapshot.keys.len() - dry_runs, snapshot.keys_total, ""),
+        (dry_runs, snapshot.dry_run_keys_total, " by dry runs"),
+    ];
+    let cut = groups.into_iter().filter(|(listed, total, _)| total.number > *listed as u64);
+    let told = cut.map(|(listed, KeyCount { number, is_exact }, by)| {
+        format!("first {listed} of {}{number}{by}", if is_exact { "" } else { "about " })
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", told.join(", ")) }
 }
 
 /// A line for each field that the policy needs, and that no request carries.

@@ -122,11 +122,12 @@ fn minutes(frame: &mut Frame<'_>, minutes: &Minutes, area: Rect) {
 }
 
 fn tabs(view: &View, width: usize) -> Line<'static> {
-    let plain = Style::new().add_modifier(Modifier::DIM);
+    let dim = Style::new().add_modifier(Modifier::DIM);
     let chosen = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     let tab = |(number, tab): (usize, Tab)| {
-        let style = if tab == view.tab { chosen } else { plain };
-        [Span::styled(format!(" [{}] {} ", number + 1, tab.name()), style), Span::raw(" ")]
+        let style = if tab == view.tab { chosen } else { dim };
+        let name = if tab == Tab::Keys { plain::throttled(&view.snapshot) } else { tab.name().to_owned() };
+        [Span::styled(format!(" [{}] {name} ", number + 1), style), Span::raw(" ")]
     };
     packed(Tab::ALL.into_iter().enumerate().flat_map(tab), width)
 }
