@@ -88,7 +88,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let (throttle, reload) = throttle(config, clock, &metrics, &status)?;
     let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
     let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics, clock)?));
-    warn_of_limits(config);
+    config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
 
     // All listeners are bound before the first one serves, so a failed start answers no request.
     let mut handed = Handed::from_systemd();
@@ -288,22 +288,6 @@ fn watchdog(shutdown: &Shutdown) {
         }
     };
     tokio::spawn(revived_task("the watchdog", beats));
-}
-
-/// Warns of a hold limit that cannot be reached.
-///
-/// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
-/// requests wait as well, and `when_full` never applies.
-fn warn_of_limits(config: &Config) {
-    for listen in [&config.spop.listen, &config.http.listen] {
-        if !listen.addresses.is_empty() && config.hold.holds_max >= listen.connections_max {
-            tracing::warn!(
-                "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a \
-                 connection for each hold",
-                listen.name
-            );
-        }
-    }
 }
 
 /// Does the work once a second until the shutdown begins.

@@ -68,7 +68,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let (read, errors) = Config::examine(config.as_deref(), flags);
     let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
     let dir = read.policy.as_ref().map(|source| source.dir().to_owned());
-    let report = Report::new((config, dir), &errors, policy.as_ref(), strict);
+    let report = Report::new((config, dir), &errors, read.warnings(), policy.as_ref(), strict);
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         io::stdout().write_all(text.as_bytes())?;
@@ -76,7 +76,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
         return if report.ok { Ok(()) } else { Err(anyhow!("")) };
     }
     let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();
-    for warning in warnings.lines() {
+    for warning in read.warnings().iter().map(String::as_str).chain(warnings.lines()) {
         eprintln!("slowlane: warning: {warning}");
     }
     let mut lines: Vec<String> = errors.iter().map(ConfigError::to_string).collect();
@@ -96,12 +96,16 @@ impl Report {
     fn new(
         (config, dir): (Option<PathBuf>, Option<PathBuf>),
         errors: &[ConfigError],
+        limits: Vec<String>,
         policy: Result<&Policy, &Problems>,
         strict: bool,
     ) -> Report {
         let (problems, problems_total) = policy.err().map_or((&[][..], 0), |all| (all.listed(), all.count()));
         let warnings = policy.ok().map(Policy::warnings);
-        let warnings_total = warnings.map_or(0, |all| all.count());
+        let warnings_total = limits.len() + warnings.map_or(0, |all| all.count());
+        let limit = |text| Finding { file: config.clone(), line: None, text };
+        let limits: Vec<Finding> = limits.into_iter().map(limit).collect();
+        let warnings = warnings.into_iter().flat_map(|all| all.listed()).map(Finding::from);
         let errors_total = errors.len() + problems_total;
         Report {
             ok: errors_total == 0 && !(strict && warnings_total > 0),
@@ -111,7 +115,7 @@ impl Report {
             unlimited: policy.is_ok_and(|policy| !policy.has_limits()),
             errors: errors.iter().map(Finding::from).chain(problems.iter().map(Finding::from)).collect(),
             errors_total,
-            warnings: warnings.into_iter().flat_map(|all| all.listed()).map(Finding::from).collect(),
+            warnings: limits.into_iter().chain(warnings).collect(),
             warnings_total,
         }
     }

@@ -127,6 +127,24 @@ impl Config {
         (config, errors)
     }
 
+    /// Warnings about settings that cannot work as they are meant.
+    ///
+    /// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
+    /// requests wait as well, and `when_full` never applies.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let listeners = [&self.spop.listen, &self.http.listen].into_iter();
+        let full = listeners
+            .filter(|listen| !listen.addresses.is_empty() && self.hold.holds_max >= listen.connections_max);
+        let told = full.map(|listen| {
+            format!(
+                "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a connection \
+                 for each hold",
+                listen.name
+            )
+        });
+        told.collect()
+    }
+
     /// The secret of the keys of this run: that of the config, or a random one.
     ///
     /// # Errors

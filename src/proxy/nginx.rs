@@ -146,14 +146,14 @@ fn named(headers: &HeaderMap) -> Request<'_> {
 
 /// All that the proxy sent, if it may be a question that nginx repeats. None without nginx's id of the request.
 ///
-/// `deny=429` means another proxy, whose clients may choose the ids, so ids are ignored.
+/// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<B>(question: &hyper::Request<B>, manner: Manner) -> Option<impl Iterator<Item = &[u8]>> {
     let headers = question.headers();
     let has_id = headers.get(REQUEST_ID).is_some_and(|id| !id.is_empty());
-    if !has_id || manner.deny != StatusCode::FORBIDDEN {
+    let uri = question.uri();
+    if !has_id || manner.deny != StatusCode::FORBIDDEN || uri.path() != "/check" {
         return None;
     }
-    let uri = question.uri();
     let line = [question.method().as_str(), uri.path(), uri.query().unwrap_or_default()];
     let fields = headers.iter().flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
     Some(line.into_iter().map(str::as_bytes).chain(fields))
@@ -276,6 +276,7 @@ mod tests {
             assert!(other.is_some() && other != one, "{uri} {fields:?}");
         }
         assert_eq!(parts("/check?deny=429", &[id, website]), None);
+        assert_eq!(parts("/check/cart", &[id, website]), None);
         assert_eq!(parts("/check", &[("x-request-id", ""), website]), None);
     }
 

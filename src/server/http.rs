@@ -60,12 +60,14 @@ impl Shared {
         agent: &Arc<Agent>,
         shutdown: &Shutdown,
     ) -> Answer {
-        match question.uri().path() {
-            "/check" => {}
+        let manner = match question.uri().path() {
+            "/check" => Manner::of(question.uri().query()),
+            // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
+            path if path.starts_with("/check/") => Manner::of(None),
             "/done" => return end(&question, agent),
             _ => return status(StatusCode::NOT_FOUND),
-        }
-        match Manner::of(question.uri().query()) {
+        };
+        match manner {
             Ok(manner) => self.check(&question, manner, agent, shutdown).await,
             Err(error) => self.refuse_query(&error, agent),
         }

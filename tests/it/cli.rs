@@ -646,6 +646,30 @@ fn with_json_a_check_is_for_programs() {
     assert_eq!(said["errors"][0]["file"], "/nowhere/slowlane.toml");
 }
 
+#[test]
+fn check_warns_of_limits_as_the_start_does() {
+    let folder = policy(&[SLO_MAP]);
+    let config = folder.path().join("slowlane.toml");
+    fs::write(&config, "[http]\nconnections_max = 50\n[hold]\nmax = 50\n").unwrap();
+    let config = config.to_str().unwrap();
+    let checked = ran(&["check", "--config", config]);
+    let warning = "warning: [hold] max should be well below connections_max of HTTP";
+    assert_eq!((checked.code, checked.problems.len()), (0, 1), "{:?}", checked.problems);
+    assert!(checked.problems[0].starts_with(warning), "{:?}", checked.problems);
+    let strict = ran(&["check", "--config", config, "--strict"]);
+    assert_eq!(strict.code, 1);
+    assert!(
+        strict.problems[1].contains("1 warning, which --strict takes for an error"),
+        "{:?}",
+        strict.problems
+    );
+    let json = ran(&["check", "--config", config, "--json"]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["warnings_total"], &json["warnings"][0]["file"]), (&1.into(), &config.into()));
+    fs::write(config, "[http]\nconnections_max = 51\n[hold]\nmax = 50\n").unwrap();
+    assert_eq!(ran(&["check", "--config", config]).problems, [""; 0]);
+}
+
 /// This variable is set if the test runs in its own network namespace.
 const ALONE: &str = "SLOWLANE_TEST_ALONE";
 

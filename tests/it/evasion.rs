@@ -14,6 +14,7 @@ use slowlane::policy::{Layout, Lookup, Method, Policy};
 use slowlane::table::{Sizing, Table};
 use slowlane::throttle::Throttle;
 
+use crate::support::client::Client;
 use crate::support::slowlane::Slowlane;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -252,5 +253,47 @@ proptest! {
         // More letters make another name, and more digits another port.
         let is_other_name = slowlane::base::host::Host::read(odd_one.as_bytes()).is_some();
         prop_assert!(is_other_name || !told.is_let_through(), "{}", odd_one);
+    }
+}
+
+/// Envoy appends the path and the query of its client.
+#[test]
+fn what_a_client_appends_to_check_changes_nothing() {
+    let paths = [
+        "/check/",
+        "/check/cart?hold=off",
+        "/check/?max_delay=0s&ratelimit=on",
+        "/check/../metrics?deny=429",
+        "/check/../done",
+        "/check/%2e%2e/done?deny=503&nonsense",
+        "/check//x?hold=off?hold=off",
+    ];
+    let websites =
+        (0..paths.len()).map(|number| format!("slow{number}.example 2001\ndenied{number}.example 2002\n"));
+    let slo_map =
+        "0 rate=unlimited\n2001 burst=1 rate=20/s max_delay=1s\n2002 burst=1 rate=1/h max_delay=0s\n";
+    let slowlane =
+        Slowlane::with_policy(&[("slo.map", slo_map), ("website.map", &websites.collect::<String>())]);
+    let mut client = Client::connect(slowlane.http);
+    for (number, path) in paths.into_iter().enumerate() {
+        let mut ask = |method, kind: &str| {
+            let website = format!("{kind}{number}.example");
+            // The id may be the client's, too: no answer is repeated.
+            let headers = [("X-Slowlane-Website", website.as_str()), ("X-Request-Id", "1")];
+            let answer = client.request(method, path, &headers, "");
+            for header in ["x-slowlane-delay", "ratelimit"] {
+                assert_eq!(answer.header(header), None, "{path}");
+            }
+            (answer.status, answer.header("x-slowlane-verdict").unwrap().to_owned(), answer.body)
+        };
+        let answer = |status, verdict: &str| (status, verdict.to_owned(), String::new());
+        // Each request takes a slot, so one of some that follow each other is late.
+        assert_eq!(ask("GET", "slow"), answer(204, "pass"), "{path}");
+        assert!((0..20).any(|_| ask("GET", "slow") == answer(204, "delay")), "{path}");
+        assert_eq!(ask("GET", "denied"), answer(204, "pass"), "{path}");
+        assert_eq!(ask("POST", "denied"), answer(403, "deny"), "{path}");
+    }
+    for path in ["/checkout", "/check.", "//check/a", "/Check/a", "/", "/a/check/b", "/done/a", "/metrics"] {
+        assert_eq!(client.request("GET", path, &[], "").status, 404, "{path}");
     }
 }

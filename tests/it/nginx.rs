@@ -11,16 +11,19 @@ use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
 
-/// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 100/s. `rare`: one per ten seconds.
+/// One SLO per website. `slow`: two at once, then 2/s. `queue`: one at once, then 100/s. `rare`: one per ten seconds. `rarer`: one
+/// per fifteen seconds.
 const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
         "0 burst=10000 rate=5000/s\n2001 burst=2 rate=2/s\n2002 burst=1 rate=1/m max_delay=1s\n\
-         2003 burst=1 rate=100/s max_delay=30s\n2004 burst=1 rate=6/m max_delay=60s\n2005 burst=1 rate=40/s\n",
+         2003 burst=1 rate=100/s max_delay=30s\n2004 burst=1 rate=6/m max_delay=60s\n2005 burst=1 rate=40/s\n\
+         2006 burst=1 rate=4/m max_delay=60s\n",
     ),
     (
         "website.map",
-        "slow.example 2001\ndenied.example 2002\nqueue.example 2003\nrare.example 2004\nbusy.example 2005\n",
+        "slow.example 2001\ndenied.example 2002\nqueue.example 2003\nrare.example 2004\nbusy.example 2005\n\
+         rarer.example 2006\n",
     ),
 ];
 
@@ -46,7 +49,7 @@ impl Scene {
     fn patient() -> Scene {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
-            "slowlane.conf" => replace(&text, "/check?max_delay=6s;", "/check;"),
+            "slowlane.conf" => replace(&text, "/check?max_delay=11s;", "/check;"),
             _ => text,
         });
         Scene { app, slowlane, nginx }
@@ -200,18 +203,18 @@ fn a_client_that_leaves_while_held_gives_its_slot_back() {
     assert_eq!(scene.app.count(), 1, "who has left is not served");
 }
 
-/// After seven seconds, nginx gives up and lets the request pass. It is not counted then.
+/// After twelve seconds, nginx gives up and lets the request pass. It is not counted then.
 #[test]
 fn what_nginx_would_not_wait_for_is_refused_and_takes_no_slot() {
     let scene = Scene::shipped();
-    assert_eq!(scene.get("rare.example", "/").status, 200);
+    assert_eq!(scene.get("rarer.example", "/").status, 200);
     for _ in 0..3 {
-        let refused = scene.get("rare.example", "/");
+        let refused = scene.get("rarer.example", "/");
         let retry_after: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-        // The slot is ten seconds after the first request, so after four more seconds it is near enough.
+        // The slot is fifteen seconds after the first request, so after four more seconds it is near enough.
         assert!(refused.status == 429 && (1..=4).contains(&retry_after), "{retry_after}");
     }
-    assert!(scene.next_delay("rare.example") <= Duration::from_secs(10), "the slot is still free");
+    assert!(scene.next_delay("rarer.example") <= Duration::from_secs(15), "the slot is still free");
     assert_eq!((scene.app.count(), scene.verdicts("verdict=\"deny\"")), (1, 3.0));
 }
 
@@ -333,7 +336,7 @@ fn a_wrong_query_lets_nothing_pass() {
     for query in ["deny=429&max_delay=6s", "deny=503", "max_delay=6"] {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
-            "slowlane.conf" => replace(&text, "/check?max_delay=6s;", &format!("/check?{query};")),
+            "slowlane.conf" => replace(&text, "/check?max_delay=11s;", &format!("/check?{query};")),
             _ => text,
         });
         let get = || nginx.client().request("GET", "/", &[("Host", "denied.example")], "").status;

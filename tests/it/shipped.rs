@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use slowlane::base::hold::HOLD_SHIPPED;
 use tempfile::TempDir;
 
 use crate::support::backend::Backend;
@@ -186,4 +187,21 @@ fn haproxy_reads_the_example_maps_as_slowlane_does() {
         let mut command = Command::new(version.binary().unwrap());
         succeeds(&command.arg("-c").arg("-f").arg(folder.path().join("slo.cfg")).output().unwrap());
     });
+}
+
+/// Every `max_delay` of the README, in seconds, is waited for by the files as they are shipped.
+#[test]
+fn the_delays_of_the_readme_are_waited_for_as_shipped() {
+    let seconds = |text: &str, before: &str| -> Vec<u64> {
+        let numbers = text.split(before).skip(1).map(|rest| rest.split('s').next().unwrap().trim());
+        numbers.filter_map(|number| number.parse().ok()).collect()
+    };
+    let [readme, nginx] =
+        ["README.md", "nginx/slowlane.conf"].map(|file| fs::read_to_string(project(file)).unwrap());
+    let longest = seconds(&readme, "max_delay=").into_iter().max().expect("the README has an example");
+    let location = nginx.split("location = /slowlane-check").nth(1).unwrap();
+    let (refuses_over, gives_up) =
+        (seconds(location, "/check?max_delay=")[0], seconds(location, "proxy_read_timeout ")[0]);
+    assert!(longest < refuses_over && refuses_over < gives_up, "{longest} {refuses_over} {gives_up}");
+    assert!(longest <= HOLD_SHIPPED.as_secs(), "{longest}");
 }

@@ -30,7 +30,7 @@ pub struct Places<'a> {
 }
 
 /// The longest delay that the shipped files allow, with a second to spare.
-pub const DELAY_SHIPPED: Duration = Duration::from_secs(5);
+pub const DELAY_SHIPPED: Duration = Duration::from_secs(10);
 
 pub const LISTEN: &str = "8080";
 pub const APP: &str = "127.0.0.1:8000";
@@ -74,8 +74,8 @@ const TELLING: [(&str, &str); 3] = [
     ("# add_header RateLimit", "add_header RateLimit"),
 ];
 
-const ASKS: &str = "/check?max_delay=6s;";
-const WAITS: &str = "proxy_read_timeout    7s;";
+const ASKS: &str = "/check?max_delay=11s;";
+const WAITS: &str = "proxy_read_timeout    12s;";
 const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $slowlane_method;\n";
 
 const UNFIT: &str = "map \"$slowlane_owner\" $slowlane_unfit {";
