@@ -18,6 +18,7 @@ use thiserror::Error;
 /// assert!(local("127.0.0.1:9000") && local("[::1]:9000") && local("unix:/run/slowlane/spop.sock"));
 /// assert!(!local("192.0.2.1:9000") && !local("0.0.0.0:9000"));
 /// assert!("9000".parse::<Address>().is_err() && "unix:relative".parse::<Address>().is_err());
+/// assert!("shop\r.example:9000".parse::<Address>().is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
@@ -90,7 +91,9 @@ pub fn reachable(address: &str) -> String {
 /// The host and the port of `host:port`.
 fn split(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
-    if host.is_empty() { None } else { Some((host, port.parse().ok()?)) }
+    let is_host =
+        !host.is_empty() && !host.contains(|letter: char| letter.is_control() || letter.is_whitespace());
+    if is_host { Some((host, port.parse().ok()?)) } else { None }
 }
 
 impl FromStr for Address {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 
+use crate::base::shown::shown;
 use crate::config::file::File;
 
 /// The most mistakes that are told. A hundred mistakes usually have one cause.
@@ -63,7 +64,8 @@ pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
 
 fn mistake(text: &str, error: &Error) -> Mistake {
     let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
-    Mistake { line: line(text, error.span().map_or(0, |span| span.start)), message }
+    // The message may quote the text, and go to a terminal.
+    Mistake { line: line(text, error.span().map_or(0, |span| span.start)), message: shown(message) }
 }
 
 /// The line of a byte, counted from 1.
@@ -149,6 +151,12 @@ mod tests {
     fn mistakes_are_bounded() {
         let text: String = (0..1_000).map(|number| format!("a{number} = 1\n")).collect();
         assert_eq!(read(&text).1.len(), MISTAKES_MAX);
+    }
+
+    #[test]
+    fn a_control_character_in_a_key_is_escaped_in_its_mistake() {
+        let (_, mistakes) = read("[admin]\n\"\\u001b[2J\" = 1\n");
+        assert!(mistakes[0].message.starts_with(r"unknown field `\u{1b}[2J`"), "{mistakes:?}");
     }
 
     proptest! {
