@@ -12,6 +12,10 @@ use crate::config::file::File;
 /// The most mistakes that are told. A hundred mistakes usually have one cause.
 const MISTAKES_MAX: usize = 100;
 
+/// The most passes through the settings; each leaves out one more. Equal mistakes on one line are told once, and a line
+/// may have thousands.
+const PASSES_MAX: usize = 2 * MISTAKES_MAX;
+
 /// A mistake, and its line counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mistake {
@@ -19,7 +23,7 @@ pub(super) struct Mistake {
     pub(super) message: String,
 }
 
-/// The settings of a text. A setting with a mistake has its default.
+/// The settings of a text. A setting with a mistake has its default; after too many mistakes, all have.
 pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<Mistake> = Vec::new();
@@ -32,7 +36,10 @@ pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
     }
     let broken: Vec<usize> = mistakes.iter().map(|mistake| mistake.line).collect();
     let (mut file, mut incomplete) = (None, Vec::new());
-    while file.is_none() && mistakes.len() < MISTAKES_MAX {
+    for _ in 0..PASSES_MAX {
+        if file.is_some() || mistakes.len() >= MISTAKES_MAX {
+            break;
+        }
         match File::deserialize(Deserializer::from(table.clone())) {
             Ok(read) => file = Some(read),
             Err(error) => {
@@ -151,6 +158,17 @@ mod tests {
     fn mistakes_are_bounded() {
         let text: String = (0..1_000).map(|number| format!("a{number} = 1\n")).collect();
         assert_eq!(read(&text).1.len(), MISTAKES_MAX);
+    }
+
+    #[test]
+    fn passes_over_equal_mistakes_are_bounded() {
+        let read = |lookups: usize| {
+            let lookups = "{map = 'a'}, ".repeat(lookups);
+            read(&format!("hold.max = 7\npolicy.lookups = [{lookups}]\n"))
+        };
+        let (few, many) = (read(PASSES_MAX - 1), read(10 * PASSES_MAX));
+        assert_eq!((few.0.hold.max, few.1.len()), (7, 1));
+        assert_eq!((many.0.hold.max, many.1.len()), (File::default().hold.max, 1));
     }
 
     #[test]
