@@ -54,7 +54,7 @@
 
 pub mod base;
 pub mod cli;
-mod config;
+pub mod config;
 mod daemon;
 pub mod law;
 pub mod observe;

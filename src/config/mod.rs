@@ -27,6 +27,32 @@ use crate::server::listener::OpenAdmin;
 use crate::table::Sizing;
 use crate::watch::Source;
 
+/// The settings and the mistakes of a text. The files that it names are not read.
+///
+/// The settings are those of [`slowlane config show`](crate::cli), except that relative paths stay relative. Each
+/// mistake is one line, and has the line of the text that it is about.
+///
+/// ```
+/// let (shown, mistakes) = slowlane::config::examine("[table]\nsize = 0\n[hold]\nmax = 7\n");
+/// assert!(shown.contains("\nmax = 7 "));
+/// assert_eq!(mistakes, [(Some(2), "invalid value: integer `0`, expected a number from 1 to 100000000".into())]);
+/// ```
+pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
+    let (mut file, mistakes) = mistakes::read(text);
+    let told = mistakes.into_iter().map(|Mistake { line, message }| (Some(line), message));
+    let mut told: Vec<(Option<usize>, String)> = told.collect();
+    let shown = show::show(&file).unwrap_or_else(|error| {
+        told.push((None, error.to_string()));
+        String::new()
+    });
+    (file.admin.token_file, file.policy.key_secret_file) = (None, None);
+    let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
+    let mut errors = Vec::new();
+    Config::new(file, Some(named), &mut errors);
+    told.extend(errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message)));
+    (shown, told)
+}
+
 /// All settings that need a restart to change. Of the policy, only its directory is here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {

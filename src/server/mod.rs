@@ -21,8 +21,8 @@ mod page;
 mod patience;
 mod repeats;
 pub mod runtime_api;
-pub(crate) mod shutdown;
+pub mod shutdown;
 pub mod spoe;
-pub(crate) mod stream;
+pub mod stream;
 
 pub use agent::Agent;

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, watch};
 
 /// Starts the shutdown.
 #[derive(Debug)]
-pub(crate) struct Trigger {
+pub struct Trigger {
     begun: watch::Sender<bool>,
     served: mpsc::Receiver<()>,
 }
@@ -16,7 +16,8 @@ pub struct Shutdown {
     _serving: mpsc::Sender<()>,
 }
 
-pub(crate) fn channel() -> (Trigger, Shutdown) {
+/// A shutdown that has not begun, with its trigger.
+pub fn channel() -> (Trigger, Shutdown) {
     let (begin, begun) = watch::channel(false);
     let (serving, served) = mpsc::channel(1);
     (Trigger { begun: begin, served }, Shutdown { begun, _serving: serving })
@@ -24,7 +25,7 @@ pub(crate) fn channel() -> (Trigger, Shutdown) {
 
 impl Trigger {
     /// Begins the shutdown, and waits until every task has dropped its `Shutdown`.
-    pub(crate) async fn end(mut self) {
+    pub async fn end(mut self) {
         let _ = self.begun.send(true);
         while self.served.recv().await.is_some() {}
     }

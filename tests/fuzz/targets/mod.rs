@@ -1,7 +1,9 @@
 //! The bodies of the fuzz targets; a test on the stable compiler runs the same code on the committed corpora.
 
+pub mod config;
 pub mod headers;
 pub mod host;
+pub mod http;
 mod input;
 pub mod laws;
 pub mod map;
@@ -13,14 +15,17 @@ pub mod slo;
 pub mod spop_connection;
 pub mod spop_round_trip;
 pub mod ticket;
+mod watched;
 
 /// Runs a target on one input. It panics if a property is violated.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 12] = [
+pub const ALL: [(&str, Target); 14] = [
+    ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
+    ("http", http::run),
     ("laws", laws::run),
     ("map", map::run),
     ("policy", policy::run),

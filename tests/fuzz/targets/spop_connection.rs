@@ -10,8 +10,6 @@ use slowlane::base::hold::{HoldLimits, WhenFull};
 use slowlane::base::request::Value;
 use slowlane::base::time::Timestamp;
 use slowlane::observe::clock::Clock;
-use slowlane::observe::metrics::Metrics;
-use slowlane::observe::status::Status;
 use slowlane::policy::{Layout, Policy};
 use slowlane::proxy::haproxy::{Question, question};
 use slowlane::server::Agent;
@@ -19,6 +17,8 @@ use slowlane::server::spoe::Conversation;
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
 use slowlane::wire::spop::{Ack, Close, Connection, Frame, HaproxyHello, Kind, Notify, Step};
+
+use super::watched::watched;
 
 const FRAME_BYTES_MAX: u32 = 4_096;
 
@@ -186,7 +186,8 @@ fn agent(has_chance: bool) -> Agent {
     let throttle = Arc::new(Throttle::new(policy(has_chance), sizing, 1 << 16));
     let hold =
         HoldLimits { holds_max: HOLDS_MAX, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
-    Agent::new(throttle, Clock::start(), hold, Arc::new(Metrics::new()), Arc::new(Status::default()))
+    let (metrics, status) = watched();
+    Agent::new(throttle, Clock::start(), hold, metrics, status)
 }
 
 /// Delays, denials, tickets, and all SLOs that one request can have.
