@@ -8,6 +8,7 @@
 mod entry;
 mod freq_ctr;
 mod index;
+mod locks;
 mod page;
 mod shard;
 mod side;

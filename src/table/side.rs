@@ -1,14 +1,15 @@
 //! The side store: values by key that do not fit a row, bounded in bytes.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
+use crate::table::locks::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::table::spread::Spread;
 
 /// A few threads seldom meet in one of this many shards.

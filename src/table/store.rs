@@ -1,7 +1,7 @@
 //! Entries by key, spread over shards.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::entry::Entry;
+use crate::table::locks::{Mutex, MutexGuard};
 use crate::table::page::{Cursor, Found, PAGE_ROWS, Page};
 use crate::table::shard::Shard;
 use crate::table::sizing::{Sizing, Usage};

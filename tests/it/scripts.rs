@@ -61,7 +61,9 @@ impl Scripts {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::copy(project(name), path).unwrap();
         }
-        fs::create_dir_all(scripts.path("tests/fuzz")).unwrap();
+        for folder in ["tests/fuzz", "tests/model"] {
+            fs::create_dir_all(scripts.path(folder)).unwrap();
+        }
         let stands_in = ["tests/support/unpack-haproxy", "tests/support/unpack-promtool", "tests/bench/run"];
         stands_in.iter().for_each(|name| scripts.program(name, ""));
         // Else they would be installed.
@@ -85,7 +87,7 @@ impl Scripts {
 
     /// A cargo that notes its arguments. The commands in `cases` of the shell come before its own.
     fn cargo(&self, cases: &str) {
-        let own = format!("test*) printf '{}' ;;", PASSED.replace('\n', "\\n"));
+        let own = format!("'test --locked'*) printf '{}' ;;", PASSED.replace('\n', "\\n"));
         self.program("bin/cargo", &format!("echo \"$*\" >>cargo.log\ncase \"$*\" in\n{cases}\n{own}\nesac"));
     }
 
@@ -155,13 +157,25 @@ fn the_rules_for_dependencies_must_be_there() {
 }
 
 #[test]
-fn the_fuzz_targets_are_held_to_the_same_rules() {
-    let manifest = "--manifest-path tests/fuzz/Cargo.toml";
-    for fails in [format!("fmt --check {manifest}"), format!("clippy {manifest} -- --deny warnings")] {
+fn the_fuzz_targets_and_the_model_are_held_to_the_same_rules() {
+    let (fuzz, model) = ("--manifest-path tests/fuzz/Cargo.toml", "--manifest-path tests/model/Cargo.toml");
+    for fails in [
+        format!("fmt --check {fuzz}"),
+        format!("fmt --check {model}"),
+        format!("clippy {fuzz} -- --deny warnings"),
+        format!("clippy {model} --tests -- --deny warnings"),
+    ] {
         let scripts = Scripts::new();
         scripts.cargo(&format!("'{fails}') exit 1 ;;"));
         assert!(!scripts.run(".ci/run", false).0, "no {fails}:\n{}", scripts.cargo_ran());
     }
+}
+
+#[test]
+fn the_model_is_run_with_the_tests() {
+    let scripts = Scripts::new();
+    scripts.cargo("'test --manifest-path tests/model/Cargo.toml') exit 101 ;;");
+    assert!(!scripts.run("tests/run", false).0, "{}", scripts.cargo_ran());
 }
 
 /// An ignored test is never run, and nothing says so.

@@ -1,0 +1,8 @@
+//! The locks and atomics of the table, named in one place: the model in tests/model has those of loom here.
+
+use std::sync;
+
+pub(super) type Mutex<T> = sync::Mutex<T>;
+pub(super) type MutexGuard<'m, T> = sync::MutexGuard<'m, T>;
+pub(super) type AtomicU64 = sync::atomic::AtomicU64;
+pub(super) type AtomicUsize = sync::atomic::AtomicUsize;
