@@ -429,7 +429,9 @@ fn however_many_keys_are_throttled_a_hundred_are_told() {
         (status["keys"].as_array().unwrap().len() == 100).then_some(status)
     });
     let first = &status["keys"][0];
-    assert_eq!((&first["fields"][0]["value"], &first["denied"]), (&"10.0.0.7".into(), &49.into()));
+    assert_eq!(first["fields"][0]["value"], "10.0.0.7");
+    // While the keys are read, a request is not noted.
+    assert!((45..=49).contains(&first["denied"].as_u64().unwrap()), "{first}");
     assert_eq!(first["why"], "source=10.0.0.7");
     // Too many to know each: an estimate.
     let total = &status["keys_total"];

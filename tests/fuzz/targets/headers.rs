@@ -53,7 +53,7 @@ fn headers(lines: &[u8]) -> HeaderMap {
 
 /// Only nginx asks again, and each header counts.
 fn expect_repeatable(headers: &HeaderMap, manner: Manner) {
-    let mut question = hyper::Request::new(());
+    let mut question = hyper::Request::get("/check").body(()).expect("the address is valid");
     *question.headers_mut() = headers.clone();
     let parts = nginx::repeatable(&question, manner).map(Iterator::count);
     let id = headers.get("x-request-id").filter(|id| !id.is_empty() && manner.deny == StatusCode::FORBIDDEN);
