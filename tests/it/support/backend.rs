@@ -23,7 +23,8 @@ pub struct Backend {
     pub address: SocketAddr,
     /// While it is closed, every request waits.
     pub gate: Arc<Gate>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    /// None: it forgets.
+    seen: Option<Arc<Mutex<Vec<Seen>>>>,
 }
 
 /// A gate, open at first. It counts the requests inside: received, but not answered.
@@ -80,21 +81,29 @@ impl Gate {
 
 impl Backend {
     pub fn start() -> Backend {
+        Backend::with(Some(Arc::default()))
+    }
+
+    /// One that keeps no record, for any number of requests.
+    pub fn forgetful() -> Backend {
+        Backend::with(None)
+    }
+
+    fn with(seen: Option<Arc<Mutex<Vec<Seen>>>>) -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let backend =
-            Backend { address: listener.local_addr().unwrap(), gate: Arc::default(), seen: Arc::default() };
+        let backend = Backend { address: listener.local_addr().unwrap(), gate: Arc::default(), seen };
         let (gate, seen) = (backend.gate.clone(), backend.seen.clone());
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (gate, seen) = (gate.clone(), seen.clone());
-                thread::spawn(move || serve(stream, &gate, &seen));
+                thread::spawn(move || serve(stream, &gate, seen.as_deref()));
             }
         });
         backend
     }
 
     pub fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+        self.seen.as_ref().expect("it keeps a record").lock().unwrap().clone()
     }
 
     /// The only request for this path.
@@ -105,12 +114,12 @@ impl Backend {
     }
 
     pub fn count(&self) -> usize {
-        self.seen.lock().unwrap().len()
+        self.seen.as_ref().expect("it keeps a record").lock().unwrap().len()
     }
 }
 
 /// Serves one connection. The answer to `/status/NNN` has that status.
-fn serve(stream: TcpStream, gate: &Gate, seen: &Mutex<Vec<Seen>>) -> Option<()> {
+fn serve(stream: TcpStream, gate: &Gate, seen: Option<&Mutex<Vec<Seen>>>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut stream = BufReader::new(stream);
     loop {
@@ -131,7 +140,9 @@ fn serve(stream: TcpStream, gate: &Gate, seen: &Mutex<Vec<Seen>>) -> Option<()> 
         let (method, path) = (words.next()?, words.next()?);
         let status = path.strip_prefix("/status/").unwrap_or("200 OK").to_owned();
         let body = if method == "HEAD" { "" } else { "ok\n" };
-        seen.lock().unwrap().push(Seen { at, method, path, body_bytes });
+        if let Some(seen) = seen {
+            seen.lock().unwrap().push(Seen { at, method, path, body_bytes });
+        }
         gate.pass();
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\n{body}");
         stream.get_mut().write_all(answer.as_bytes()).ok()?;

@@ -34,10 +34,14 @@ pub struct Client {
 
 impl Client {
     pub fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: BufReader::new(stream) }
+        Client::try_connect(address).unwrap()
+    }
+
+    pub fn try_connect(address: SocketAddr) -> std::io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Client { stream: BufReader::new(stream) })
     }
 
     pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {

@@ -43,20 +43,26 @@ impl Slowlane {
     }
 
     fn start(folder: TempDir, [spop, http, admin]: [SocketAddr; 3]) -> Slowlane {
+        let process = Slowlane::serving(folder.path(), [spop, http, admin]);
+        Slowlane { process, spop, http, admin, folder }
+    }
+
+    /// A process that serves.
+    fn serving(folder: &Path, [spop, http, admin]: [SocketAddr; 3]) -> Process {
         let mut command = Command::new(BINARY);
-        command.arg("run").arg("--config").arg(folder.path().join("slowlane.toml"));
-        command.arg("--policy").arg(folder.path().join("policy"));
+        command.arg("run").arg("--config").arg(folder.join("slowlane.toml"));
+        command.arg("--policy").arg(folder.join("policy"));
         for (flag, address) in [("--spop", spop), ("--http", http), ("--admin", admin)] {
             command.arg(flag).arg(address.to_string());
         }
         for name in ["spop", "http"] {
-            let path = folder.path().join(name);
+            let path = folder.join(name);
             command.arg(format!("--{name}")).arg(format!("unix:{}", path.display()));
         }
         let mut process = Process::start(&mut command);
         // The last log line: all listeners are bound before any of them serves.
         process.logged("admin on ");
-        Slowlane { process, spop, http, admin, folder }
+        process
     }
 
     /// The path of its Unix socket for `spop` or `http`.
@@ -96,8 +102,14 @@ impl Slowlane {
     }
 
     /// Starts it again on the same ports, once it has ended.
-    pub fn restarted(self) -> Slowlane {
-        Slowlane::start(self.folder, [self.spop, self.http, self.admin])
+    pub fn restarted(mut self) -> Slowlane {
+        self.restart();
+        self
+    }
+
+    /// The same in place.
+    pub fn restart(&mut self) {
+        self.process = Slowlane::serving(self.folder.path(), [self.spop, self.http, self.admin]);
     }
 
     pub fn policy(&self) -> PathBuf {

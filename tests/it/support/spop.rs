@@ -44,11 +44,16 @@ pub struct Line {
 impl Line {
     /// A connection without a HELLO.
     pub fn silent(agent: SocketAddr) -> Line {
-        let stream = TcpStream::connect(agent).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Line { stream, unread: Vec::new() }
+        Line::try_silent(agent).unwrap()
+    }
+
+    /// The same, if the agent may have ended.
+    pub fn try_silent(agent: SocketAddr) -> std::io::Result<Line> {
+        let stream = TcpStream::connect(agent)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Line { stream, unread: Vec::new() })
     }
 
     /// A connection after the handshake.
