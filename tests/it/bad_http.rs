@@ -264,9 +264,18 @@ fn pipelined_requests_are_answered_in_their_order() {
 fn only_the_check_is_found() {
     let slowlane = slowlane();
     let mut client = Client::connect(slowlane.http);
-    for path in
-        ["/", "/check/", "/Check", "//check", "/check%20", "/metrics", "/checks?hold=off", "/%00", "*"]
-    {
+    for path in [
+        "/",
+        "/Check",
+        "//check",
+        "/./check",
+        "/check%2F",
+        "/check%20",
+        "/metrics",
+        "/checks?hold=off",
+        "/%00",
+        "*",
+    ] {
         assert_eq!(client.request("GET", path, &[], "").status, 404, "{path}");
     }
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 0.0);
@@ -496,7 +505,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("type", &["hello", "notify", "ack", "disconnect"]),
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
-    ("result", &["done", "refused"]),
+    ("result", &["done", "refused", "counted", "late"]),
     ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
     (
