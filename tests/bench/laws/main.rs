@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench laws [-- SECONDS]`. Figures are nanoseconds of CPU. Bare judgements use 1,000 keys, which fit the
 //! cache, at half or twice the rate of their SLO. The others use 100,000 keys, drawn evenly, mostly below their rate.
-//! Compare governor with `token-bucket`.
+//! Compare governor with `token-bucket`. The last lines are the worst decisions of `fair`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,6 +15,7 @@ mod bare;
 mod found;
 #[path = "../support/mod.rs"]
 mod support;
+mod worst;
 
 use std::time::Duration;
 
@@ -49,6 +50,9 @@ fn main() {
     ];
     let names: Vec<&str> = subjects.iter().map(|subject| subject.name).collect();
     print_each(whats.map(|what| (what, "ns")), &names, &figures);
+    let mut worst = [worst::LONG, worst::LONGEST].map(worst::of_fair);
+    let figures = effort.in_turns(&mut worst, |measure| [measure(effort.time)]);
+    print_each([("denied, 1000/s, cost 200", "ns")], &["fair, 60s", "fair, 65s, 4096 sources"], &figures);
 }
 
 impl Subject {

@@ -1,0 +1,57 @@
+//! The worst decisions of `fair`: denied requests, where every slot is taken and many sources wait.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use slowlane::base::draw::Draw;
+use slowlane::base::time::Timestamp;
+use slowlane::base::verdict::Verdict;
+use slowlane::law::{Arrival, Law, Objective, Options};
+use slowlane::table::Entry;
+
+use crate::support::Cost;
+
+/// The options of `fair` at 1000/s.
+#[derive(Clone, Copy)]
+pub struct Worst {
+    pub max_delay: &'static str,
+    pub sources_max: &'static str,
+}
+
+/// A long delay, with the default number of sources.
+pub const LONG: Worst = Worst { max_delay: "60s", sources_max: "256" };
+
+/// As many slots and sources as there may be.
+pub const LONGEST: Worst = Worst { max_delay: "65s", sources_max: "4096" };
+
+/// The cost of the denied request.
+const COST: u32 = 200;
+
+const ROUND: usize = 100;
+
+pub fn of_fair(Worst { max_delay, sources_max }: Worst) -> impl FnMut(Duration) -> f64 {
+    let options = Options::new([("max_delay", max_delay), ("sources_max", sources_max)]);
+    let objective = Objective { burst: 100, rate: "1000/s".parse().expect("a rate") };
+    let law = Law::new("fair", objective, options).expect("the options are those of fair");
+    let sources: u64 = sources_max.parse().expect("a number");
+    let (mut entry, mut annex) = (Entry::default(), law.annex());
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let mut ask = move |sharer, cost| {
+        let arrival = Arrival { now, draw: Draw::MIDDLE, cost, sharer };
+        law.judge(&mut entry, annex.as_mut(), &arrival).verdict
+    };
+    // All ask in turns until every one is denied.
+    while (0..sources).filter(|&sharer| ask(sharer, 1).is_let_through()).count() > 0 {}
+    move |time| {
+        let mut cost = Cost::within(time);
+        while cost.has_time() {
+            cost.of(ROUND, || {
+                for sharer in 0..ROUND as u64 {
+                    let verdict = black_box(ask(sharer, COST));
+                    debug_assert!(matches!(verdict, Verdict::Deny { .. }));
+                }
+            });
+        }
+        cost.ns_each()
+    }
+}
