@@ -144,7 +144,7 @@ fn named(headers: &HeaderMap) -> Request<'_> {
     request
 }
 
-/// All that the proxy sent, if it may be a question that nginx repeats. None without nginx's id of the request.
+/// All that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<B>(question: &hyper::Request<B>, manner: Manner) -> Option<impl Iterator<Item = &[u8]>> {
@@ -155,7 +155,10 @@ pub fn repeatable<B>(question: &hyper::Request<B>, manner: Manner) -> Option<imp
         return None;
     }
     let line = [question.method().as_str(), uri.path(), uri.query().unwrap_or_default()];
-    let fields = headers.iter().flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
+    // A decision knows no other headers.
+    let asks = |name: &HeaderName| name.as_str().starts_with(FIELD_PREFIX) || name == REQUEST_ID;
+    let fields = headers.iter().filter(move |(name, _)| asks(name));
+    let fields = fields.flat_map(|(name, value)| [name.as_str().as_bytes(), value.as_bytes()]);
     Some(line.into_iter().map(str::as_bytes).chain(fields))
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP check: one connection of nginx, or of another proxy that asks over HTTP.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -47,7 +47,8 @@ impl Check {
     }
 
     pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let answer = |question| self.shared.answer(question, &agent, &shutdown);
+        let query = FirstQuery::default();
+        let answer = |question| self.shared.answer(question, &query, &agent, &shutdown);
         let patience = http1::Patiences { idle: self.idle_timeout, stalled: self.idle_timeout };
         http1::serve(stream, patience, shutdown.clone(), answer).await;
     }
@@ -57,11 +58,12 @@ impl Shared {
     async fn answer(
         &self,
         question: hyper::Request<Incoming>,
+        query: &FirstQuery,
         agent: &Arc<Agent>,
         shutdown: &Shutdown,
     ) -> Answer {
         let manner = match question.uri().path() {
-            "/check" => Manner::of(question.uri().query()),
+            "/check" => query.manner(question.uri().query()),
             // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
             path if path.starts_with("/check/") => Manner::of(None),
             "/done" => return end(&question, agent),
@@ -112,6 +114,24 @@ impl Shared {
     }
 }
 
+/// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
+#[derive(Debug, Default)]
+struct FirstQuery(OnceLock<(Option<String>, Manner)>);
+
+impl FirstQuery {
+    fn manner(&self, query: Option<&str>) -> Result<Manner, QueryError> {
+        if let Some((first, manner)) = self.0.get()
+            && first.as_deref() == query
+        {
+            return Ok(*manner);
+        }
+        let manner = Manner::of(query)?;
+        // A second one is read each time.
+        let _ = self.0.set((query.map(str::to_owned), manner));
+        Ok(manner)
+    }
+}
+
 /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
 fn decide(
     question: &hyper::Request<Incoming>,
@@ -137,7 +157,7 @@ fn decide(
 }
 
 fn quota(policy: &Policy, decision: &Decision, manner: Manner) -> Option<Quota> {
-    policy.quota(decision).filter(|_| manner.ratelimit)
+    if manner.ratelimit { policy.quota(decision) } else { None }
 }
 
 /// Answers `/done`: ends a request that an SLO counts until its end.

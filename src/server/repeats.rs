@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
@@ -72,14 +73,19 @@ struct Shard {
 impl Repeats {
     /// The sign of a question, of all its parts in their order.
     pub(super) fn sign<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Sign {
-        let mut bytes = Vec::with_capacity(PARTS_BYTES);
+        let (mut bytes, mut longer) = (ArrayVec::<u8, PARTS_BYTES>::new(), Vec::new());
         for part in parts {
             // With its length, so a byte cannot move from one part to the next.
-            bytes.extend_from_slice(&part.len().to_le_bytes());
-            bytes.extend_from_slice(part);
+            for piece in [&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes(), part] {
+                if !longer.is_empty() {
+                    longer.extend_from_slice(piece);
+                } else if bytes.try_extend_from_slice(piece).is_err() {
+                    longer = [&bytes, piece].concat();
+                }
+            }
         }
         // In one call: a hasher that gets small parts takes several times as long.
-        Sign(self.hasher.hash(&bytes))
+        Sign(self.hasher.hash(if longer.is_empty() { &bytes } else { &longer }))
     }
 
     /// The answer to a repeated question: the rest of its delay, or the same denial.
