@@ -21,8 +21,8 @@
 //! The law is fair among the sources that have room to wait. With more than some `rate * max_delay` of them asking
 //! again and again, or more than `sources_max`, slots go to the first to ask, as under `pace`.
 //!
-//! A decision walks through the words of the slots, and through the sources. A denied one does so seven times at most,
-//! to find its `Retry-After`. doc/book/performance.md has the worst case.
+//! A decision walks through the words of the slots, and through the sources. A denied one does so twelve times at
+//! most, to find its `Retry-After`. doc/book/performance.md has the worst case.
 //!
 //! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
 //! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
@@ -45,7 +45,7 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// Each request walks through all sources, and a denied one seven times.
+/// Each request walks through all sources, and a denied one twelve times at most.
 const SOURCES_MAX: u32 = 4_096;
 
 /// The most slots within `max_delay`: eight kibibytes of bits.
@@ -217,14 +217,18 @@ impl Fair {
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
     }
 
-    /// The first whole second at which the wish comes true. It is true from then on, so halving finds it.
+    /// The first whole second at which the wish comes true. It is true from then on. Mostly that is soon, so the
+    /// steps double until one is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
         // By then every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
-        let (mut too_short_s, mut first_s) = (0, longest_s + 1);
+        let (mut too_short_s, mut first_s, mut step_s) = (0, longest_s + 1, 1);
         while too_short_s + 1 < first_s {
-            let wait_s = too_short_s.midpoint(first_s);
+            let is_found = first_s <= longest_s;
+            let wait_s =
+                if is_found { too_short_s.midpoint(first_s) } else { longest_s.min(too_short_s + step_s) };
+            step_s *= 2;
             match calendar.would_come_true(wish, wait_s * SECOND_NS, self.sources_max) {
                 true => first_s = wait_s,
                 false => too_short_s = wait_s,

@@ -52,7 +52,8 @@ fn main() {
     print_each(whats.map(|what| (what, "ns")), &names, &figures);
     let mut worst = [worst::LONG, worst::LONGEST].map(worst::of_fair);
     let figures = effort.in_turns(&mut worst, |measure| [measure(effort.time)]);
-    print_each([("denied, 1000/s, cost 200", "ns")], &["fair, 60s", "fair, 65s, 4096 sources"], &figures);
+    let names = ["60s, cost 200", "65s, 4096 sources, cost 40000"];
+    print_each([("fair, denied at 1000/s", "ns")], &names, &figures);
 }
 
 impl Subject {

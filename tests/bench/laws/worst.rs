@@ -16,20 +16,19 @@ use crate::support::Cost;
 pub struct Worst {
     pub max_delay: &'static str,
     pub sources_max: &'static str,
+    /// The cost of the denied request.
+    pub cost: u32,
 }
 
 /// A long delay, with the default number of sources.
-pub const LONG: Worst = Worst { max_delay: "60s", sources_max: "256" };
+pub const LONG: Worst = Worst { max_delay: "60s", sources_max: "256", cost: 200 };
 
-/// As many slots and sources as there may be.
-pub const LONGEST: Worst = Worst { max_delay: "65s", sources_max: "4096" };
-
-/// The cost of the denied request.
-const COST: u32 = 200;
+/// As many slots and sources as there may be, and a request that has to wait for most of them.
+pub const LONGEST: Worst = Worst { max_delay: "65s", sources_max: "4096", cost: 40_000 };
 
 const ROUND: usize = 100;
 
-pub fn of_fair(Worst { max_delay, sources_max }: Worst) -> impl FnMut(Duration) -> f64 {
+pub fn of_fair(Worst { max_delay, sources_max, cost }: Worst) -> impl FnMut(Duration) -> f64 {
     let options = Options::new([("max_delay", max_delay), ("sources_max", sources_max)]);
     let objective = Objective { burst: 100, rate: "1000/s".parse().expect("a rate") };
     let law = Law::new("fair", objective, options).expect("the options are those of fair");
@@ -43,15 +42,15 @@ pub fn of_fair(Worst { max_delay, sources_max }: Worst) -> impl FnMut(Duration) 
     // All ask in turns until every one is denied.
     while (0..sources).filter(|&sharer| ask(sharer, 1).is_let_through()).count() > 0 {}
     move |time| {
-        let mut cost = Cost::within(time);
-        while cost.has_time() {
-            cost.of(ROUND, || {
+        let mut spent = Cost::within(time);
+        while spent.has_time() {
+            spent.of(ROUND, || {
                 for sharer in 0..ROUND as u64 {
-                    let verdict = black_box(ask(sharer, COST));
+                    let verdict = black_box(ask(sharer, cost));
                     debug_assert!(matches!(verdict, Verdict::Deny { .. }));
                 }
             });
         }
-        cost.ns_each()
+        spent.ns_each()
     }
 }
