@@ -499,7 +499,7 @@ fn no_web_page_gives_commands() {
     }
 }
 
-/// The allowed label values: constants of slowlane, SLO ids, and status codes.
+/// The allowed label values: constants of slowlane, SLO ids, fields of the policy, and status codes.
 const LABELS: &[(&str, &[&str])] = &[
     ("listener", &["spop", "http", "admin"]),
     ("type", &["hello", "notify", "ack", "disconnect"]),
@@ -508,6 +508,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("result", &["done", "refused", "counted", "late"]),
     ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
+    ("field", &["website"]),
     (
         "le",
         &[
