@@ -31,6 +31,7 @@
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the words of HAProxy and nginx, and the files shipped for them
+//!  cluster    the law by which many nodes share one SLO; nothing serves it yet
 //!  throttle   the decision
 //!  policy     which SLOs a request falls under: read, index, classify
 //!  law        entry, SLO and moment become a verdict
@@ -54,6 +55,7 @@
 
 pub mod base;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 mod daemon;
 pub mod law;

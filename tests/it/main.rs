@@ -13,6 +13,7 @@ mod bad_spop;
 mod batch;
 mod book;
 mod cli;
+mod cluster;
 mod concurrency;
 mod config;
 mod config_printed;
