@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
 use crate::base::address::Address;
+use crate::cluster::Cluster;
 use crate::config::{AdminConfig, Config, ConfigFile, Listen};
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
@@ -36,7 +37,8 @@ use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenAdmin, UNIX_MODE};
 use crate::server::shutdown::{self, Shutdown, Trigger};
 use crate::server::spoe::Spoe;
-use crate::throttle::Throttle;
+use crate::sync::Node;
+use crate::throttle::{KEY_BLOCKS_MAX, Throttle};
 use crate::watch::{self, Reload};
 
 /// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
@@ -83,9 +85,13 @@ pub(crate) struct Serving {
 /// Builds all parts and starts to serve.
 pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let clock = Clock::start();
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(match config.cluster {
+        Some(_) => Metrics::new().with_cluster(),
+        None => Metrics::new(),
+    });
     let status = Arc::new(Status::default());
-    let (throttle, reload) = throttle(config, clock, &metrics, &status)?;
+    let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
+    let (throttle, reload) = throttle(config, cluster.clone(), clock, &metrics, &status)?;
     let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
     let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics, clock)?));
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -101,6 +107,13 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let addresses = |entrance: &Entrance| entrance.listeners.iter().map(Listener::to_string).collect();
     let (spop_addresses, admin_addresses) = (addresses(&spop), addresses(&admin));
 
+    if let (Some(config), Some(cluster), Some(metrics)) = (&config.cluster, cluster, &metrics.cluster) {
+        let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
+        let (throttle, status) = (agent.throttle.clone(), agent.status.clone());
+        let node = Node { config, cluster, throttle, reload, clock, metrics, status };
+        node.start().context("cannot join the cluster")?;
+    }
+
     let (end, shutdown) = shutdown::channel();
     let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
     spop.open(&agent, &shutdown, move |stream, agent, shutdown| spoe.clone().serve(stream, agent, shutdown));
@@ -115,6 +128,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
         keep_status(agent.clone(), &shutdown);
         watch_fields(agent.clone(), &shutdown);
         watch_table(agent.clone(), &shutdown);
+        watch_blocks(agent.clone(), &shutdown);
     });
     watchdog(&shutdown);
     Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
@@ -123,16 +137,24 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
 /// Reads the first policy and starts the reloader, which reads the later ones.
 fn throttle(
     config: &Config,
+    cluster: Option<Arc<Cluster>>,
     clock: Clock,
     metrics: &Arc<Metrics>,
     status: &Arc<Status>,
 ) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+    let build = |policy| {
+        let throttle = Throttle::new(policy, config.table, config.annex_bytes_max);
+        match cluster {
+            Some(cluster) => throttle.in_cluster(cluster),
+            None => throttle,
+        }
+    };
     let key_secret = config.secret_of_this_run()?;
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin().with_key_secret(key_secret);
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
         systemd::status(&format!("serving the built-in policy: {}", policy.summary()));
-        return Ok((Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max)), None));
+        return Ok((Arc::new(build(policy)), None));
     };
     let source = source.with_key_secret(key_secret);
     let (seen, policy) = source.read_first();
@@ -140,7 +162,7 @@ fn throttle(
     tracing::info!("policy: {}", policy.summary());
     watch::warn(&policy.warnings().to_string());
     systemd::status(&format!("serving {}", policy.summary()));
-    let throttle = Arc::new(Throttle::new(policy, config.table, config.annex_bytes_max));
+    let throttle = Arc::new(build(policy));
     let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
     Ok((throttle, Some(reload)))
 }
@@ -320,6 +342,23 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
             );
         }
         before = evictions;
+    });
+}
+
+/// Forgets blocks that are over. Warns once when keys can no longer be blocked.
+fn watch_blocks(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let (mut before, mut is_told) = (0, false);
+    each_second("the look at the blocks", shutdown, move || {
+        let now = agent.clock.now();
+        agent.throttle.sweep_blocks(now);
+        let refused = agent.throttle.block_usage(now).refused;
+        if refused > before && !is_told {
+            tracing::warn!(
+                "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no further ones; a shorter block= helps"
+            );
+        }
+        is_told = refused > before;
+        before = refused;
     });
 }
 

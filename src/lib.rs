@@ -28,12 +28,13 @@
 //!  main, cli  one file per command
 //!  tools      access logs, replay, simulate, chart, demo, top
 //!  daemon     builds everything once              config    flags and slowlane.toml
+//!  sync       the task that talks to the store of a cluster
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the words of HAProxy and nginx, and the files shipped for them
-//!  cluster    the law by which many nodes share one SLO; nothing serves it yet
 //!  throttle   the decision
 //!  policy     which SLOs a request falls under: read, index, classify
+//!  cluster    many nodes share one SLO
 //!  law        entry, SLO and moment become a verdict
 //!  table      entries by key                      wire      SPOP as values
 //!  base       values for all: keys, moments, requests, verdicts, addresses
@@ -63,6 +64,7 @@ pub mod observe;
 pub mod policy;
 pub mod proxy;
 pub mod server;
+mod sync;
 pub mod table;
 pub mod throttle;
 pub mod tools;

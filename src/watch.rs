@@ -54,12 +54,19 @@ pub(crate) struct Source {
     hold_max: Duration,
     /// Every generation has the same keys.
     key_secret: KeySecret,
+    /// How often a node of a cluster talks to its store. None: this slowlane is alone.
+    period: Option<Duration>,
 }
 
 impl Source {
     /// Its keys have the secret [`KeySecret::KNOWN`], until [`with_key_secret`](Source::with_key_secret).
     pub(crate) fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
-        Source { dir, layout, hold_max, key_secret: KeySecret::KNOWN }
+        Source { dir, layout, hold_max, key_secret: KeySecret::KNOWN, period: None }
+    }
+
+    /// In a cluster, SLOs that cannot be shared well cause warnings.
+    pub(crate) fn in_cluster(self, period: Option<Duration>) -> Source {
+        Source { period, ..self }
     }
 
     pub(crate) fn with_key_secret(self, key_secret: KeySecret) -> Source {
@@ -77,6 +84,9 @@ impl Source {
     pub(crate) fn read(&self) -> Result<Policy, Problems> {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
+        if let Some(period) = self.period {
+            policy.warn_of_sharing(period);
+        }
         Ok(policy)
     }
 
@@ -148,6 +158,8 @@ enum Wake {
     Noticed(Noticed),
     /// SIGHUP: read the policy now, even if nothing has changed.
     Ask,
+    /// The keys get another secret.
+    Rekey(KeySecret),
 }
 
 /// Asks for a reload.
@@ -158,6 +170,11 @@ impl Reload {
     pub(crate) fn ask(&self) {
         // The reloader runs until the process ends.
         let _ = self.0.send(Wake::Ask);
+    }
+
+    /// Asks for another secret of the keys. All keys begin anew.
+    pub(crate) fn rekey(&self, secret: KeySecret) {
+        let _ = self.0.send(Wake::Rekey(secret));
     }
 }
 
@@ -232,6 +249,10 @@ impl Reloader {
             match wake {
                 Wake::Noticed(noticed) => self.writers.notice(noticed),
                 Wake::Ask => self.settling.ask(),
+                Wake::Rekey(secret) => {
+                    self.source.key_secret = secret;
+                    self.settling.ask();
+                }
             }
         }
     }

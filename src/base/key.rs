@@ -54,6 +54,7 @@ impl fmt::Debug for Key {
 /// use slowlane::base::key::KeySecret;
 /// let secret = KeySecret::from_bytes(*b"0123456789abcdef");
 /// assert_eq!(KeySecret::read(b"30313233343536373839616263646566\n"), Some(secret));
+/// assert_eq!(secret.to_hex(), "30313233343536373839616263646566");
 /// assert_eq!(format!("{secret:?}"), "KeySecret(…)");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,6 +78,12 @@ impl KeySecret {
         let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bits = is_hex.then(|| u128::from_str_radix(digits, 16).ok())??;
         Some(KeySecret::from_bytes(bits.to_be_bytes()))
+    }
+
+    /// The secret in 32 hex digits, for those who share it.
+    pub fn to_hex(self) -> String {
+        let bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
+        bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The seal of a text that leaves the process and comes back: SipHash-2-4, and no key of a request.

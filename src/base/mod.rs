@@ -1,6 +1,7 @@
 //! Values that every module may use: moments, keys, requests, verdicts and similar. They use no other module.
 
 pub mod address;
+pub mod blocked;
 pub mod charge;
 pub mod columns;
 pub mod date;
@@ -13,8 +14,10 @@ pub mod network;
 pub mod query;
 pub mod quota;
 pub mod request;
+pub mod sharing;
 pub mod shown;
 pub mod slo_id;
+pub mod target;
 pub mod ticket;
 pub mod time;
 pub mod token;

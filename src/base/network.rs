@@ -28,6 +28,11 @@ impl Network {
         Network { address, prefix }
     }
 
+    /// The first address.
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
     fn is_whole(&self) -> bool {
         self.prefix >= if self.address.is_ipv4() { 32 } else { 128 }
     }

@@ -39,6 +39,16 @@ impl Query {
         Query(pairs.take(FIELDS_MAX).map(|(name, value)| (decoded(name), decoded(value))).collect())
     }
 
+    /// A query of fields that are decoded already.
+    pub fn of(pairs: &[(Vec<u8>, Vec<u8>)]) -> Query {
+        Query(pairs.to_vec())
+    }
+
+    /// The names and values, in their order.
+    pub fn into_pairs(self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.0
+    }
+
     pub fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         for (name, value) in &self.0 {

@@ -199,6 +199,27 @@ pub fn written(duration: Duration) -> String {
     }
 }
 
+/// The text of the time that is left, in two units at most.
+///
+/// ```
+/// use slowlane::base::units::left;
+/// assert_eq!([59, 61, 7_200, 90_000].map(left), ["59s", "1m1s", "2h", "1d1h"]);
+/// ```
+pub fn left(seconds: u64) -> String {
+    let (days, hours, minutes, seconds) =
+        (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let both = |high: u64, low: u64, [one, other]: [&str; 2]| match low {
+        0 => format!("{high}{one}"),
+        low => format!("{high}{one}{low}{other}"),
+    };
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => both(minutes, seconds, ["m", "s"]),
+        (0, ..) => both(hours, minutes, ["h", "m"]),
+        _ => both(days, hours, ["d", "h"]),
+    }
+}
+
 /// Reads decimal digits, without sign or space. Saturates.
 fn digits(text: &str) -> Option<u64> {
     let only_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use crate::base::blocked::Blocked;
 use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
@@ -133,6 +134,8 @@ pub struct Decision {
     pub cost: u32,
     /// The moment of the decision.
     pub at: Timestamp,
+    /// The block that refuses the request, if one does.
+    pub blocked: Option<Blocked>,
     judged: [Judged; JUDGED_MAX],
     judged_count: u8,
     /// For each judgement: the number of the request in the key's open tickets, or 0.
@@ -174,6 +177,7 @@ impl Decision {
             remaining,
             cost,
             at,
+            blocked: None,
             judged: [judged; JUDGED_MAX],
             judged_count: 1,
             serials: [0; JUDGED_MAX],

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::base::address::Address;
 use crate::config::{Config, Flags};
+use crate::sync::StoreUrl;
 
 #[derive(Debug, Args)]
 pub(super) struct Files {
@@ -30,6 +31,9 @@ pub(super) struct RunArguments {
     /// Address of the page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Vec<Address>,
+    /// The store of a cluster, like redis://127.0.0.1:6379: all its nodes share each SLO
+    #[arg(long, value_name = "URL")]
+    pub(super) cluster: Option<StoreUrl>,
 }
 
 /// The config file of the service, as the package installs it.
@@ -55,7 +59,7 @@ pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
 /// The config file, and the settings from the command line.
 impl From<RunArguments> for (Option<PathBuf>, Flags) {
     fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin } = typed;
-        (config, Flags { policy, spop, http, admin })
+        let RunArguments { files: Files { config, policy }, spop, http, admin, cluster } = typed;
+        (config, Flags { policy, spop, http, admin, cluster })
     }
 }

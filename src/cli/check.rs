@@ -7,9 +7,11 @@ use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
+use crate::base::slo_id::SloId;
 use crate::cli::arguments::Files;
 use crate::config::{Config, ConfigError, Flags};
 use crate::policy::{Policy, Problem, Problems, Warning};
+use crate::sync::StoreUrl;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -89,7 +91,19 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     if !lines.is_empty() {
         return Err(anyhow!(lines.join("\n")));
     }
-    Ok(writeln!(io::stdout(), "{}", report.ok_line(is_bare))?)
+    writeln!(io::stdout(), "{}", report.ok_line(is_bare))?;
+    if let (Some(cluster), Ok(policy)) = (&read.cluster, &policy) {
+        writeln!(io::stdout(), "{}", cluster_line(&cluster.store, policy))?;
+    }
+    Ok(())
+}
+
+/// The mode of each SLO in a cluster.
+fn cluster_line(store: &StoreUrl, policy: &Policy) -> String {
+    let listed = |ids: &[SloId]| ids.iter().map(SloId::to_string).collect::<Vec<_>>().join(", ");
+    let modes =
+        policy.sharings().into_iter().map(|(sharing, ids)| format!("{} {}", sharing.name(), listed(&ids)));
+    format!("cluster {store}: {}", modes.collect::<Vec<_>>().join("; "))
 }
 
 impl Report {

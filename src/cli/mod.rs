@@ -8,7 +8,10 @@
 
 mod admin;
 mod arguments;
+mod block;
+mod blocks;
 mod check;
+mod cluster;
 mod completions;
 mod config;
 mod demo;
@@ -19,6 +22,7 @@ mod run;
 mod simulate;
 mod table;
 mod top;
+mod unblock;
 mod why;
 
 use std::io;
@@ -61,7 +65,9 @@ Examples:
   slowlane why source=192.0.2.1 website=shop.example
       explain the verdict for a request
   slowlane table show data.gpc0_rate gt 10
-      the throttled keys, as HAProxy's `show table` prints them";
+      the throttled keys, as HAProxy's `show table` prints them
+  slowlane block source=192.0.2.66 --for 10m
+      refuse the requests of a source";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -99,6 +105,18 @@ enum Command {
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
+    /// List the nodes of a cluster, as one of them sees it.
+    #[command(after_help = cluster::EXAMPLES)]
+    Cluster(cluster::Arguments),
+    /// Refuse requests with these fields for a time, with 429.
+    #[command(after_help = block::EXAMPLES)]
+    Block(block::Arguments),
+    /// End a block early.
+    #[command(after_help = unblock::EXAMPLES)]
+    Unblock(unblock::Arguments),
+    /// List the blocks in force.
+    #[command(after_help = blocks::EXAMPLES)]
+    Blocks(blocks::Arguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
@@ -117,7 +135,8 @@ Examples:
 
 The policy directory holds slo.map and the lookup maps, all in HAProxy map syntax:
   slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes]
-                           [also=<lookup>] [option=value ...]
+                           [also=<lookup>] [cluster=<mode>] [block=<duration>]
+                           [option=value ...]
   source+website.map       <address or network>+<website> <id>
   source+owner.map         <address or network>+<owner> <id>
   source.map               <address or network> <id>
@@ -128,7 +147,7 @@ Laws that delay:   pace (the default), fair, warm-up, adaptive
 Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-buckets,
                    sliding-log, concurrency
 dry_run=yes counts the verdicts of an SLO, and lets everything pass. also=owner adds the SLO
-that owner.map names.";
+that owner.map names. block=10m refuses a key for that long after a refusal.";
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
@@ -141,6 +160,10 @@ pub fn main() -> ExitCode {
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Table(typed) => table::table(typed),
+        Command::Cluster(typed) => cluster::cluster(typed),
+        Command::Block(typed) => block::block(typed),
+        Command::Unblock(typed) => unblock::unblock(typed),
+        Command::Blocks(typed) => blocks::blocks(typed),
         Command::Replay(typed) => replay::replay(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),

@@ -13,7 +13,9 @@ use clap::{Args, ValueEnum};
 use crate::base::units::{self, Rate};
 use crate::cli::progress::Progress;
 use crate::law::Law;
-use crate::tools::simulate::{self, LINES_MAX, Load, Phases, Retry, SECONDS_MAX, Scenario};
+use crate::tools::simulate::{
+    self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, Retry, SECONDS_MAX, Scenario, Share, Span, Spread,
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -27,10 +29,15 @@ Examples:
       nine clients with one connection each, and one with 45
   slowlane simulate --law pace,sliding-log --option pace:max_delay=10s --option sliding-log:window=10s
       options of one law only
+  slowlane simulate --rate 2000/s --clients 400 --nodes 35 --skew 80% --rtt 50ms
+      35 nodes share the SLO; 80 % of the clients are on one node, and the store is 50 ms away
+  slowlane simulate --rate 2000/s --clients 400 --nodes 35 --seconds 80 --store-dead 20s..80s
+      the same store, dead for a minute
 
 Clients wait for each answer, pause for about --think, and ask again. Each is a source of its own. They all ask
 for one website, and its SLO has the law. Columns of the table:
-  measured s   the seconds that the other columns cover: the last three quarters of the run, or of each of its parts
+  measured s   the seconds that the other columns cover: --measure, or the last three quarters of the run, or of each
+               of its parts
   who          all; beside an attacker or a greedy client, also each group
   rate, share  requests let through per second; their part of all that were let through
   error        the difference between the rate and the SLO's
@@ -38,7 +45,13 @@ for one website, and its SLO has the law. Columns of the table:
   p50, p99     percentiles of the delay of requests that were let through
   settled s    from then on, every second is within 10 % of the rate, or within one request
   Jain         fairness over the sources: 1 if all get the same, 1/n if one of n gets everything
-The same seed gives the same numbers and the same picture, to the last digit.";
+With several nodes:
+  worst s      the difference between the fullest second and the SLO
+  Jain         if an attacker is alone: fairness over the nodes, of the parts that they let through
+  messages     messages per second that reach the store, from all nodes
+Nodes share pace, token-bucket and leaky-bucket. A request that they refuse gets a Retry-After of 1 s.
+The same seed gives the same numbers and the same picture, to the last digit. With several nodes, the last digits also
+depend on the machine's mathematical library.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -76,10 +89,35 @@ pub(super) struct Arguments {
     /// When clients retry after a 429
     #[arg(long, value_name = "WHEN", default_value = "retry-after")]
     retry: When,
+    /// Number of nodes that share the SLO
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)))]
+    nodes: u32,
+    /// Round trip of a message to the store of the nodes [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    rtt: Option<Duration>,
+    /// How often each node talks to the store [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    period: Option<Duration>,
+    /// Node of a request [default: sticky]
+    #[arg(long, value_name = "WHERE")]
+    spread: Option<Where>,
+    /// Part of the load on the first node [default: equal parts on all nodes]
+    #[arg(long, value_name = "PERCENT")]
+    skew: Option<Share>,
+    /// Seconds in which no message reaches the store, like 20s..80s
+    #[arg(long, value_name = "FROM..TO")]
+    store_dead: Option<Span>,
+    /// Moment at which the store forgets everything
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    store_flush: Option<Duration>,
     /// Seconds of virtual time in each run
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SECONDS_MAX)))]
     seconds: u32,
+    /// Seconds that the table covers [default: the last three quarters]
+    #[arg(long, value_name = "FROM..TO")]
+    measure: Option<Span>,
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -96,6 +134,14 @@ enum When {
     RetryAfter,
     /// After --think, as after any other answer
     Now,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Where {
+    /// A connection stays on one node; an attacker's requests go to any
+    Sticky,
+    /// Each request goes to any node
+    Any,
 }
 
 /// `name=value`, or `law:name=value` for one law.
@@ -157,10 +203,11 @@ fn scenarios(typed: &Arguments) -> anyhow::Result<Vec<Scenario>> {
     {
         bail!("--option {idle}: that law is not run: name it with --law");
     }
+    let cluster = cluster(typed)?;
     let mut scenarios = Vec::new();
     for law in &laws {
         for clients in &typed.clients {
-            scenarios.push(scenario(typed, law, clients));
+            scenarios.push(Scenario { cluster, ..scenario(typed, law, clients) });
         }
         let first = &scenarios[scenarios.len() - typed.clients.len()];
         if let Err(error) = first.check() {
@@ -193,9 +240,43 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
                 When::Now => Retry::Now,
             },
         },
+        cluster: None,
         seconds: typed.seconds,
+        measured: typed.measure,
         seed: typed.seed,
     }
+}
+
+/// The nodes, if there are several.
+fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
+    if typed.nodes == 1 {
+        let flags = [
+            ("--rtt", typed.rtt.is_some()),
+            ("--period", typed.period.is_some()),
+            ("--spread", typed.spread.is_some()),
+            ("--skew", typed.skew.is_some()),
+            ("--store-dead", typed.store_dead.is_some()),
+            ("--store-flush", typed.store_flush.is_some()),
+        ];
+        let idle = flags.iter().find(|(_, is_typed)| *is_typed);
+        return match idle {
+            Some((flag, _)) => bail!("{flag}: one node shares with none: add --nodes, like --nodes 35"),
+            None => Ok(None),
+        };
+    }
+    let usual = Cluster::new(typed.nodes);
+    Ok(Some(Cluster {
+        round_trip: typed.rtt.unwrap_or(usual.round_trip),
+        period: typed.period.unwrap_or(usual.period),
+        spread: match typed.spread {
+            Some(Where::Any) => Spread::Any,
+            Some(Where::Sticky) | None => Spread::Sticky,
+        },
+        skew: typed.skew,
+        dead: typed.store_dead,
+        flushed: typed.store_flush,
+        ..usual
+    }))
 }
 
 /// Checks the plot before the run, so that no work is lost.

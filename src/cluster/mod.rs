@@ -1,18 +1,40 @@
-//! The cluster: the law by which many nodes share one SLO.
+//! The cluster: many nodes share one SLO.
 //!
 //! ```text
-//! request ─▶ View::judge ─▶ delay or refusal        at once, by what this node knows
-//! View ─▶ Message ─▶ Record::merge ─▶ Reply ─▶ View  every period; no request waits for it
+//! request ─▶ Cluster::judge ─▶ Judgement      at once, by what this node knows
+//!              Quiet: a key that is hardly used is told to nobody
+//!              Held: what this node knows of a shared key, as View, CountView or LeaseView
+//! Held ─▶ Words ─▶ the store's record ─▶ Answer ─▶ Held   every period; no request waits for it
 //! ```
 //! The store keeps one theoretical arrival time (TAT) for a key, and all nodes charge it in arrears. Between two
 //! replies, a node's view of it drifts at the speed at which the others are expected to take. Values come in, values go
 //! out: no clock, no socket, no dice.
 
+mod count;
 mod decayed;
+mod explain;
+mod held;
+mod keys;
+mod lease;
+mod members;
+mod node;
 mod plan;
+mod quiet;
+mod quota;
 mod record;
+mod settings;
+mod terms;
 mod view;
 
+pub use count::{CountMessage, CountRecord, CountReply, CountView};
+pub use held::{Answer, Words};
+pub use keys::Telling;
+pub use lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
+pub use members::{Beat, Census, Member};
+pub use node::Cluster;
 pub use plan::Plan;
+pub use quota::QuotaPlan;
 pub use record::{Message, Record, Reply};
-pub use view::View;
+pub use settings::{OnSilence, Settings};
+pub use terms::Terms;
+pub use view::{Glance, View};

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::cluster::settings::{OnSilence, Settings};
+use crate::law::Pacing;
+
 /// The numbers of a shared SLO, and of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
@@ -15,6 +18,8 @@ pub struct Plan {
     pub period: Duration,
     /// Without an answer for this long, the store counts as silent.
     pub silent_after: Duration,
+    /// What a node does then.
+    pub on_silence: OnSilence,
     /// The number of nodes, for the time before the first reply.
     pub nodes: u32,
 }
@@ -25,19 +30,43 @@ const BAND_S: f64 = 0.2;
 /// The demand of the last seconds, for the share while the store is silent.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
+/// The part of the rate that all nodes together may use untold.
+pub(super) const UNTOLD: f64 = 0.5;
+
 impl Plan {
+    /// How far beyond its cap a TAT may lie: what nodes promised in their arrears.
+    pub const AHEAD_MAX_S: f64 = 10.0;
+
+    /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten.
+    pub const KEPT_S: f64 = 30.0;
+
+    /// The plan of a law that so many nodes share.
+    pub fn new(pacing: &Pacing, settings: &Settings, nodes: u32) -> Plan {
+        let slot_s = pacing.slot().as_secs_f64();
+        let &Settings { period, silent_after, on_silence, .. } = settings;
+        Plan {
+            rate_per_s: 1.0 / slot_s,
+            burst: pacing.burst().as_secs_f64() / slot_s,
+            max_delay: pacing.max_delay,
+            period,
+            silent_after,
+            on_silence,
+            nodes,
+        }
+    }
+
     /// The time of one request.
-    pub(super) fn slot_s(&self) -> f64 {
+    pub fn slot_s(&self) -> f64 {
         1.0 / self.rate_per_s
     }
 
     /// The time of a full burst.
-    pub(super) fn burst_s(&self) -> f64 {
+    pub fn burst_s(&self) -> f64 {
         self.burst / self.rate_per_s
     }
 
     /// How far ahead of now the TAT may lie.
-    pub(super) fn cap_s(&self) -> f64 {
+    pub fn cap_s(&self) -> f64 {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
     }
 
@@ -50,7 +79,7 @@ impl Plan {
     }
 
     /// The memory of a demand: some hundred requests, between a quarter of a second and five.
-    pub(super) fn memory_s(&self) -> f64 {
+    pub fn memory_s(&self) -> f64 {
         (200.0 / self.rate_per_s).clamp(0.25, SLOW_MEMORY_S)
     }
 

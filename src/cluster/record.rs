@@ -1,7 +1,7 @@
 //! What the store keeps of a key, and what nodes and store tell each other.
 
 use crate::cluster::decayed::Decayed;
-use crate::cluster::plan::{Plan, SLOW_MEMORY_S};
+use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNTOLD};
 
 /// What a node tells the store of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,6 +14,10 @@ pub struct Message {
     pub asked_lately: f64,
     /// The TAT, as last known to the node, less now. None before the first reply.
     pub taught_s: Option<f64>,
+    /// The age of the record, as last known to the node.
+    pub known_age_s: f64,
+    /// The store was silent until now: the charge is what the node has promised meanwhile and not yet let through.
+    pub returns: bool,
     /// The node's own demand, for its own use when the reply comes.
     pub own: f64,
 }
@@ -30,6 +34,13 @@ pub struct Reply {
     pub age_s: f64,
 }
 
+impl Reply {
+    /// Whether the demand leaves no room for requests that nodes let through untold.
+    pub fn is_crowded(&self, plan: &Plan) -> bool {
+        self.slow_demand / SLOW_MEMORY_S > (1.0 - UNTOLD) * plan.rate_per_s
+    }
+}
+
 /// The record of a key in the store. Times are seconds of the store's own clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
@@ -37,19 +48,55 @@ pub struct Record {
     demand: Decayed,
     slow_demand: Decayed,
     born_s: f64,
+    /// The TAT from before its birth, as the nodes still know it, and what was charged since then.
+    before_s: f64,
+    since_s: f64,
+    /// When the first node came back from a silence, and the debts of those that did.
+    returned_s: f64,
+    debts_s: f64,
 }
+
+/// A record of this age or less may be one that the store had forgotten.
+const YOUNG_S: f64 = 2.0;
+
+/// Nodes that come back within this time come back from the same silence.
+const RETURN_S: f64 = 2.0;
+
+/// A node that knows a record for so much longer than the store does, knows what the store has forgotten.
+const LONGER_S: f64 = 1.0;
 
 impl Record {
     pub fn new(now_s: f64) -> Record {
         let (demand, slow_demand) = (Decayed::default(), Decayed::default());
-        Record { tat_s: f64::NEG_INFINITY, demand, slow_demand, born_s: now_s }
+        let never = f64::NEG_INFINITY;
+        Record {
+            tat_s: never,
+            demand,
+            slow_demand,
+            born_s: now_s,
+            before_s: never,
+            since_s: 0.0,
+            returned_s: never,
+            debts_s: 0.0,
+        }
     }
 
-    /// Takes up a message. TATs merge by their maximum: nodes teach a store that has forgotten.
+    /// Takes up a message. TATs merge by their maximum: nodes teach a store that has forgotten. Each of them knows the
+    /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
     pub fn merge(&mut self, plan: &Plan, message: &Message, now_s: f64) -> Reply {
         let taught_s = message.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| now_s + ahead_s);
-        let known_s = self.tat_s.max(taught_s).min(now_s + plan.cap_s() + AHEAD_MAX_S);
-        self.tat_s = known_s.max(now_s - plan.burst_s()) + message.charge * plan.slot_s();
+        let (age_s, charge_s) = (now_s - self.born_s, message.charge * plan.slot_s());
+        if age_s <= YOUNG_S && message.known_age_s > age_s + LONGER_S {
+            self.before_s = self.before_s.max(taught_s);
+            self.tat_s = self.tat_s.max(self.before_s + self.since_s);
+        }
+        let known_s = self.tat_s.max(taught_s).min(now_s + plan.cap_s() + Plan::AHEAD_MAX_S);
+        let known_s = known_s.max(now_s - plan.burst_s());
+        self.tat_s = match message.returns {
+            true => known_s.max(now_s + self.debts(charge_s, now_s).min(plan.cap_s())),
+            false => known_s + charge_s,
+        };
+        self.since_s += charge_s;
         self.demand.add(message.asked, now_s, plan.memory_s());
         self.slow_demand.add(message.asked_lately, now_s, SLOW_MEMORY_S);
         Reply {
@@ -59,7 +106,51 @@ impl Record {
             age_s: now_s - self.born_s,
         }
     }
+
+    /// The debts of all nodes that have come back from a silence, with that of one more.
+    ///
+    /// They come back one after the other. Meanwhile all of them pay off the debts of all, and make new ones.
+    fn debts(&mut self, debt_s: f64, now_s: f64) -> f64 {
+        if now_s - self.returned_s > RETURN_S {
+            (self.returned_s, self.debts_s) = (now_s, 0.0);
+        }
+        self.debts_s += debt_s;
+        self.debts_s
+    }
 }
 
-/// How far beyond its cap a TAT may lie: what nodes promised in their arrears.
-const AHEAD_MAX_S: f64 = 10.0;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::settings::Settings;
+    use crate::law::{Law, Objective, Options};
+
+    /// At 10/s a store forgets a debt of 2.5 s. The first node to talk knows it as of 1.5 s, another as of 2 s.
+    #[test]
+    fn a_charge_of_one_node_is_not_lost_in_the_better_knowledge_of_another() {
+        let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
+        let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
+        let plan = Plan::new(&pacing, &Settings::default(), 2);
+        let mut record = Record::new(100.0);
+        let message = |taught_s, charge| Message {
+            charge,
+            taught_s: Some(taught_s),
+            known_age_s: 60.0,
+            ..Message::default()
+        };
+        let ahead_s = |reply: Reply| (reply.ahead_s * 1e6).round() / 1e6;
+        assert_eq!(
+            ahead_s(record.merge(&plan, &message(1.5, 5.0), 100.0)),
+            2.0,
+            "five requests are half a second"
+        );
+        assert_eq!(ahead_s(record.merge(&plan, &message(2.0, 0.0), 100.0)), 2.5);
+        assert_eq!(
+            ahead_s(record.merge(&plan, &message(1.9, 0.0), 100.0)),
+            2.5,
+            "who knows less adds nothing"
+        );
+        // Once it is older, the store knows best, and only a later TAT counts.
+        assert_eq!(ahead_s(record.merge(&plan, &message(0.5, 1.0), 103.0)), 0.6);
+    }
+}

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::system::uname;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -13,12 +14,14 @@ use crate::base::hold::WhenFull;
 use crate::base::kind::Kind as VerdictKind;
 use crate::base::token::Token;
 use crate::base::units;
+use crate::cluster::{OnSilence, Settings};
 use crate::config::flags::Flags;
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::policy::{Layout, LayoutError, Lookup, Method};
 use crate::server::hosts::Hosts;
 use crate::server::listener::UNIX_MODE;
+use crate::sync::{StoreUrl, SyncConfig};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -30,6 +33,7 @@ pub(super) struct File {
     pub(super) hold: Hold,
     pub(super) table: Table,
     pub(super) policy: Policy,
+    pub(super) cluster: Cluster,
     pub(super) decision_log: DecisionLog,
     pub(super) log: Log,
 }
@@ -37,7 +41,7 @@ pub(super) struct File {
 impl File {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
-        let Flags { policy, spop, http, admin } = flags;
+        let Flags { policy, spop, http, admin, cluster } = flags;
         let listens =
             [(&mut self.spop.listen, spop), (&mut self.http.listen, http), (&mut self.admin.listen, admin)];
         for (written, typed) in listens {
@@ -49,6 +53,7 @@ impl File {
             *path = base.join(&*path);
         }
         self.policy.dir = policy.or(self.policy.dir);
+        self.cluster.store = cluster.or(self.cluster.store);
         self
     }
 
@@ -57,7 +62,8 @@ impl File {
         let Admin { token_file, socket, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
         let Policy { dir, key_secret_file, .. } = &mut self.policy;
-        [dir, key_secret_file, token_file, socket].into_iter().flatten().chain(log)
+        let ca = &mut self.cluster.ca;
+        [dir, key_secret_file, token_file, socket, ca].into_iter().flatten().chain(log)
     }
 }
 
@@ -279,6 +285,63 @@ impl TryFrom<Vec<String>> for Names {
     }
 }
 
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cluster {
+    /// `config show` leaves an address with a password out.
+    #[serde(deserialize_with = "store", serialize_with = "written_store", skip_serializing_if = "is_secret")]
+    pub(super) store: Option<StoreUrl>,
+    #[serde(deserialize_with = "node")]
+    pub(super) node: Option<String>,
+    #[serde(deserialize_with = "prefix")]
+    pub(super) prefix: String,
+    pub(super) ca: Option<PathBuf>,
+    #[serde(deserialize_with = "period", serialize_with = "written")]
+    pub(super) period: Duration,
+    #[serde(deserialize_with = "duration", serialize_with = "written")]
+    pub(super) silent_after: Duration,
+    pub(super) on_silence: OnSilence,
+    #[serde(deserialize_with = "keys_max")]
+    pub(super) keys_max: usize,
+    #[serde(deserialize_with = "nodes")]
+    pub(super) nodes: u32,
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        let Settings { period, silent_after, on_silence, keys_max, nodes } = Settings::default();
+        let prefix = "slowlane:".into();
+        Cluster {
+            store: None,
+            node: None,
+            prefix,
+            ca: None,
+            period,
+            silent_after,
+            on_silence,
+            keys_max,
+            nodes,
+        }
+    }
+}
+
+impl Cluster {
+    /// None without a store: this slowlane is alone.
+    pub(super) fn settings(self, is_secret_fixed: bool) -> Option<SyncConfig> {
+        let Cluster { store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes } = self;
+        let settings = Settings { period, silent_after, on_silence, keys_max, nodes };
+        let host = || uname().nodename().to_string_lossy().into_owned();
+        Some(SyncConfig {
+            store: store?,
+            node: node.unwrap_or_else(host),
+            prefix,
+            ca,
+            settings,
+            is_secret_fixed,
+        })
+    }
+}
+
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {
@@ -335,6 +398,60 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
 /// The inverse of [`duration`].
 fn written<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&units::written(*duration))
+}
+
+fn store<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StoreUrl>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    // The text may have a password.
+    text.parse().map(Some).map_err(|error| D::Error::custom(format!("store: {error}")))
+}
+
+fn written_store<S: Serializer>(store: &Option<StoreUrl>, serializer: S) -> Result<S::Ok, S::Error> {
+    match store {
+        Some(store) => serializer.collect_str(store),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn is_secret(store: &Option<StoreUrl>) -> bool {
+    store.as_ref().is_some_and(StoreUrl::has_password)
+}
+
+/// The other nodes show it to their operators.
+fn node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_fit = (1..=NODE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
+    let expected = format!("{text:?}: expected a name of 1 to {NODE_BYTES_MAX} bytes, like lb1");
+    if is_fit { Ok(Some(text)) } else { Err(D::Error::custom(expected)) }
+}
+
+const NODE_BYTES_MAX: usize = 64;
+
+fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_fit =
+        text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'{');
+    let expected =
+        format!("{text:?}: expected at most {PREFIX_BYTES_MAX} letters without {{, like slowlane:");
+    if is_fit { Ok(text) } else { Err(D::Error::custom(expected)) }
+}
+
+/// A prefix is a part of every key in the store.
+const PREFIX_BYTES_MAX: usize = 64;
+
+fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let period = duration(deserializer)?;
+    let is_fit = (Duration::from_millis(10)..=Duration::from_secs(10)).contains(&period);
+    if is_fit { Ok(period) } else { Err(D::Error::custom("expected 10ms to 10s")) }
+}
+
+/// A shared key takes 300 to 600 bytes.
+fn keys_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    Ok(within(deserializer, 1, 10_000_000)? as usize)
+}
+
+fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(within(deserializer, 1, 1_000)? as u32)
 }
 
 /// At most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the past.

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use crate::base::address::Address;
+use crate::sync::StoreUrl;
 
 /// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
+pub(crate) struct Flags {
     pub policy: Option<PathBuf>,
     pub spop: Vec<Address>,
     pub http: Vec<Address>,
     pub admin: Vec<Address>,
+    pub cluster: Option<StoreUrl>,
 }

@@ -24,6 +24,7 @@ use crate::base::token::Token;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
 use crate::server::listener::OpenAdmin;
+use crate::sync::SyncConfig;
 use crate::table::Sizing;
 use crate::watch::Source;
 
@@ -67,6 +68,8 @@ pub(crate) struct Config {
     pub policy: Option<Source>,
     /// The secret of the keys. `None`: each start draws one.
     pub key_secret: Option<KeySecret>,
+    /// `None`: this slowlane is alone.
+    pub cluster: Option<SyncConfig>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
@@ -205,7 +208,7 @@ impl Config {
                 None => error,
             });
         };
-        let file::File { spop, http, admin, hold, table, policy, decision_log, log } = written;
+        let file::File { spop, http, admin, hold, table, policy, cluster, decision_log, log } = written;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout, key_secret_file } = policy;
         let admin = AdminConfig::new(admin, |key, error| report("admin", key, error));
@@ -214,6 +217,8 @@ impl Config {
             report("policy", "key_secret_file", error);
             None
         });
+        let cluster = cluster.settings(key_secret.is_some());
+        let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
             spop: SpopConfig {
                 listen: listen("SPOP", spop.listen, spop.connections_max),
@@ -228,7 +233,8 @@ impl Config {
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
             annex_bytes_max: table.annex_bytes_max,
-            policy: dir.map(|dir| Source::new(dir, layout, hold.longest)),
+            policy: dir.map(|dir| Source::new(dir, layout, hold.longest).in_cluster(period)),
+            cluster,
             key_secret,
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },

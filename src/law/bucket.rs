@@ -27,6 +27,12 @@ impl Bucket {
         Bucket::new(Objective { burst: objective.burst.max(1), ..objective })
     }
 
+    /// The bucket of one of so many nodes: it fills at a part of the rate, and holds the whole burst.
+    pub(super) fn split(&self, nodes: u32) -> Bucket {
+        let slower = |ns: u64| ns.saturating_mul(u64::from(nodes.max(1)));
+        Bucket { slot_ns: slower(self.slot_ns), burst_ns: slower(self.burst_ns) }
+    }
+
     /// The time of a request of this cost.
     pub(super) fn time(&self, cost: u32) -> u64 {
         self.slot_ns.saturating_mul(u64::from(cost))

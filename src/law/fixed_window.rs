@@ -23,6 +23,7 @@ use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::window::Window;
+use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
 /// The law `fixed-window` for one objective.
@@ -109,6 +110,14 @@ impl Rule for FixedWindow {
 
     fn promise(&self, _: Objective) -> String {
         self.window.promise()
+    }
+
+    fn windowed(&self) -> Option<Windowed> {
+        Some(Windowed::new(&self.window, false))
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { window: self.window.split(nodes) }
     }
 }
 

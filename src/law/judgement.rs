@@ -13,7 +13,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    pub(super) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
+    pub(crate) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
         Judgement { verdict, remaining, fell_back: false }
     }
 
@@ -23,14 +23,14 @@ impl Judgement {
     }
 
     /// Denied. The request would get through `wait_ns` from now, and no sooner.
-    pub(super) fn deny(wait_ns: u64, remaining: u32) -> Judgement {
+    pub(crate) fn deny(wait_ns: u64, remaining: u32) -> Judgement {
         let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
         let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
         Judgement::new(Verdict::Deny { retry_after_s }, remaining)
     }
 
     /// Denied, at any time: the request costs more than the law ever lets through.
-    pub(super) const fn never(remaining: u32) -> Judgement {
+    pub(crate) const fn never(remaining: u32) -> Judgement {
         Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
     }
 }

@@ -12,7 +12,7 @@
 //!  adaptive, pace, token_bucket, … closed, open     the laws
 //!  rule        the methods of every law
 //!  annex       memory beside the entry              made of calendar, log
-//!  bucket, window                                   arithmetic that laws share
+//!  bucket, pacing, window, windowed                 arithmetic that laws share
 //!  objective, arrival, admission, judgement, options, formula
 //! ```
 
@@ -34,6 +34,7 @@ mod objective;
 mod open;
 mod options;
 mod pace;
+mod pacing;
 mod registry;
 mod rule;
 mod sliding_buckets;
@@ -42,10 +43,13 @@ mod sliding_window;
 mod token_bucket;
 mod warm_up;
 mod window;
+mod windowed;
 
 pub use annex::Annex;
 pub use arrival::Arrival;
 pub use judgement::Judgement;
 pub use objective::Objective;
 pub use options::{OptionError, Options};
+pub use pacing::Pacing;
 pub use registry::Law;
+pub use windowed::Windowed;

@@ -26,6 +26,7 @@ use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
+use crate::law::pacing::Pacing;
 use crate::law::rule::Rule;
 use crate::table::Entry;
 
@@ -110,6 +111,14 @@ impl Rule for Pace {
 
     fn max_delay(&self) -> Option<Duration> {
         Some(Duration::from_nanos(self.max_delay_ns))
+    }
+
+    fn pacing(&self) -> Option<Pacing> {
+        Some(Pacing::new(self.bucket, Duration::from_nanos(self.max_delay_ns)))
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { bucket: self.bucket.split(nodes), ..*self }
     }
 }
 

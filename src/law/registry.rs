@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::law::adaptive::Adaptive;
 use crate::law::admission::Admission;
@@ -18,12 +19,14 @@ use crate::law::objective::Objective;
 use crate::law::open::Open;
 use crate::law::options::{OptionError, Options};
 use crate::law::pace::Pace;
+use crate::law::pacing::Pacing;
 use crate::law::rule::Rule;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::token_bucket::TokenBucket;
 use crate::law::warm_up::WarmUp;
+use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
 /// Makes the enum [`Law`] of the lines `name => Type`, with its names, its constructor and `of_each!`.
@@ -49,6 +52,15 @@ macro_rules! registry {
                     $(Law::$Law(_) => $name,)+
                     Law::Closed(closed) => closed.name(),
                     Law::Open(_) => Open::NAME,
+                }
+            }
+
+            /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes
+            /// cannot share stays as it is.
+            pub fn split(&self, nodes: u32) -> Law {
+                match self {
+                    $(Law::$Law(law) => Law::$Law(law.split(nodes)),)+
+                    Law::Closed(_) | Law::Open(_) => *self,
                 }
             }
 
@@ -238,6 +250,36 @@ impl Law {
     /// ```
     pub fn max_delay(&self) -> Option<Duration> {
         of_each!(self, rule => rule.max_delay())
+    }
+
+    /// The numbers that nodes need to share its theoretical arrival time. None: it has none.
+    pub fn pacing(&self) -> Option<Pacing> {
+        of_each!(self, rule => rule.pacing())
+    }
+
+    /// The numbers that nodes need to count its window together. None: it has none.
+    pub fn windowed(&self) -> Option<Windowed> {
+        of_each!(self, rule => rule.windowed())
+    }
+
+    /// The ways in which nodes can share the law, the default first.
+    ///
+    /// ```
+    /// use slowlane::base::sharing::Sharing;
+    /// use slowlane::law::{Law, Objective, Options};
+    /// let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let sharings = |name| Law::new(name, objective, Options::default()).unwrap().sharings();
+    /// assert_eq!(sharings("pace"), [Sharing::Rate, Sharing::Split, Sharing::Local]);
+    /// assert_eq!(sharings("fair"), [Sharing::Local]);
+    /// ```
+    pub fn sharings(&self) -> &'static [Sharing] {
+        match (self.pacing(), self.windowed()) {
+            (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
+            // A lease is of a window that begins anew.
+            (_, Some(windowed)) if windowed.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
+            (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
+            _ => &[Sharing::Local],
+        }
     }
 
     /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.

@@ -9,6 +9,8 @@ use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
+use crate::law::pacing::Pacing;
+use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
@@ -67,6 +69,24 @@ pub(super) trait Rule {
     /// The longest delay. `None`: the law never delays. `Duration::MAX`: there is no limit.
     fn max_delay(&self) -> Option<Duration> {
         None
+    }
+
+    /// The numbers of a law that keeps a theoretical arrival time.
+    fn pacing(&self) -> Option<Pacing> {
+        None
+    }
+
+    /// The numbers of a law that counts the requests of a window.
+    fn windowed(&self) -> Option<Windowed> {
+        None
+    }
+
+    /// The law at a part of its rate: one of so many nodes. A law that nodes cannot share stays as it is.
+    fn split(&self, _nodes: u32) -> Self
+    where
+        Self: Copy,
+    {
+        *self
     }
 
     /// The allowance in the numbers of the `RateLimit-Policy` header.

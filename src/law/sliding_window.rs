@@ -32,6 +32,7 @@ use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::window::Window;
+use crate::law::windowed::Windowed;
 use crate::table::{Entry, State};
 
 /// The law `sliding-window` for one objective.
@@ -140,6 +141,14 @@ impl Rule for SlidingWindow {
 
     fn promise(&self, _: Objective) -> String {
         self.window.promise()
+    }
+
+    fn windowed(&self) -> Option<Windowed> {
+        Some(Windowed::new(&self.window, true))
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { window: self.window.split(nodes) }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::law::formula::{number, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
+use crate::law::pacing::Pacing;
 use crate::law::rule::Rule;
 use crate::table::Entry;
 
@@ -96,5 +97,13 @@ impl Rule for TokenBucket {
     /// Until the bucket is full again.
     fn memory(&self) -> Duration {
         Duration::from_nanos(self.bucket.burst_ns)
+    }
+
+    fn pacing(&self) -> Option<Pacing> {
+        Some(Pacing::new(self.bucket, Duration::ZERO))
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { bucket: self.bucket.split(nodes) }
     }
 }

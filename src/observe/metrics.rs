@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
+use crate::observe::cluster_metrics::ClusterMetrics;
 use crate::observe::delays::Delays;
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
@@ -34,6 +35,7 @@ pub struct Metrics {
     pub holds_abandoned: Counter,
     pub request_ids_forgotten: Counter,
     pub ends: EndMetrics,
+    pub blocks: BlockMetrics,
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
     pub admin: ConnectionMetrics,
@@ -45,6 +47,8 @@ pub struct Metrics {
     pub fields_missing: Arc<FieldGauges>,
     pub log_dropped: Arc<Total>,
     pub decision_log: DecisionLogMetrics,
+    /// None: this slowlane is alone.
+    pub cluster: Option<ClusterMetrics>,
 }
 
 /// The connections of one listener.
@@ -77,6 +81,34 @@ pub struct EndMetrics {
     pub late: Counter,
     /// The ticket is not one of this slowlane.
     pub refused: Counter,
+}
+
+/// Blocks, and requests that they refused.
+#[derive(Clone, Debug)]
+pub struct BlockMetrics {
+    /// Blocks in force.
+    pub in_force: Gauge,
+    /// Requests refused by a block.
+    pub blocked: Counter,
+    /// Keys that were not blocked, because too many already were.
+    pub without_room: Arc<Total>,
+}
+
+impl BlockMetrics {
+    fn new(registry: &mut Registry) -> BlockMetrics {
+        let without_room = Arc::new(Total {
+            name: "blocks_without_room",
+            help: "Keys that block= did not block, because too many keys already were",
+            value: AtomicU64::new(0),
+        });
+        registry.register_collector(Box::new(without_room.clone()));
+        let help = "Blocks in force, of operators and of block=";
+        BlockMetrics {
+            in_force: gauge(registry, "cluster_blocks", help),
+            blocked: counter(registry, "blocked", "Requests refused by a block"),
+            without_room,
+        }
+    }
 }
 
 /// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
@@ -182,6 +214,7 @@ impl Metrics {
             dropped_write: dropped("write"),
         };
 
+        let blocks = BlockMetrics::new(&mut registry);
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
         let help = "Bytes that fair, sliding-log and concurrency use beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
@@ -209,6 +242,7 @@ impl Metrics {
                 "Request ids forgotten because too many came within a second",
             ),
             ends,
+            blocks,
             spop,
             http,
             admin,
@@ -220,8 +254,15 @@ impl Metrics {
             fields_missing,
             log_dropped,
             decision_log,
+            cluster: None,
             registry,
         }
+    }
+
+    /// Adds the metrics of a node of a cluster.
+    pub fn with_cluster(mut self) -> Metrics {
+        self.cluster = Some(ClusterMetrics::register(&mut self.registry));
+        self
     }
 
     /// All metrics in the OpenMetrics text format, which Prometheus scrapes.

@@ -1,6 +1,7 @@
 //! Observation of decisions and of the daemon: metrics, the log, the decision log, the status.
 
 pub mod clock;
+pub mod cluster_metrics;
 pub(crate) mod decision_log;
 pub mod delays;
 pub(crate) mod log;

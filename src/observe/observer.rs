@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fastrand::Rng;
+use prometheus_client::metrics::counter::Counter;
 
 use crate::base::charge::Charge;
 use crate::base::request::Value;
@@ -19,6 +20,7 @@ use crate::table::Table;
 /// Observes every decision, for all proxies.
 pub struct Observer {
     verdicts: Arc<Verdicts>,
+    blocked: Counter,
     status: Arc<Status>,
     decision_log: Option<DecisionLog>,
     listener: Option<ChargeListener>,
@@ -29,7 +31,8 @@ pub type ChargeListener = Box<dyn Fn(&Charge) + Send + Sync>;
 
 impl Observer {
     pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
-        Observer { verdicts: metrics.verdicts.clone(), status, decision_log: None, listener: None }
+        let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.blocks.blocked.clone());
+        Observer { verdicts, blocked, status, decision_log: None, listener: None }
     }
 
     /// Adds a decision log.
@@ -64,6 +67,9 @@ impl Observer {
         batch.note_fields();
         for (number, decision) in decisions.iter().enumerate() {
             self.verdicts.count(decision);
+            if decision.blocked.is_some() {
+                self.blocked.inc();
+            }
             if decision.is_throttled() {
                 self.status.throttled.note(decision, dice.u32(..), |slo, label| {
                     batch.facts(number, slo, |fact| label.push(fact));

@@ -3,14 +3,17 @@
 use arrayvec::ArrayVec;
 
 use crate::base::request::{Request, Value};
+use crate::policy::extra::EXTRA_MAX;
 use crate::policy::fields::{Draft, PLACES_MAX, Values};
 use crate::policy::generation::Policy;
 
 /// The most requests of a batch. A larger batch would hold back its first answer for longer.
 pub const BATCH_MAX: usize = 32;
 
-/// The most values of a batch: enough for eight requests with every field.
+/// The most values of a batch: enough for eight requests with every field of a policy.
 const VALUES_MAX: usize = 8 * PLACES_MAX;
+
+const _: () = assert!(VALUES_MAX >= PLACES_MAX + EXTRA_MAX, "room for one request");
 
 /// Requests to be decided together, with a value for every field that the policy uses.
 ///
@@ -33,6 +36,7 @@ const VALUES_MAX: usize = 8 * PLACES_MAX;
 #[derive(Clone, Debug)]
 pub struct Batch<'p, 'a> {
     policy: &'p Policy,
+    width: usize,
     values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
     len: usize,
 }
@@ -41,7 +45,12 @@ impl<'p, 'a> Batch<'p, 'a> {
     /// An empty batch for the requests of one policy.
     #[inline]
     pub fn of(policy: &'p Policy) -> Batch<'p, 'a> {
-        Batch { policy, values: ArrayVec::new(), len: 0 }
+        Batch { policy, width: Batch::width(policy), values: ArrayVec::new(), len: 0 }
+    }
+
+    /// Values per request: one for each field. There is at least one, the cost.
+    fn width(policy: &Policy) -> usize {
+        policy.fields.count() + policy.fields.extra().count()
     }
 
     pub fn policy(&self) -> &'p Policy {
@@ -58,10 +67,12 @@ impl<'p, 'a> Batch<'p, 'a> {
 
     /// Whether the batch has no room for another request.
     pub fn is_full(&self) -> bool {
-        self.len == BATCH_MAX || (self.len + 1) * self.width() > VALUES_MAX
+        self.len == BATCH_MAX || (self.len + 1) * self.width > VALUES_MAX
     }
 
+    /// Removes all requests.
     pub fn clear(&mut self) {
+        self.width = Batch::width(self.policy);
         self.values.clear();
         self.len = 0;
     }
@@ -70,7 +81,7 @@ impl<'p, 'a> Batch<'p, 'a> {
     /// another draft discards it. The batch must not be full.
     #[inline]
     pub fn draft(&mut self) -> Draft<'p, '_, 'a> {
-        let (begin, width) = (self.len * self.width(), self.width());
+        let (begin, width) = (self.len * self.width, self.width);
         self.values.truncate(begin);
         for _ in 0..width {
             self.values.push(None);
@@ -80,7 +91,7 @@ impl<'p, 'a> Batch<'p, 'a> {
 
     /// Adds the draft to the batch.
     pub fn keep_draft(&mut self) {
-        debug_assert_eq!(self.values.len(), (self.len + 1) * self.width(), "a draft was begun");
+        debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
         self.len += 1;
     }
 
@@ -100,17 +111,12 @@ impl<'p, 'a> Batch<'p, 'a> {
     /// The values of one request.
     pub(super) fn values(&self, number: usize) -> Values<'_, 'a> {
         debug_assert!(number < self.len);
-        Values(&self.values[number * self.width()..][..self.width()])
+        Values(&self.values[number * self.width..][..self.width])
     }
 
     /// The values of each request, in the order of the batch.
     pub(super) fn rows(&self) -> impl Iterator<Item = Values<'_, 'a>> {
-        let width = self.width();
+        let width = self.width;
         (0..self.len).map(move |number| Values(&self.values[number * width..][..width]))
-    }
-
-    /// Values per request: one for each field. There is at least one, the cost.
-    fn width(&self) -> usize {
-        self.policy.fields.count()
     }
 }

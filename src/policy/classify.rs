@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 
+use crate::base::blocked::Blocked;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::request::{Request, Value};
 use crate::base::verdict::JUDGED_MAX;
@@ -30,6 +31,8 @@ pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
     /// How many requests this one counts as.
     pub cost: u32,
+    /// The block of an operator that the request falls under. It may be over.
+    pub blocked: Option<Blocked>,
 }
 
 impl<'p> Batch<'p, '_> {
@@ -63,8 +66,13 @@ impl<'p> Batch<'p, '_> {
                 }
             }
         }
+        let blocks = policy.blocks.in_force();
         for (values, answer) in self.rows().zip(answers) {
-            each(policy.cases_from(answer, values, &mut trace));
+            let blocked = match blocks.as_deref() {
+                Some(Some(blocks)) => blocks.find(values),
+                _ => None,
+            };
+            each(policy.cases_from(answer, values, blocked, &mut trace));
         }
     }
 }
@@ -117,13 +125,14 @@ impl Policy {
         &'p self,
         answer: Answer,
         values: Values<'_, '_>,
+        blocked: Option<Blocked>,
         trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
     ) -> Cases<'p> {
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
         let cost = cost(self.fields.cost(values));
         if answer == Answer::REFUSED {
             list.push(self.refusal());
-            return Cases { list, cost };
+            return Cases { list, cost, blocked };
         }
         let mut place = answer.place().unwrap_or(0);
         list.push(self.case(place, values));
@@ -141,7 +150,7 @@ impl Policy {
             }
             list.push(self.case(place, values));
         }
-        Cases { list, cost }
+        Cases { list, cost, blocked }
     }
 
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.

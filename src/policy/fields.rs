@@ -5,68 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
-use crate::base::address::peer;
-use crate::base::host::Host;
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
-use crate::base::request::{FIELDS_MAX, Value, is_same_name};
-use crate::policy::layout::{Layout, is_host};
+use crate::base::request::{FIELDS_MAX, Value};
+use crate::policy::extra::ExtraFields;
+use crate::policy::field::{Field, Head};
+use crate::policy::layout::Layout;
 
 /// The place of a field among the [`Fields`].
 pub(super) type Place = usize;
-
-#[derive(Debug)]
-struct Field {
-    name: String,
-    head: Head,
-    is_address: bool,
-    is_host: bool,
-}
-
-/// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
-/// compared faster than texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    length: usize,
-    bytes: u64,
-}
-
-impl Head {
-    fn of(name: &[u8]) -> Head {
-        let bytes = match (name.first_chunk(), name.first_chunk(), name.last_chunk()) {
-            (Some(&first), ..) => u64::from_le_bytes(first),
-            // With five to seven bytes, the two chunks overlap.
-            (None, Some(&first), Some(&last)) => {
-                u64::from(u32::from_le_bytes(first)) << 32 | u64::from(u32::from_le_bytes(last))
-            }
-            _ => name.iter().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
-        };
-        Head { length: name.len(), bytes }
-    }
-}
-
-impl Field {
-    /// Turns text into an address if the field holds addresses, and into the one form of a host if it holds hosts.
-    /// nginx sends an address as text, where HAProxy sends four or sixteen bytes.
-    #[inline]
-    fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
-        match value {
-            Value::Text(text) if self.is_host && !text.is_empty() => host(text),
-            Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
-            _ => value,
-        }
-    }
-}
-
-#[inline]
-fn host(text: &[u8]) -> Value<'_> {
-    match Host::read(text) {
-        Some(Host::Name { name, is_lower: true }) => Value::Text(name),
-        Some(Host::Name { name, is_lower: false }) => Value::Name(name),
-        Some(Host::Ipv6(address)) => Value::address(address.into()),
-        None => Value::NoHost(text),
-    }
-}
 
 /// The field with the number of requests that a request counts for.
 const COST: &str = "cost";
@@ -74,10 +21,11 @@ const COST: &str = "cost";
 /// The fields that a request can carry, and the cost.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 1;
 
-/// The fields that a policy uses, each once.
+/// The fields that a policy uses, each once, and after them those that only blocks use.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
+    extra: ExtraFields,
     cost: Place,
     ipv4_mask: Ipv4Addr,
     ipv6_mask: Ipv6Addr,
@@ -91,14 +39,10 @@ impl Fields {
         let is_too_many = names.len() > FIELDS_MAX;
         names.insert(COST);
         let cost = names.iter().position(|name| *name == COST).expect("it was just put in");
-        let field = |name: &str| Field {
-            name: name.to_owned(),
-            head: Head::of(name.as_bytes()),
-            is_address: layout.is_address(name),
-            is_host: is_host(name),
-        };
+        let field = |name: &str| Field::new(name, layout.is_address(name));
         (!is_too_many).then(|| Fields {
             fields: names.into_iter().map(field).collect(),
+            extra: ExtraFields::default(),
             cost,
             ipv4_mask: v4_mask(layout.ipv4_prefix()),
             ipv6_mask: v6_mask(layout.ipv6_prefix()),
@@ -110,21 +54,39 @@ impl Fields {
     }
 
     pub(super) fn place(&self, name: &str) -> Place {
-        let place = self.fields.iter().position(|field| field.name == name);
+        let place = self.fields.iter().position(|field| field.name() == name);
         place.expect("a field of the layout, or one that is shared by")
     }
 
     /// The field that holds hosts, if the policy knows one.
     pub(super) fn host(&self) -> Option<Place> {
-        self.fields.iter().position(|field| field.is_host)
+        self.fields.iter().position(Field::is_host)
     }
 
     pub(super) fn count(&self) -> usize {
         self.fields.len()
     }
 
+    pub(super) fn extra(&self) -> &ExtraFields {
+        &self.extra
+    }
+
+    /// A field and its place, also if only blocks use it.
+    pub(super) fn find(&self, name: &str) -> Option<(Place, &Field)> {
+        let mut fields = self.fields.iter().chain(self.extra.list()).enumerate();
+        fields.find(|(_, field)| field.is_named(name.as_bytes()))
+    }
+
+    /// The field of a block. One that the policy does not use is added; None if there are too many.
+    pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
+        if self.find(name).is_none() && !self.extra.add(Field::extra(name)) {
+            return None;
+        }
+        self.find(name)
+    }
+
     pub(super) fn name(&self, place: Place) -> &str {
-        &self.fields[place].name
+        self.fields[place].name()
     }
 
     /// Leading bits of an address that identify one customer, if not all do.
@@ -134,7 +96,15 @@ impl Fields {
             Value::Address(IpAddr::V6(_)) => (self.ipv6_mask.to_bits().count_ones(), 128),
             Value::Text(_) | Value::Number(_) | Value::Name(_) | Value::NoHost(_) => return None,
         };
-        (self.fields[place].is_address && prefix < whole).then_some(prefix as u8)
+        (self.fields[place].is_address() && prefix < whole).then_some(prefix as u8)
+    }
+
+    /// Leading bits of an address that identify one customer.
+    pub(super) fn customer_prefix(&self, address: IpAddr) -> u8 {
+        match address {
+            IpAddr::V4(_) => self.ipv4_mask.to_bits().count_ones() as u8,
+            IpAddr::V6(_) => self.ipv6_mask.to_bits().count_ones() as u8,
+        }
     }
 
     pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
@@ -147,15 +117,15 @@ impl Fields {
         values: Values<'s, 'a>,
     ) -> impl Iterator<Item = (&'s [u8], Value<'s>)> {
         let named =
-            |(field, value): (&'s Field, &'s Option<Value<'a>>)| Some((field.name.as_bytes(), (*value)?));
-        self.fields.iter().zip(values.0).filter_map(named)
+            |(field, value): (&'s Field, &'s Option<Value<'a>>)| Some((field.name().as_bytes(), (*value)?));
+        self.fields.iter().chain(self.extra.list()).zip(values.0).filter_map(named)
     }
 
     /// Adds a value to a key. An address field adds the network of one customer; other fields add the text
     /// that a map would hold. A missing value counts as an empty one.
     pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
         match &values.0[place] {
-            Some(Value::Address(address)) if self.fields[place].is_address => {
+            Some(Value::Address(address)) if self.fields[place].is_address() => {
                 hasher.address(self.customer(*address))
             }
             Some(value) => hasher.part(Text::default().of(value)),
@@ -168,7 +138,7 @@ impl Fields {
     pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
         let value = values.0[place].as_ref()?;
         Some(match *value {
-            Value::Address(address) if self.fields[place].is_address => {
+            Value::Address(address) if self.fields[place].is_address() => {
                 let prefix = self.prefix(place, *value).unwrap_or(u8::MAX);
                 Network::of(address, prefix).to_string().into_bytes()
             }
@@ -188,6 +158,7 @@ impl Fields {
 #[derive(Debug)]
 pub struct Draft<'p, 'v, 'a> {
     fields: &'p [Field],
+    extra: &'p ExtraFields,
     values: &'v mut [Option<Value<'a>>],
     /// Number of fields that the request may still carry.
     left: usize,
@@ -196,7 +167,7 @@ pub struct Draft<'p, 'v, 'a> {
 impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     /// `values` has an empty place for each field.
     pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Draft<'p, 'v, 'a> {
-        Draft { fields: &fields.fields, values, left: FIELDS_MAX }
+        Draft { fields: &fields.fields, extra: &fields.extra, values, left: FIELDS_MAX }
     }
 
     /// Takes a field. The first of a name counts; fields after the 32nd are ignored.
@@ -205,13 +176,30 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         let Some(left) = self.left.checked_sub(1) else { return };
         self.left = left;
         let head = Head::of(name);
-        let is_it = |field: &Field| field.head == head && (name.len() <= 8 || field.name.as_bytes() == name);
-        let as_written = self.fields.iter().position(is_it);
+        let as_written = self.fields.iter().position(|field| field.is_written(head, name));
         let place = as_written.or_else(|| self.place_of_other_spelling(name));
-        if let Some(place) = place
-            && self.values[place].is_none()
-        {
-            self.values[place] = Some(self.fields[place].value(value));
+        match place {
+            Some(place) => self.put(place, &self.fields[place], value),
+            None if self.values.len() > self.fields.len() => self.extra_field(name, value),
+            None => {}
+        }
+    }
+
+    /// Takes a field that only blocks use.
+    #[cold]
+    fn extra_field(&mut self, name: &[u8], value: Value<'a>) {
+        // A batch that began before the field was added has no place for it.
+        let places = self.fields.len()..self.values.len();
+        let found = places.zip(self.extra.list()).find(|(_, field)| field.is_named(name));
+        if let Some((place, field)) = found {
+            self.put(place, field, value);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, place: Place, field: &Field, value: Value<'a>) {
+        if self.values[place].is_none() {
+            self.values[place] = Some(field.value(value));
         }
     }
 
@@ -220,7 +208,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         if !name.iter().any(|byte| matches!(byte, b'-' | b'_')) {
             return None;
         }
-        self.fields.iter().position(|field| is_same_name(field.name.as_bytes(), name))
+        self.fields.iter().position(|field| field.is_named(name))
     }
 }
 
@@ -229,6 +217,11 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
 pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 
 impl<'v, 'a> Values<'v, 'a> {
+    /// The value of a field. None also for a field that was added after the batch began.
+    pub(super) fn get(self, place: Place) -> Option<&'v Value<'a>> {
+        self.0.get(place)?.as_ref()
+    }
+
     pub(super) fn address(self, place: Place) -> Option<IpAddr> {
         match self.0[place] {
             Some(Value::Address(address)) => Some(address),
@@ -273,7 +266,7 @@ pub(super) struct Text {
 
 impl Text {
     /// The notation of one value. Text is not copied.
-    fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
+    pub(super) fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
         if let Value::Text(text) = *value {
             return text;
         }

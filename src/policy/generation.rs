@@ -7,8 +7,10 @@ use std::time::Duration;
 use crate::base::hold::HOLD_SHIPPED;
 use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, UNCOUNTED};
+use crate::policy::block_index::Blocks;
 use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
 use crate::policy::fields::{Fields, Place};
@@ -66,6 +68,10 @@ pub struct Policy {
     pub(super) refusing: Slo,
     /// The needed fields that no request has carried yet.
     pub(super) missing: Missing,
+    /// A hash of the SLOs that nodes share, and of what makes up their keys.
+    pub(super) shared_hash: String,
+    /// The blocks that operators have set.
+    pub(super) blocks: Blocks,
 }
 
 /// References in the options of an SLO.
@@ -155,12 +161,32 @@ impl Policy {
             host: fields.host(),
             refusing,
             missing: Missing::default(),
+            shared_hash: String::new(),
+            blocks: Blocks::default(),
             fields,
         };
+        policy.shared_hash = policy.hash_of_shared(layout);
         policy.host = policy.host.filter(|&host| policy.uses(host));
         policy.missing = policy.none_carried();
         policy.warn_of_also();
         Ok(policy)
+    }
+
+    /// A hash of the SLOs that the nodes of a cluster share, and of what makes up their keys. Nodes with the same hash
+    /// agree on every shared key.
+    pub fn shared_hash(&self) -> &str {
+        &self.shared_hash
+    }
+
+    fn hash_of_shared(&self, layout: &Layout) -> String {
+        let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
+        for kind in 0..TYPES as u8 {
+            text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
+        }
+        for slo in self.slos.iter().filter(|slo| slo.sharing != Sharing::Local) {
+            text += &format!("{} {:?} {:?} {:?}\n", slo.id, slo.objective, slo.law, slo.sharing);
+        }
+        KeySecret::KNOWN.seal(text.as_bytes()).to_string()
     }
 
     /// The secret of its keys, which also seals tickets.

@@ -16,12 +16,16 @@
 
 mod also;
 mod batch;
+mod block_fields;
+mod block_index;
 mod bounds;
 mod carried;
 mod classify;
 mod doubtful;
 mod explanation;
+mod extra;
 mod facts;
+mod field;
 mod fields;
 mod generation;
 mod index;
@@ -29,6 +33,7 @@ mod layout;
 mod needed;
 mod problem;
 mod read;
+mod sharing;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -36,11 +41,13 @@ mod views;
 mod warning;
 
 pub use batch::{BATCH_MAX, Batch};
+pub use block_index::{BlockFault, BlockIndex, SHAPES_MAX};
 pub use bounds::{
     BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX,
 };
 pub use classify::{Case, Cases};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
+pub use extra::EXTRA_MAX;
 pub use facts::Fact;
 pub use fields::Draft;
 pub use generation::Policy;

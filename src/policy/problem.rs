@@ -6,6 +6,7 @@ use std::{fmt, io};
 use thiserror::Error;
 
 use crate::base::request::FIELDS_MAX;
+use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, UnitError};
 use crate::law::OptionError;
@@ -100,6 +101,14 @@ pub enum Fault {
     Regex { key: String, reason: String },
     #[error("dry_run {0:?}: expected yes or no")]
     DryRun(String),
+    #[error("cluster {0:?}: expected rate, count, lease, split or local")]
+    NoSharing(String),
+    #[error("cluster={sharing}: law {law} takes {}", listed(.known))]
+    Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
+    #[error("block {value:?}: {reason}")]
+    Block { value: String, reason: UnitError },
+    #[error("block {0:?}: expected at least 1s")]
+    ShortBlock(String),
     #[error("also {name:?}: expected a lookup, one of {lookups}")]
     Also { name: String, lookups: String },
     #[error("share \"\": expected the name of a field, like source")]
@@ -112,6 +121,10 @@ pub enum Fault {
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
     )]
     TooManyLines(usize),
+}
+
+fn listed(sharings: &[Sharing]) -> String {
+    sharings.iter().map(|sharing| sharing.name()).collect::<Vec<_>>().join(", ")
 }
 
 impl Fault {

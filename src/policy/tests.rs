@@ -372,7 +372,7 @@ fn a_delay_that_is_longer_than_a_hold_is_told() {
 
 #[test]
 fn the_examples_are_in_no_doubt() {
-    for dir in ["haproxy/maps", "doc/replay/maps", "doc/replay/maps.new"] {
+    for dir in ["haproxy/maps", "doc/cluster/policy", "doc/replay/maps", "doc/replay/maps.new"] {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
         assert_eq!(Policy::read(&dir, &Layout::default()).unwrap().warnings().to_string(), "");
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::base::hold::HOLD_SHIPPED;
 use crate::base::slo_id::SloId;
-use crate::base::units::written;
+use crate::base::units::{Rate, written};
 use crate::policy::layout::{Lookup, Method};
 use crate::policy::problem::quoted;
 
@@ -81,6 +81,20 @@ pub enum Doubt {
          is exceeded", written(*.0)
     )]
     Unbounded(Duration),
+    #[error(
+        "law {law} cannot be shared: each node of the cluster has the whole SLO; write cluster=local if that is meant"
+    )]
+    Unshared { law: &'static str },
+    #[error(
+        "cluster=rate: burst {burst} at {rate} is too short for [cluster] period {}: nodes refuse requests below the \
+         rate; make the burst {least} or more, or the period shorter", written(*.period)
+    )]
+    Hasty { burst: u32, rate: Rate, period: Duration, least: u64 },
+    #[error(
+        "cluster={sharing}: all nodes together may let through more than the quota of {}; cluster=lease never does",
+        written(*.window)
+    )]
+    Quota { sharing: &'static str, window: Duration },
 }
 
 /// The warnings of a policy, one per line.

@@ -29,7 +29,7 @@ use crate::server::http1::Patiences;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
-use crate::server::{admin_socket, http1, page};
+use crate::server::{admin_socket, blocks, http1, page};
 use crate::throttle::Throttle;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -86,6 +86,9 @@ impl Admin {
         match path {
             "/api/runtime" if *method == Method::POST => return command(request, agent, shutdown).await,
             "/api/clear" if *method == Method::POST => return clear(&request, agent),
+            "/api/block" if *method == Method::POST => return block(request, agent).await,
+            "/api/unblock" if *method == Method::POST => return unblock(&request, agent),
+            "/api/block" | "/api/unblock" => return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
             "/api/runtime" | "/api/clear" => {
                 return plain(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -103,6 +106,9 @@ impl Admin {
             "/" => page(),
             "/api/status" => with_type(JSON, page::status(agent)),
             "/api/why" => why(&request, agent),
+            "/api/cluster" => cluster(&request, agent),
+            "/api/blocks" if wants_json(&request) => with_type(JSON, blocks::json(agent)),
+            "/api/blocks" => plain(StatusCode::OK, blocks::text(agent)),
             path => match path.strip_prefix("/api/table/") {
                 Some(key) => row(key, agent),
                 None => plain(StatusCode::NOT_FOUND, NOT_FOUND),
@@ -119,7 +125,7 @@ impl Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/cluster, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
@@ -132,10 +138,50 @@ fn page() -> Answer {
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let why = Why::of(&agent.throttle, &query.request(), agent.clock.now());
-    let accept = request.headers().get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
-    match accept.windows(JSON.len()).any(|part| part == JSON.as_bytes()) {
+    match wants_json(request) {
         true => with_type(JSON, why.json()),
         false => plain(StatusCode::OK, why.to_string()),
+    }
+}
+
+/// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
+fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    let Some(line) = agent.status.cluster.get() else {
+        return plain(StatusCode::NOT_FOUND, "this slowlane is alone: it has no [cluster] store\n");
+    };
+    match wants_json(request) || request.uri().query() == Some("json") {
+        true => with_type(JSON, serde_json::to_vec(&line).expect("a line is plain data")),
+        false => plain(StatusCode::OK, line.to_string()),
+    }
+}
+
+fn wants_json(request: &Request<Incoming>) -> bool {
+    let accept = request.headers().get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
+    accept.windows(JSON.len()).any(|part| part == JSON.as_bytes())
+}
+
+/// Answers `/api/block`. The time is in the body.
+async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
+    if is_from_page(&request) {
+        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
+    }
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = body(request).await.unwrap_or_default();
+    told(blocks::block(agent, &query, &body))
+}
+
+/// Answers `/api/unblock`.
+fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    if is_from_page(request) {
+        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
+    }
+    told(blocks::unblock(agent, request.uri().query().unwrap_or_default()))
+}
+
+fn told(result: Result<String, String>) -> Answer {
+    match result {
+        Ok(told) => plain(StatusCode::OK, told),
+        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
     }
 }
 
@@ -145,10 +191,7 @@ fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
         return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
     }
     let query = Query::read(request.uri().query().unwrap_or_default());
-    match cleared(&agent.throttle, &query.request(), agent.clock.now()) {
-        Ok(told) => plain(StatusCode::OK, told),
-        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
-    }
+    told(cleared(&agent.throttle, &query.request(), agent.clock.now()))
 }
 
 /// Forgets the keys of a request, and tells each. A field that the policy does not use is refused: without it, the keys
@@ -174,18 +217,27 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
 /// Browsers add Origin to requests that a web page sends.
 const FROM_A_PAGE: &str = "requests from web pages are refused\n";
 
+/// Whether a web page sends the request. Browsers add these headers.
+fn is_from_page(request: &Request<Incoming>) -> bool {
+    let fetch_site = request.headers().get(SEC_FETCH_SITE);
+    request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none")
+}
+
+/// The body of a request. None if it is too long or does not come.
+async fn body(request: Request<Incoming>) -> Option<Bytes> {
+    let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
+    Some(timeout(BODY_TIMEOUT, body).await.ok()?.ok()?.to_bytes())
+}
+
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
-    // Browsers add these to requests that a web page sends. No web page needs the Runtime API.
-    let fetch_site = request.headers().get(SEC_FETCH_SITE);
-    if request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none") {
+    // No web page needs the Runtime API.
+    if is_from_page(&request) {
         return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
     }
-    let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
-    let Ok(Ok(body)) = timeout(BODY_TIMEOUT, body).await else {
+    let Some(line) = body(request).await else {
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };
-    let line = body.to_bytes();
     let told = match &commands(line.trim_ascii_end())[..] {
         [words] => agent.answer(Command::parse(words), shutdown),
         _ => Told::refusal("one command at a time\n".into()),
@@ -248,6 +300,13 @@ fn metrics(agent: &Agent) -> Answer {
     let annexes = agent.throttle.annex_usage();
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
+    let blocks = agent.throttle.block_usage(agent.clock.now());
+    agent.metrics.blocks.in_force.set((blocks.operators + blocks.keys) as i64);
+    agent.metrics.blocks.without_room.set(blocks.refused);
+    if let (Some(metrics), Some(cluster)) = (&agent.metrics.cluster, agent.throttle.cluster()) {
+        metrics.keys.set(cluster.keys() as i64);
+        metrics.owed.set(cluster.owed());
+    }
     agent.metrics.log_dropped.set(log::dropped());
     agent.metrics.fields_missing.set(agent.status.missing.fields(&agent.throttle.policy()));
     with_type(OPENMETRICS, agent.metrics.text())

@@ -114,6 +114,9 @@ impl Shared {
     }
 }
 
+/// The longest query that a connection remembers. All keys of one have room.
+const QUERY_BYTES_MAX: usize = 128;
+
 /// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
 #[derive(Debug, Default)]
 struct FirstQuery(OnceLock<(Option<String>, Manner)>);
@@ -126,8 +129,10 @@ impl FirstQuery {
             return Ok(*manner);
         }
         let manner = Manner::of(query)?;
-        // A second one is read each time.
-        let _ = self.0.set((query.map(str::to_owned), manner));
+        if query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
+            // Only the first is kept: any other is read each time.
+            let _ = self.0.set((query.map(str::to_owned), manner));
+        }
         Ok(manner)
     }
 }
@@ -214,6 +219,24 @@ impl Drop for Abandoned<'_> {
         if let Some(decision) = self.decision {
             self.agent.metrics.holds_abandoned.inc();
             self.agent.take_back(&decision);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_query_of_a_connection_means_what_it_says() {
+        let long = format!("max_delay={}6s", "0".repeat(QUERY_BYTES_MAX));
+        let queries =
+            [Some("hold=off"), None, Some("deny=429"), Some("hold=off"), Some(""), Some(&long), Some("x=1")];
+        for first in queries {
+            let connection = FirstQuery::default();
+            for query in [first].into_iter().chain(queries) {
+                assert_eq!(connection.manner(query), Manner::of(query), "{query:?} after {first:?}");
+            }
         }
     }
 }

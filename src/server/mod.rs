@@ -9,6 +9,7 @@
 pub(crate) mod admin;
 pub(crate) mod admin_socket;
 mod agent;
+mod blocks;
 pub(crate) mod entrance;
 pub(crate) mod handed;
 pub(crate) mod holds;

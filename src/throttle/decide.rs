@@ -4,14 +4,18 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
+use crate::base::blocked::Blocked;
 use crate::base::draw::Draw;
 use crate::base::key::Key;
 use crate::base::request::Request;
+use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
-use crate::law::{Annex, Arrival, Judgement, Law};
-use crate::policy::{BATCH_MAX, Batch, Case};
+use crate::cluster::{OnSilence, Terms};
+use crate::law::{Arrival, Judgement, Law};
+use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::Entry;
+use crate::throttle::ruling::Ruling;
 use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
@@ -53,12 +57,17 @@ impl Throttle {
         let mut pending = Pending::default();
         batch.classify(|cases| {
             let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+            if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
+                self.settle(&mut pending, now, decisions);
+                decisions.push(self.refuse_blocked(&cases.list, blocked, arrival));
+                return;
+            }
             match cases.list.as_slice() {
                 &[case] => {
                     if pending.must_settle_before(&case) {
                         self.settle(&mut pending, now, decisions);
                     }
-                    pending.push(case, arrival);
+                    pending.push(case, arrival, self.memory(&case));
                 }
                 several => {
                     self.settle(&mut pending, now, decisions);
@@ -94,13 +103,15 @@ impl Throttle {
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
         self.table.with_batch(keys, now, |place, entry, now| {
-            let Single { case, arrival, judgement } = &mut singles[place];
-            *judgement = Some(self.judge(case, entry, Arrival { now, ..*arrival }, Law::judge));
+            let Single { case, arrival, ruling } = &mut singles[place];
+            *ruling = Some(self.judge(case, entry, Arrival { now, ..*arrival }, Way::Judge));
         });
         // Decisions are made after the rows are unlocked.
-        for Single { case, arrival, judgement } in singles.iter() {
-            let judged = self.judged(case, judgement.expect("each key has been written"));
+        for Single { case, arrival, ruling } in singles.iter() {
+            let ruling = ruling.expect("each key has been written");
+            let judged = self.judged(case, &ruling);
             let mut decision = Decision::of_one(judged, arrival.cost, arrival.now);
+            decision.blocked = ruling.blocked(case);
             self.open_ticket(&mut decision, std::slice::from_ref(case));
             decisions.push(decision);
         }
@@ -111,28 +122,49 @@ impl Throttle {
     /// request, the others count it as asked, but not as let through. For that their rows are restored first.
     /// Annexes are written only after all SLOs have judged.
     fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
-        let keys: ArrayVec<_, JUDGED_MAX> =
-            cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
+        let keys: ArrayVec<_, JUDGED_MAX> = cases.iter().map(|case| (case.key, self.memory(case))).collect();
         let mut decision = self.table.with_each(&keys, arrival.now, |entries, now| {
             let arrival = Arrival { now, ..arrival };
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
-            let judge = |(case, entry)| self.judged(case, self.judge(case, entry, arrival, Law::foresee));
+            let mut blocked = None;
+            let judge = |(case, entry)| {
+                let ruling = self.judge(case, entry, arrival, Way::Foresee);
+                blocked = blocked.or(ruling.blocked(case));
+                self.judged(case, &ruling)
+            };
             let judged: ArrayVec<Judged, JUDGED_MAX> =
                 cases.iter().zip(entries.iter_mut()).map(judge).collect();
-            let decision = Decision::of(&judged, arrival.cost, arrival.now);
+            let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+            decision.blocked = blocked;
             for (place, case) in cases.iter().enumerate().filter(|&(place, _)| judged[place].is_counted()) {
                 if !decision.is_let_through() {
                     entries[place] = before[place];
                     entries[place].ask(arrival.cost, arrival.now);
-                } else if case.slo.law.has_annex() {
-                    // `foresee` left the annex as it was. Judging again writes the row and the annex.
+                } else if case.slo.law.has_annex() || self.is_shared(case) {
+                    // `foresee` left the annex and the view as they were. Judging again writes the row and them.
                     entries[place] = before[place];
-                    self.judge(case, &mut entries[place], arrival, Law::judge);
+                    self.judge(case, &mut entries[place], arrival, Way::Judge);
                 }
             }
             decision
         });
         self.open_ticket(&mut decision, cases);
+        decision
+    }
+
+    /// Refuses a request that an operator has blocked. It counts as asked under all of its SLOs.
+    #[cold]
+    fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
+        let keys: ArrayVec<_, JUDGED_MAX> =
+            cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
+        self.table.with_each(&keys, arrival.now, |entries, now| {
+            entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
+        });
+        let ruling = Ruling::of_block(blocked, arrival.now);
+        let judged: ArrayVec<Judged, JUDGED_MAX> =
+            cases.iter().map(|case| ruling.judged_by_operator(case)).collect();
+        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+        decision.blocked = Some(blocked);
         decision
     }
 
@@ -153,19 +185,78 @@ impl Throttle {
         });
     }
 
+    /// A request whose key is blocked counts as asked, and its law is not asked. A refusal may begin a block.
     #[inline]
-    fn judge(
+    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
+        if let Some(blocked) = self.blocks.find(case, arrival.now) {
+            entry.ask(arrival.cost, arrival.now);
+            return Ruling::of_block(blocked, arrival.now);
+        }
+        let arrival = Arrival { sharer: case.sharer, ..arrival };
+        let judgement = match self.cluster {
+            Some(_) => self.judge_shared(case, entry, &arrival, way),
+            None => None,
+        };
+        let judgement = judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way));
+        self.blocks.refused(case, judgement.verdict, arrival.now);
+        Ruling::of_law(judgement)
+    }
+
+    /// Judges a request that is a matter of this node alone.
+    #[inline]
+    fn judge_here(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
+        let law = &case.slo.law;
+        let judge = match way {
+            Way::Judge => Law::judge,
+            Way::Foresee => Law::foresee,
+        };
+        self.annexes.with(case.key, law, arrival.cost, arrival.now, |annex| judge(law, entry, annex, arrival))
+    }
+
+    /// Adds the SLO to a ruling, and counts a fallback.
+    #[inline]
+    fn judged(&self, case: &Case<'_>, ruling: &Ruling) -> Judged {
+        if ruling.judgement.fell_back {
+            self.count_fallback();
+        }
+        ruling.judged(case)
+    }
+
+    /// Judges a request under a law that nodes share. None if it is a matter of this node alone.
+    pub(super) fn judge_shared(
         &self,
         case: &Case<'_>,
         entry: &mut Entry,
-        arrival: Arrival,
-        judge: impl FnOnce(&Law, &mut Entry, Option<&mut Annex>, &Arrival) -> Judgement,
-    ) -> Judgement {
-        let &Case { slo, key, sharer } = case;
-        let arrival = Arrival { sharer, ..arrival };
-        self.annexes
-            .with(key, &slo.law, arrival.cost, arrival.now, |annex| judge(&slo.law, entry, annex, &arrival))
+        arrival: &Arrival,
+        way: Way,
+    ) -> Option<Judgement> {
+        let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
+        let Slo { law, sharing, .. } = case.slo;
+        let terms = Terms::new(*sharing, law);
+        let shared = terms.and_then(|terms| match way {
+            Way::Judge => cluster.judge(case.key, &terms, entry, arrival),
+            Way::Foresee => cluster.foresee(case.key, &terms, entry, arrival),
+        });
+        // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
+        shared.or_else(|| Some(self.law_alone(case.slo)?.judge(entry, None, arrival)))
     }
+
+    /// The law of a node that takes a part of a shared SLO for itself. None if it is not shared.
+    pub(super) fn law_alone(&self, slo: &Slo) -> Option<Law> {
+        let cluster = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local)?;
+        let is_open = slo.sharing != Sharing::Split
+            && cluster.is_silent()
+            && cluster.settings().on_silence == OnSilence::Open;
+        Some(if is_open { slo.law } else { slo.law.split(cluster.nodes()) })
+    }
+}
+
+/// Whether a judgement counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Judge,
+    /// Annexes and views stay as they are.
+    Foresee,
 }
 
 /// Requests under one SLO each, judged side by side.
@@ -180,7 +271,7 @@ struct Pending<'p> {
 struct Single<'p> {
     case: Case<'p>,
     arrival: Arrival,
-    judgement: Option<Judgement>,
+    ruling: Option<Ruling>,
 }
 
 impl<'p> Pending<'p> {
@@ -191,10 +282,10 @@ impl<'p> Pending<'p> {
     }
 
     #[inline]
-    fn push(&mut self, case: Case<'p>, arrival: Arrival) {
+    fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
         self.uses_annexes |= uses_annexes(&case.slo.law);
-        self.keys.push((case.key, case.slo.law.memory()));
-        self.singles.push(Single { case, arrival, judgement: None });
+        self.keys.push((case.key, memory));
+        self.singles.push(Single { case, arrival, ruling: None });
     }
 
     fn clear(&mut self) {

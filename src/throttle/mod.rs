@@ -5,18 +5,28 @@
 //!                                     table.with_batch: law.judge(entry, annex, arrival)
 //! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
 //! Cases ─▶ foresee: the same without counting, for operators
+//! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
 //! ```
 //! There is one way to decide; a single request is a batch of one.
 
 mod annexes;
+mod blocking;
+mod blocks;
+mod changes;
 mod decide;
 mod foresee;
+mod key_blocks;
 mod open_tickets;
+mod ruling;
 mod state;
 mod undo;
 
 pub use annexes::Annexes;
+pub use blocking::{Block, BlockOrigin, BlockUsage};
+pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
+pub use changes::{CHANGES_MAX, Change, Changes};
 pub use decide::Decisions;
 pub use foresee::{Foreseen, View};
+pub use key_blocks::KEY_BLOCKS_MAX;
 pub use state::{AnnexUsage, InForce, Throttle};
 pub use undo::Charges;

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 
 use crate::base::key::Key;
-use crate::base::verdict::Judged;
-use crate::law::Judgement;
+use crate::base::sharing::Sharing;
+use crate::base::time::Timestamp;
+use crate::cluster::{Cluster, Terms};
 use crate::policy::{Case, Policy};
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::throttle::annexes::Annexes;
+use crate::throttle::blocks::Blocks;
 
 /// The policy in force, the table, and the annexes beside it.
 #[derive(Debug)]
@@ -18,6 +21,9 @@ pub struct Throttle {
     policy: ArcSwap<Policy>,
     pub(super) table: Table,
     pub(super) annexes: Annexes,
+    pub(super) blocks: Blocks,
+    /// None: this slowlane is alone.
+    pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
 }
 
@@ -39,8 +45,37 @@ impl Throttle {
             policy: ArcSwap::from_pointee(policy),
             table: Table::new(sizing),
             annexes: Annexes::new(annex_bytes_max),
+            blocks: Blocks::default(),
+            cluster: None,
             fallbacks: AtomicU64::new(0),
         }
+    }
+
+    /// Makes it a node of a cluster.
+    pub fn in_cluster(self, cluster: Arc<Cluster>) -> Throttle {
+        Throttle { cluster: Some(cluster), ..self }
+    }
+
+    /// None: this slowlane is alone.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_deref()
+    }
+
+    /// Whether nodes share the SLO of a case.
+    #[inline]
+    pub(super) fn is_shared(&self, case: &Case<'_>) -> bool {
+        self.cluster.is_some() && Terms::new(case.slo.sharing, &case.slo.law).is_some()
+    }
+
+    /// How long the row of a case has to be kept after a write.
+    #[inline]
+    pub(super) fn memory(&self, case: &Case<'_>) -> Duration {
+        let (law, sharing) = (&case.slo.law, case.slo.sharing);
+        let Some(cluster) = self.cluster.as_deref().filter(|_| sharing != Sharing::Local) else {
+            return law.memory();
+        };
+        let untold = Terms::new(sharing, law).map_or(Duration::ZERO, |terms| cluster.memory(&terms));
+        law.split(cluster.nodes()).memory().max(untold)
     }
 
     /// The policy in force.
@@ -48,8 +83,10 @@ impl Throttle {
         self.policy.load()
     }
 
-    /// Puts another policy in force and returns the old one. The table stays as it is.
+    /// Puts another policy in force and returns the old one. The table and the blocks stay as they are.
     pub fn replace(&self, policy: Policy) -> Arc<Policy> {
+        let operators = self.blocks.operators();
+        policy.put_blocks(operators.index(&policy));
         self.policy.swap(Arc::new(policy))
     }
 
@@ -58,6 +95,11 @@ impl Throttle {
         if self.table.remove(key, is_to_go) {
             self.annexes.remove(key);
         }
+    }
+
+    /// Shares a key with the other nodes from its next request on, if it has an entry.
+    pub fn share(&self, key: Key, now: Timestamp) {
+        self.table.with_known(key, now, |entry, _| Cluster::share(entry));
     }
 
     pub fn table(&self) -> &Table {
@@ -72,28 +114,8 @@ impl Throttle {
         AnnexUsage { bytes: self.annexes.bytes(), fallbacks: self.fallbacks.load(Relaxed) }
     }
 
-    /// Adds the SLO to a judgement, and counts a fallback.
-    pub(super) fn judged(&self, case: &Case<'_>, judgement: Judgement) -> Judged {
-        if judgement.fell_back {
-            self.count_fallback();
-        }
-        judged(case, judgement)
-    }
-
     /// Counts a request for which the annexes had no room.
     pub(super) fn count_fallback(&self) {
         self.fallbacks.fetch_add(1, Relaxed);
-    }
-}
-
-/// Adds the SLO to a judgement.
-pub(super) fn judged(case: &Case<'_>, judgement: Judgement) -> Judged {
-    Judged {
-        slo: case.slo.id,
-        key: case.key,
-        verdict: judgement.verdict,
-        remaining: judgement.remaining,
-        is_dry_run: case.slo.dry_run,
-        counts_end: case.slo.law.counts_ends(),
     }
 }

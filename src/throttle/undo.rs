@@ -4,10 +4,11 @@ use arrayvec::ArrayVec;
 
 use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
+use crate::base::sharing::Sharing;
 use crate::base::ticket::{Counted, Ticket};
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
-use crate::policy::Policy;
+use crate::policy::{Policy, Slo};
 use crate::throttle::state::Throttle;
 
 /// The charges of one request: at most one per SLO.
@@ -27,6 +28,7 @@ impl Throttle {
                 self.annexes.with_known(judged.key, &slo.law, |annex| {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
                 });
+                self.take_back_shared(slo, judged.key, decision.cost);
                 if decision.cost > 0 && slo.law.gives_back() {
                     let Judged { slo, key, .. } = *judged;
                     charges.push(Charge {
@@ -65,6 +67,13 @@ impl Throttle {
             });
         }
         charges
+    }
+
+    /// Takes back a request of a key that nodes share.
+    fn take_back_shared(&self, slo: &Slo, key: Key, cost: u32) {
+        if let Some(cluster) = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local) {
+            cluster.take_back(key, cost);
+        }
     }
 
     /// Closes an open ticket. A request without a serial was not remembered, and is taken at its word.

@@ -216,3 +216,28 @@ fn a_table_that_is_full_or_forgets_takes_no_memory() {
         }
     }
 }
+
+/// Blocks of fields that the policy knows and of one that it does not, of networks and of keys.
+#[test]
+fn blocks_take_no_memory_from_a_request() {
+    let mut daemon = Daemon::of(
+        policy_of(|_| ["", " dry_run=yes"].map(|more| format!("law=token-bucket block=60s{more}"))),
+        SIZING,
+    );
+    let (throttle, start) = (daemon.agent.throttle.clone(), Timestamp::from_millis(1_000_000));
+    for fields in [
+        &[("source", "10.1.0.0/16"), ("website", "w1.example")][..],
+        &[("source", "2001:db8:1::/48")],
+        &[("owner", "o2"), ("method", "GET")],
+        &[("method", "POST")],
+    ] {
+        let fields = throttle.policy().block_fields(fields.iter().copied()).unwrap();
+        throttle.block(fields, start + Duration::from_secs(3_600), start).unwrap();
+    }
+    let batches: Vec<_> = (0..21).map(batch).collect();
+    // Until every key that is refused has its block.
+    (0..5).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
+    assert_none(measured(&mut daemon, &batches));
+    assert!(daemon.agent.metrics.blocks.blocked.get() > 1_000, "nothing was blocked");
+    assert!(throttle.block_usage(start).keys > 100, "no key was blocked");
+}

@@ -113,6 +113,10 @@ fn help_teaches_with_examples_that_can_be_typed() {
                 "--option <[LAW:]NAME=VALUE>",
                 "--plot <FILE>",
                 "--seed <N>",
+                "--nodes <N>",
+                "--skew <PERCENT>",
+                "--store-dead <FROM..TO>",
+                "worst s",
                 "[default: pace]",
                 "[default: 50/s]",
                 "measured s",
@@ -223,6 +227,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["why"], "<FIELD=VALUE>"),
         (&["why", "192.0.2.1"], "expected a field and its value, like website=shop.example"),
         (&["why", "--policy", "a", "--admin", "127.0.0.1:1", "a=b"], "cannot be used with"),
+        (&["block", "--for", "1m"], "<FIELD=VALUE>"),
+        (&["unblock"], "<FIELD=VALUE>"),
         (&["table"], "Usage: slowlane table"),
         (&["table", "get", "26C7"], "expected a key of sixteen hex digits, like 26C7827D889F6DA3"),
         (&["table", "set", "26C7827D889F6DA3"], "<COLUMN VALUE>"),
@@ -232,6 +238,12 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["simulate", "--option", "max_delay"], "expected an option, like max_delay=10s"),
         (&["simulate", "--option", "best:max_delay=1s"], "or of one law, like pace:max_delay=10s"),
         (&["simulate", "--seconds", "86401"], "86401 is not in 1..=86400"),
+        (&["simulate", "--nodes", "1001"], "1001 is not in 1..=1000"),
+        (&["simulate", "--skew", "0.8"], "expected a part of the load from 0% to 100%, like 80% or 12.5%"),
+        (
+            &["simulate", "--store-dead", "80s"],
+            "expected two times since the start, the later one second, like 20s..80s",
+        ),
         (&["simulate", "--attack", "1000001/s"], "expected a rate of at most 1000000/s"),
     ] {
         let (code, out, err) = typed(Path::new(HERE), args);

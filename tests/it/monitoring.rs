@@ -9,17 +9,22 @@ use serde_json::Value;
 
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
-use crate::support::{client, project, skipped};
+use crate::support::{client, eventually, project, skipped};
 
 /// Labels that Prometheus adds to every sample.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
 /// All metrics of a daemon after events of every kind, each with its labels and their values.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
-    let slo_map = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s max_delay=1s\n\
+    let slo_map = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s max_delay=2s\n\
                    2002 burst=0 rate=0/s dry_run=yes\n";
     let websites = "slow.example 2001\ntried.example 2002\n";
-    let slowlane = Slowlane::with_policy(&[("slo.map", slo_map), ("website.map", websites)]);
+    // Nobody listens at this port. The metrics of a cluster are there without a store.
+    let config = "[cluster]\nstore = \"redis://127.0.0.1:1\"\n";
+    let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], config);
+    eventually("the store is silent", || {
+        (slowlane.metric("slowlane_cluster_errors_total", "kind") > 0.0).then_some(())
+    });
     let ask = |website: &str| slowlane.check("?hold=off", &[("X-Slowlane-Website", website)]).status;
     assert_eq!([ask("other.example"), ask("tried.example")], [204, 204]);
     assert_eq!([ask("slow.example"), ask("slow.example"), ask("slow.example")], [204, 204, 403]);

@@ -79,6 +79,9 @@ fn commands() -> BTreeSet<String> {
     found
 }
 
+/// The files of the package that can be run.
+const PROGRAMS: [&str; 2] = ["/usr/bin/slowlane", "/usr/share/slowlane/cluster/run"];
+
 #[test]
 fn the_package_has_every_file_in_its_place() {
     let Some(package) = package() else { return };
@@ -91,7 +94,7 @@ fn the_package_has_every_file_in_its_place() {
         let expected = match mode.as_bytes()[0] {
             b'd' => "drwxr-xr-x",
             b'l' => "lrwxrwxrwx",
-            _ if path == "/usr/bin/slowlane" => "-rwxr-xr-x",
+            _ if PROGRAMS.contains(&path) => "-rwxr-xr-x",
             _ => "-rw-r--r--",
         };
         assert_eq!(mode, expected, "{line}");
@@ -100,9 +103,9 @@ fn the_package_has_every_file_in_its_place() {
     let pages = commands().into_iter().map(|name| format!("/usr/share/man/man1/slowlane-{name}.1.gz"));
     let book = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().file_name());
     let book = book.map(|name| format!("/usr/share/doc/slowlane/manual/{}", name.to_str().unwrap()));
-    let expected = pages.chain(book).chain(
+    let programs = PROGRAMS.map(str::to_owned);
+    let expected = pages.chain(book).chain(programs).chain(
         [
-            "/usr/bin/slowlane",
             "/etc/slowlane/slowlane.toml",
             "/etc/slowlane/policy/slo.map",
             "/etc/slowlane/policy/source+website.map",
@@ -114,6 +117,7 @@ fn the_package_has_every_file_in_its_place() {
             "/usr/share/bash-completion/completions/slowlane",
             "/usr/share/zsh/vendor-completions/_slowlane",
             "/usr/share/fish/vendor_completions.d/slowlane.fish",
+            "/usr/share/slowlane/cluster/policy/slo.map",
             "/usr/share/slowlane/haproxy/spoe-slowlane.conf",
             "/usr/share/slowlane/nginx/slowlane.conf",
             "/usr/share/slowlane/monitoring/grafana-dashboard.json",

@@ -12,7 +12,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 16] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
     ("sudo apt install", "tests/it/package.rs, on a throwaway copy of the machine"),
@@ -24,6 +24,10 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("slowlane top --admin unix:/run", "tests/it/why.rs, on a socket of its own"),
     ("slowlane top --once | grep", "tests/it/top.rs, where somebody is throttled"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
+    ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
+    ("slowlane unblock", "tests/it/blocks_served.rs, there"),
+    ("PATH=", "tests/it/proxies.rs, on an address of its own"),
+    ("ask", "tests/it/proxies.rs, there"),
     ("echo", "tests/it/runtime_api.rs, on a socket of its own"),
 ];
 
@@ -63,6 +67,7 @@ impl Desk {
         for name in ["doc", ".local/share/man/man1", ".local/share/bash-completion/completions"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
+        symlink(project("haproxy/maps"), folder.path().join("policy")).unwrap();
         symlink(project("doc/replay"), folder.path().join("doc/replay")).unwrap();
         symlink(BINARY, folder.path().join("bin/slowlane")).unwrap();
         let maps = fs::read_dir(project("haproxy/maps")).unwrap().map(|file| file.unwrap().path());

@@ -30,7 +30,9 @@ fn scenario(law: &str, load: Load) -> Scenario {
         rate: slo(),
         burst: 100,
         load,
+        cluster: None,
         seconds: 60,
+        measured: None,
         seed: 1,
     }
 }
@@ -137,6 +139,20 @@ fn concurrency_is_told_of_every_end() {
 }
 
 #[test]
+fn the_measured_part_can_be_named() {
+    let measured = |span: &str| {
+        let scenario = scenario("pace", clients("10"));
+        Scenario { measured: Some(span.parse().unwrap()), ..scenario }.run(|_| ()).unwrap().phases.remove(0)
+    };
+    assert_eq!(measured("15s..60s"), phase("pace", clients("10")), "the last three quarters");
+    // A second of the rate, and the burst at once.
+    let first = measured("0s..1s");
+    assert_eq!(first.measured_s, 0.0..1.0);
+    assert!((140..=151).contains(&first.all.let_through), "{first:?}");
+    assert!(first.worst.unwrap() > 1.8 && measured("10s..20s").worst.unwrap() < 0.2, "{first:?}");
+}
+
+#[test]
 fn a_seed_gives_the_same_numbers_to_the_last_digit() {
     let run = |law, seed| {
         let outcomes = [Scenario { seed, ..scenario(law, clients("10")) }.run(|_| ()).unwrap()];
@@ -172,6 +188,36 @@ fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
             "{picture} is not what `slowlane {command}` draws"
         );
     }
+}
+
+#[test]
+fn each_flag_of_several_nodes_changes_the_run() {
+    let table = |flag: &str| {
+        let typed = format!("simulate --nodes 3 --rate 100/s --clients 30 --seconds 12 {flag}");
+        let Ran { code, out, problems } = ran(&typed.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((code, problems), (0, vec![]), "{typed}");
+        out
+    };
+    let mut tables: Vec<String> = [
+        "",
+        "--rtt 50ms",
+        "--period 1s",
+        "--spread any",
+        "--skew 80%",
+        "--store-dead 0s..12s",
+        "--store-dead 0s..12s --skew 80%",
+        "--store-flush 6s",
+        "--measure 6s..12s",
+    ]
+    .map(table)
+    .to_vec();
+    assert!(tables.iter().all(|table| table.contains("worst s %") && table.contains("messages /s")));
+    assert_eq!(table("--spread sticky --rtt 1ms --period 100ms"), tables[0], "the defaults");
+    tables.sort();
+    tables.dedup();
+    assert_eq!(tables.len(), 9);
+    let one = ran(&["simulate", "--nodes", "1"]).out;
+    assert!(one == ran(&["simulate"]).out && !one.contains("worst s") && !one.contains("messages"));
 }
 
 #[test]
@@ -214,6 +260,37 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             &["--plot", "nowhere/laws.svg"],
             "nowhere/laws.svg: cannot be written: No such file or directory (os error 2); make its directory first, \
              or choose another file",
+        ),
+        (&["--skew", "80%"], "--skew: one node shares with none: add --nodes, like --nodes 35"),
+        (&["--nodes", "1", "--rtt", "5ms"], "--rtt: one node shares with none: add --nodes, like --nodes 35"),
+        (
+            &["--nodes", "35", "--law", "fair"],
+            "fair: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node",
+        ),
+        (
+            &["--nodes", "35", "--rate", "0/s"],
+            "0/s: nothing to share between nodes: expected at least one request per day",
+        ),
+        (
+            &["--nodes", "35", "--rtt", "500ms"],
+            "a round trip of 500ms: expected less than 500ms, or the store counts as silent",
+        ),
+        (
+            &["--nodes", "35", "--period", "1us"],
+            "a period of 1us: the nodes talk too often in this run: use a longer period, or fewer seconds",
+        ),
+        (
+            &["--nodes", "35", "--store-dead", "60s..90s"],
+            "a fault of the store at 1m: the run ends before it: use more seconds",
+        ),
+        (
+            &["--nodes", "35", "--store-flush", "2m"],
+            "a fault of the store at 2m: the run ends before it: use more seconds",
+        ),
+        (&["--measure", "50s..70s"], "50s..70s is measured, but the run ends before that: use more seconds"),
+        (
+            &["--measure", "10s..20s", "--clients", "5-50-5"],
+            "10s..20s is measured, but each phase of 5-50-5 has a measured part of its own: name one number of clients",
         ),
     ] {
         let Ran { code, out, problems } = ran(&[&["simulate"], args].concat());

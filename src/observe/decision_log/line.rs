@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use crate::base::blocked::BlockedBy;
 use crate::base::date::Utc;
 use crate::base::request::Value;
 use crate::base::verdict::{Decision, Verdict};
@@ -31,6 +32,11 @@ fn write_line<'a>(
         Verdict::Pass => {}
         Verdict::Delay(_) => write!(line, ",\"delay_ms\":{}", verdict.delay_ms())?,
         Verdict::Deny { retry_after_s } => write!(line, ",\"retry_after_s\":{retry_after_s}")?,
+    }
+    match decision.blocked.map(|blocked| blocked.by) {
+        None => {}
+        Some(BlockedBy::Operator(_)) => line.push_str(",\"blocked_by\":\"operator\""),
+        Some(BlockedBy::Slo(_)) => line.push_str(",\"blocked_by\":\"slo\""),
     }
     write!(line, ",\"slo\":{},\"key\":\"{key}\",\"rate\":{rate},\"remaining\":{remaining}", slo.number())?;
     write!(line, ",\"cost\":{cost}")?;
@@ -96,6 +102,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::blocked::Blocked;
     use crate::base::key::Key;
     use crate::base::slo_id::SloId;
     use crate::base::time::Timestamp;
@@ -131,6 +138,9 @@ pub(super) mod tests {
             of(decision(Verdict::Deny { retry_after_s: 3 }, false))
                 .contains(r#""verdict":"deny","retry_after_s":3,"slo""#)
         );
+        let mut blocked = decision(Verdict::Deny { retry_after_s: 3 }, false);
+        blocked.blocked = Some(Blocked { by: BlockedBy::Operator(1), until: Timestamp::default() });
+        assert!(of(blocked).contains(r#""retry_after_s":3,"blocked_by":"operator","slo""#));
         assert!(of(decision(DELAY, true)).contains(r#""verdict":"pass","slo":3001"#));
         assert!(of(decision(DELAY, true)).contains(r#","dry_run":{"3001":"delay"},"fields":{}}"#));
     }

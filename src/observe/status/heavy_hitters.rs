@@ -7,6 +7,7 @@
 //! is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total has a place. All weights
 //! decay by the same factor, so their order does not change.
 
+use crate::base::blocked::Blocked;
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
@@ -28,6 +29,8 @@ pub struct Hitter {
     /// The moment at which it got its place; zero for a new key.
     pub since: Timestamp,
     pub seen: Timestamp,
+    /// The block that refused it last.
+    pub blocked: Option<Blocked>,
     /// The fields of the request that caused its place.
     pub label: Label,
 }
@@ -78,7 +81,7 @@ impl HeavyHitters {
         self.keys[place] = key;
         self.errors[place] = self.weights[place];
         let hitter = &mut self.hitters[place];
-        (hitter.slo, hitter.since) = (None, Timestamp::default());
+        (hitter.slo, hitter.since, hitter.blocked) = (None, Timestamp::default(), None);
         (hitter.delayed, hitter.denied, hitter.delay_ms) = (0, 0, 0);
         hitter.label.clear();
         place

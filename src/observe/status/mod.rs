@@ -12,6 +12,7 @@
 //! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
 
 mod busy;
+mod cluster;
 mod distinct;
 mod engines;
 mod filter;
@@ -26,6 +27,7 @@ mod state;
 mod throttled;
 mod why;
 
+pub use cluster::{ClusterLine, ClusterStatus};
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};
@@ -33,8 +35,8 @@ pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine, Minutes, ReloadLine, SloLine,
-    Snapshot, Sources, TableUse,
+    BlockUse, BlockedKey, Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine, Minutes,
+    ReloadLine, SloLine, Snapshot, Sources, TableUse,
 };
 pub use state::Status;
 pub use throttled::Throttled;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::query;
 use crate::base::quota::Quota;
 use crate::base::shown::shown;
@@ -54,6 +55,7 @@ pub struct Snapshot {
     pub delay: Delay,
     pub minutes: Minutes,
     pub table: TableUse,
+    pub blocks: BlockUse,
     pub holds: Holds,
     pub connections: Connections,
     pub slos: Vec<SloLine>,
@@ -103,6 +105,14 @@ pub struct TableUse {
     pub evictions: u64,
     pub annex_bytes: u64,
     pub law_fallbacks: u64,
+}
+
+/// The numbers of blocks in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockUse {
+    pub operators: usize,
+    /// Keys that an SLO has blocked.
+    pub keys: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,6 +180,8 @@ pub struct KeyLine {
     pub dry_run: bool,
     /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be searched.
     pub refused: bool,
+    /// The block that refuses it.
+    pub blocked: Option<BlockedKey>,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
@@ -190,6 +202,15 @@ pub struct KeyLine {
     /// The rate that a dry run would let through.
     pub would_let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
+}
+
+/// The block of a throttled key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedKey {
+    /// The fields that an operator blocked, like `source=192.0.2.66`, or the SLO, like `SLO 2001`.
+    pub by: String,
+    /// The rest of the block, in seconds.
+    pub left_s: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -239,6 +260,7 @@ impl Snapshot {
             delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
             minutes: Minutes::of(history.seconds()),
             table: TableUse::of(throttle),
+            blocks: BlockUse::of(throttle, now),
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,
                 max: holds_max as u64,
@@ -289,6 +311,24 @@ impl TableUse {
             annex_bytes: annexes.bytes,
             law_fallbacks: annexes.fallbacks,
         }
+    }
+}
+
+impl BlockUse {
+    fn of(throttle: &Throttle, now: Timestamp) -> BlockUse {
+        let usage = throttle.block_usage(now);
+        BlockUse { operators: usage.operators, keys: usage.keys }
+    }
+}
+
+impl BlockedKey {
+    /// The block that refused a request, if it still holds.
+    pub(super) fn of(blocked: Blocked, throttle: &Throttle, now: Timestamp) -> Option<BlockedKey> {
+        let by = match blocked.by {
+            BlockedBy::Operator(number) => throttle.operator_block(number, now)?.to_string(),
+            BlockedBy::Slo(key) => throttle.key_block(key, now)?.origin.to_string(),
+        };
+        Some(BlockedKey { by, left_s: blocked.rest_s(now) })
     }
 }
 
@@ -398,6 +438,7 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
         slo: slo.number(),
         dry_run: false,
         refused: policy.is_refusal(*key),
+        blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
         throttled_per_s: round(parts.throttled.per_second(ranked, now)),

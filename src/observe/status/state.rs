@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::base::time::Timestamp;
 use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
+use crate::observe::status::cluster::ClusterStatus;
 use crate::observe::status::engines::Engines;
 use crate::observe::status::history::{History, Totals};
 use crate::observe::status::missing::Missing;
@@ -22,6 +23,7 @@ pub struct Status {
     pub engines: Arc<Engines>,
     pub reloads: Reloads,
     pub missing: Missing,
+    pub cluster: ClusterStatus,
     history: Mutex<History>,
     busy: Mutex<Busy>,
     /// The snapshot of this second, if there was a request for it.

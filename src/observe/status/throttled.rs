@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::base::blocked::Blocked;
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::verdict::{Decision, Judged, Verdict};
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
@@ -56,10 +57,11 @@ impl Throttled {
         if !roll.is_multiple_of(one_in) {
             return;
         }
-        let &Decision { slo, key, verdict, at, .. } = decision;
-        self.keys.note(Note { slo, key, verdict, at, one_in }, &mut write);
+        let &Decision { slo, key, verdict, at, blocked, .. } = decision;
+        self.keys.note(Note { slo, key, verdict, at, blocked, one_in }, &mut write);
         for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
-            let note = Note { slo: judged.slo, key: judged.key, verdict: judged.verdict, at, one_in };
+            let Judged { slo, key, verdict, .. } = *judged;
+            let note = Note { slo, key, verdict, at, blocked: None, one_in };
             self.dry_runs.note(note, &mut write);
         }
     }
@@ -138,6 +140,7 @@ struct Note {
     key: Key,
     verdict: Verdict,
     at: Timestamp,
+    blocked: Option<Blocked>,
     /// The number of requests that it stands for.
     one_in: u32,
 }
@@ -174,7 +177,7 @@ impl Sketch {
     }
 
     fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {
-        let Note { slo, key, verdict, at, one_in } = note;
+        let Note { slo, key, verdict, at, blocked, one_in } = note;
         if verdict == Verdict::Pass {
             return;
         }
@@ -190,7 +193,7 @@ impl Sketch {
             }
             Verdict::Deny { .. } => hitter.denied += u64::from(one_in),
         }
-        (hitter.slo, hitter.seen) = (Some(slo), at);
+        (hitter.slo, hitter.seen, hitter.blocked) = (Some(slo), at, blocked);
         if hitter.since == Timestamp::default() {
             hitter.since = at;
             write(slo, &mut hitter.label);
@@ -221,7 +224,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::verdict::Judged;
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));

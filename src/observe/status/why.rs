@@ -10,7 +10,9 @@ use crate::base::kind::Kind;
 use crate::base::request::{Field, Request, Value, is_same_name};
 use crate::base::shown::{Shown, shown};
 use crate::base::time::Timestamp;
+use crate::base::units::left;
 use crate::base::verdict::{Decision, UNCOUNTED, Verdict};
+use crate::observe::status::snapshot::BlockedKey;
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
 use crate::throttle::{Throttle, View};
@@ -30,6 +32,9 @@ pub struct Why {
     pub told: Told,
     /// The SLO that decides.
     pub slo: u16,
+    /// The block that refuses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<BlockedKey>,
     pub slos: Vec<Objection>,
 }
 
@@ -104,6 +109,7 @@ impl Why {
             cost: explanation.cases.cost,
             told: Told::of(decision.verdict, decision.remaining),
             slo: decision.slo.number(),
+            blocked: decision.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
             slos: slos.map(|(explained, view)| Objection::of(&policy, explained, view, &decision)).collect(),
         }
     }
@@ -172,7 +178,7 @@ impl Objection {
             shared_by: explained.share.as_ref().map(Named::part),
             entry: view.found.map(|found| Columns::of(&found, decision.at)),
             formula: view.formula.clone(),
-            told: Told::of(view.judgement.verdict, view.judgement.remaining),
+            told: Told::of(view.judgement().verdict, view.judgement().remaining),
         }
     }
 }
@@ -229,6 +235,10 @@ impl fmt::Display for Why {
             )?;
         }
         self.slos.iter().try_for_each(|slo| slo.fmt(f))?;
+        if let Some(BlockedKey { by, left_s }) = &self.blocked {
+            let (by, left) = (Shown(by.as_bytes()), left(u64::from(*left_s)));
+            writeln!(f, "blocked   by {by}, for another {left}; `slowlane unblock` ends it")?;
+        }
         let of = if self.slos.len() > 1 { format!(" (SLO {})", self.slo) } else { String::new() };
         writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.told)
     }

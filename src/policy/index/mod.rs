@@ -3,7 +3,7 @@
 mod exact;
 mod list;
 pub(in crate::policy) mod lookup;
-mod networks;
+pub(in crate::policy) mod networks;
 pub(in crate::policy) mod pattern;
 mod prefixes;
 mod regexes;

@@ -61,7 +61,7 @@ impl Networks {
 }
 
 /// Reads an address, `address/length`, or for IPv4 `address/mask`.
-fn network(key: &[u8]) -> Option<(IpAddr, u8)> {
+pub(in crate::policy) fn network(key: &[u8]) -> Option<(IpAddr, u8)> {
     let key = std::str::from_utf8(key).ok()?;
     let (address, length) = match key.rsplit_once('/') {
         Some((address, length)) => (address, Some(length)),

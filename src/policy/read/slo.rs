@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
 use crate::base::units::{self, Rate};
 use crate::law::{Law, Objective, Options};
@@ -30,8 +31,13 @@ pub struct Slo {
     pub law: Law,
     /// Decide, count and report, but let requests pass.
     pub dry_run: bool,
+    /// How long it refuses a key after a refusal.
+    pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
+    /// How the nodes of a cluster share it, and whether its line says so.
+    pub sharing: Sharing,
+    pub is_sharing_given: bool,
     /// The field that tells clients apart, for a law that shares its bucket between them.
     pub share: Option<String>,
 }
@@ -45,8 +51,8 @@ impl Slo {
         self.law.quota(self.objective).filter(|_| !self.dry_run)
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [option=value …]`, in any
-    /// order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [cluster=<mode>]
+    /// [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
     ///
     /// # Errors
     /// All faults of the line, but only the first of the law's own options.
@@ -61,6 +67,8 @@ impl Slo {
         let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
         let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
         let also = take(&mut options, "also").map(str::to_owned);
+        let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut faults).flatten();
+        let block = keep(take(&mut options, "block").map(block).transpose(), &mut faults).flatten();
         let share =
             options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
 
@@ -73,12 +81,20 @@ impl Slo {
         // A missing number counts as 0, so that the law's own options are checked too.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
-        match keep(law, &mut faults) {
+        let law = keep(law, &mut faults);
+        if let (Some(law), Some(sharing)) = (&law, sharing)
+            && !law.sharings().contains(&sharing)
+        {
+            faults.push(Fault::Sharing { sharing: sharing.name(), law: law.name(), known: law.sharings() });
+        }
+        match law {
             Some(law) if law.is_shared() && share.is_empty() => Err(vec![Fault::NoShare]),
             Some(law) if faults.is_empty() => {
                 let share = law.is_shared().then(|| share.to_owned());
                 let dry_run = dry_run.unwrap_or(false);
-                Ok(Slo { id, objective, law, dry_run, also, share })
+                let is_sharing_given = sharing.is_some();
+                let sharing = sharing.unwrap_or(law.sharings()[0]);
+                Ok(Slo { id, objective, law, dry_run, block, also, sharing, is_sharing_given, share })
             }
             _ => Err(faults),
         }
@@ -97,13 +113,24 @@ impl Slo {
         faults.extend(useless.map(|option| Fault::OfNoLimit(quoted(option.as_bytes()))));
         let objective = Objective { burst: 0, rate: Rate::UNLIMITED };
         match dry_run {
-            Some(dry_run) if faults.is_empty() => {
-                Ok(Slo { id, objective, law: Law::UNLIMITED, dry_run, also, share: None })
-            }
+            Some(dry_run) if faults.is_empty() => Ok(Slo {
+                id,
+                objective,
+                law: Law::UNLIMITED,
+                dry_run,
+                block: None,
+                also,
+                sharing: Sharing::Local,
+                is_sharing_given: true,
+                share: None,
+            }),
             _ => Err(faults),
         }
     }
 }
+
+/// A shorter block is most likely a mistake: `retry_after` counts whole seconds.
+const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
 
@@ -140,6 +167,16 @@ fn yes_or_no(value: &str) -> Result<bool, Fault> {
         "no" => Ok(false),
         _ => Err(Fault::DryRun(quoted(value.as_bytes()))),
     }
+}
+
+fn sharing(value: &str) -> Result<Sharing, Fault> {
+    Sharing::named(value).ok_or_else(|| Fault::NoSharing(quoted(value.as_bytes())))
+}
+
+fn block(value: &str) -> Result<Duration, Fault> {
+    let fault = |reason| Fault::Block { value: quoted(value.as_bytes()), reason };
+    let block = units::duration(value).map_err(fault)?;
+    if block < BLOCK_MIN { Err(Fault::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
 }
 
 fn burst(value: &str) -> Result<u32, Fault> {

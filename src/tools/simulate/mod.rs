@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
-//!                                                   └────────▶ Record ─▶ Outcome ─▶ report, plot
+//!                    ▲             or View::judge   └────────▶ Record ─▶ Outcome ─▶ report, plot
+//!                    └─────────────── Nodes ─▶ message ─▶ store ─▶ answer
 //! ```
-//! It asks the same [`Throttle`](crate::throttle::Throttle) that serves, under a policy of one line. There is no clock
-//! and no sleep: the moment is that of the next event, and all chance comes from the seed. A scenario has the same
-//! outcome, to the bit, on any machine.
+//! It asks the same [`Throttle`](crate::throttle::Throttle) that serves, under a policy of one line. Several nodes ask
+//! their [views](crate::cluster::View) of one shared SLO. There is no clock and no sleep: the moment is that of the
+//! next event, and all chance comes from the seed. A scenario of one node has the same outcome, to the bit, on any
+//! machine. Views use exponentials, and their last bit is up to the machine's mathematical library.
 
+mod cluster;
 mod load;
+mod nodes;
 mod outcome;
 mod plot;
 mod queue;
@@ -16,13 +20,18 @@ mod record;
 mod report;
 mod run;
 mod scenario;
+mod share;
+mod span;
 
+pub use cluster::{Cluster, ClusterError, NODES_MAX, Spread};
 pub use load::{CLIENTS_MAX, Load, LoadError, PHASES_MAX, Phases, Retry, THINK_MIN, Who};
 pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;
 pub use report::report;
 pub use run::REQUESTS_MAX;
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError, SloFaults};
+pub use share::{NoShare, Share};
+pub use span::{NoSpan, Span};
 
 pub use crate::tools::chart::LINES_MAX;
 
@@ -35,8 +44,17 @@ mod tests {
         let clients = vec!["9"; PHASES_MAX].join("-").parse().unwrap();
         let load = Load { clients, ..Load::default() };
         let rate = "50/s".parse().unwrap();
-        let scenario =
-            Scenario { law: "fair".into(), options: vec![], rate, burst: 1, load, seconds: 1, seed: 1 };
+        let scenario = Scenario {
+            law: "fair".into(),
+            options: vec![],
+            rate,
+            burst: 1,
+            load,
+            cluster: None,
+            seconds: 1,
+            measured: None,
+            seed: 1,
+        };
         let outcomes = [scenario.run(|_| ()).unwrap()];
         assert!(outcomes[0].phases.iter().all(|phase| phase.settled_s.is_none()));
         assert!(!report(&outcomes).is_empty() && !plot(&outcomes).is_empty());
@@ -52,7 +70,9 @@ mod tests {
                 rate: "50/s".parse().unwrap(),
                 burst: 100,
                 load: Load { attack: Some("200/s".parse().unwrap()), ..load },
+                cluster: None,
                 seconds: 20,
+                measured: None,
                 seed,
             };
             let bins = scenario.record(|_| ()).unwrap().bins;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::base::units::Rate;
 use crate::tools::simulate::load::{Phases, Who};
-use crate::tools::simulate::record::{BIN_NS, Bin, Record, Seen, Shown, Tally};
+use crate::tools::simulate::record::{Asked, BIN_NS, Bin, Record, Seen, Shown, TENTH_NS, Tally};
 use crate::tools::simulate::scenario::Scenario;
 
 /// The outcome of a scenario.
@@ -19,6 +19,8 @@ pub struct Outcome {
     /// Requests that a simpler law decided, because the law was out of memory.
     pub fallbacks: u64,
     pub phases: Vec<Phase>,
+    /// The number of nodes that share the SLO.
+    pub nodes: u32,
     /// For each fifth of a second: requests let through, and the sum of their delays in milliseconds.
     pub(super) series: Vec<(u32, u64)>,
     /// The series has only the clients' requests.
@@ -35,8 +37,14 @@ pub struct Phase {
     pub groups: Vec<(Who, Figures)>,
     /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
     pub settled_s: Option<f64>,
-    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything.
+    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. If an attacker
+    /// is alone with several nodes, it is over the parts that they let through.
     pub jain: Option<f64>,
+    /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
+    /// the objective is 0.
+    pub worst: Option<f64>,
+    /// Messages that reached the store of the nodes.
+    pub messages_per_s: f64,
 }
 
 /// The figures of a group of requests.
@@ -56,6 +64,11 @@ const TOLERANCE: f64 = 0.1;
 
 const BINS_PER_S: usize = (1_000_000_000 / BIN_NS) as usize;
 
+const TENTHS_PER_S: usize = (1_000_000_000 / TENTH_NS) as usize;
+
+/// The part that a node lets through is noise if it was asked about less.
+const ASKED_MIN: u64 = 20;
+
 impl Outcome {
     pub(super) fn new(scenario: &Scenario, record: &Record) -> Outcome {
         let phases = record.phases.iter().enumerate();
@@ -66,6 +79,7 @@ impl Outcome {
             rate: scenario.rate,
             aims_at_rate: record.aims_at_rate,
             fallbacks: record.fallbacks,
+            nodes: scenario.cluster.map_or(1, |cluster| cluster.nodes),
             phases: phases.map(|(number, seen)| Phase::new(scenario, record, number, seen)).collect(),
             series: record.bins.iter().map(|bin| (bin.shown, bin.shown_delay_ms)).collect(),
             is_of_clients: record.shown() == Shown::Clients,
@@ -84,8 +98,11 @@ impl Phase {
         let group = |&who: &Who| (who, Figures::new(&seen.tallies[who as usize], seconds));
         let groups = if present.len() > 1 { present.iter().map(group).collect() } else { Vec::new() };
         let others = present.iter().filter(|&&who| who != Who::Client).map(|&who| load.source(who, 0));
-        let shares: Vec<u64> =
-            (0..clients).chain(others).map(|source| seen.sources[source as usize]).collect();
+        let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize] as f64);
+        let shares: Vec<f64> = match present[..] {
+            [Who::Attacker] => shares_of_nodes(&seen.nodes),
+            _ => sources.collect(),
+        };
         let starts_ns = record.phase_starts_ns(number);
         Phase {
             clients,
@@ -94,6 +111,8 @@ impl Phase {
             groups,
             settled_s: settled_s(record, starts_ns..seen.until_ns, scenario.rate),
             jain: jain(&shares),
+            worst: worst(record, seen.from_ns..seen.until_ns, scenario.rate),
+            messages_per_s: seen.messages as f64 / seconds,
         }
     }
 
@@ -154,10 +173,24 @@ fn is_within(window: &[Bin], rate_per_s: f64) -> bool {
 }
 
 /// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
-fn jain(shares: &[u64]) -> Option<f64> {
-    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
-    let squares: f64 = shares.iter().map(|&share| share as f64 * share as f64).sum();
+fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
     (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+/// The parts that the nodes let through.
+fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
+    let busy = nodes.iter().filter(|node| node.all > ASKED_MIN);
+    busy.map(|node| node.let_through as f64 / node.all as f64).collect()
+}
+
+/// The fullest of all seconds that begin with a tenth of a second.
+fn worst(record: &Record, measured_ns: Range<u64>, rate: Rate) -> Option<f64> {
+    let first = measured_ns.start.div_ceil(TENTH_NS) as usize;
+    let tenths = record.tenths.get(first..(measured_ns.end / TENTH_NS) as usize)?;
+    let most = tenths.windows(TENTHS_PER_S).map(|second| second.iter().sum::<u32>()).max()?;
+    (!rate.is_zero()).then(|| f64::from(most) / rate.per_second() - 1.0)
 }
 
 #[cfg(test)]
@@ -166,9 +199,9 @@ mod tests {
 
     #[test]
     fn jains_index_is_one_where_all_get_the_same() {
-        assert_eq!(jain(&[5, 5, 5, 5]), Some(1.0));
-        assert_eq!(jain(&[5, 0, 0, 0]), Some(0.25));
-        assert_eq!(jain(&[3, 1]), Some(16.0 / 20.0));
-        assert_eq!((jain(&[5]), jain(&[0, 0])), (None, None));
+        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), Some(1.0));
+        assert_eq!(jain(&[5.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[3.0, 1.0]), Some(16.0 / 20.0));
+        assert_eq!((jain(&[5.0]), jain(&[0.0, 0.0])), (None, None));
     }
 }

@@ -16,6 +16,21 @@ pub(super) enum Event {
     Attack,
     /// A request that was let through ends.
     End(Box<Ticket>),
+    /// Several nodes and their store talk.
+    Talk(Talk),
+}
+
+/// An event between nodes, by their number, and their store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Talk {
+    /// A period of the node begins.
+    Period(u32),
+    /// The node's message reaches the store.
+    AtStore(u32),
+    /// The answer to its message reaches the node.
+    Reply(u32),
+    /// The store forgets everything.
+    Flush,
 }
 
 /// Events by time; events of one moment in the order in which they were entered.

@@ -1,12 +1,16 @@
 //! The observations of a run, in memory that does not grow with its requests.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::tools::simulate::load::Who;
 use crate::tools::simulate::scenario::Scenario;
 
 /// The length of a bin of a series: a fifth of a second.
 pub(super) const BIN_NS: u64 = 200_000_000;
+
+/// The length of a bin of the worst second: a tenth of a second.
+pub(super) const TENTH_NS: u64 = 100_000_000;
 
 /// The quarters of each phase that are not measured, for the law to settle.
 const SETTLING_QUARTERS: u64 = 1;
@@ -18,7 +22,6 @@ const EXACT_MS_MAX: u64 = 60_000;
 #[derive(Debug)]
 pub(super) struct Record {
     phase_ns: u64,
-    end_ns: u64,
     shown: Shown,
     /// The objective is a rate.
     pub(super) aims_at_rate: bool,
@@ -26,6 +29,8 @@ pub(super) struct Record {
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<Seen>,
     pub(super) bins: Vec<Bin>,
+    /// Requests let through, by tenths of a second.
+    pub(super) tenths: Vec<u32>,
 }
 
 /// The requests that the series of a run shows.
@@ -44,6 +49,17 @@ pub(super) struct Seen {
     pub(super) tallies: [Tally; Who::ALL.len()],
     /// Requests let through, by source.
     pub(super) sources: Vec<u64>,
+    /// Requests by node, if there are several.
+    pub(super) nodes: Vec<Asked>,
+    /// Messages that reached the store of the nodes.
+    pub(super) messages: u64,
+}
+
+/// Requests that a node was asked about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) all: u64,
+    pub(super) let_through: u64,
 }
 
 /// Counts of one group.
@@ -71,21 +87,31 @@ impl Record {
         let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
         let phase_ns = end_ns / phases;
         let sources = load.clients.max() as usize + 2;
+        let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
+        let nanos = |moment: Duration| moment.as_nanos() as u64;
+        let measured_ns = scenario.measured.map(|span| (nanos(span.from()), nanos(span.to())));
+        let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
         let seen = |phase: u64| Seen {
-            from_ns: phase * phase_ns + phase_ns * SETTLING_QUARTERS / 4,
-            until_ns: if phase + 1 == phases { end_ns } else { (phase + 1) * phase_ns },
+            from_ns: measured_ns.map_or(phase * phase_ns + settling_ns, |(from_ns, _)| from_ns),
+            until_ns: match measured_ns {
+                Some((_, until_ns)) => until_ns,
+                None if phase + 1 == phases => end_ns,
+                None => (phase + 1) * phase_ns,
+            },
             tallies: Default::default(),
             sources: vec![0; sources],
+            nodes: vec![Asked::default(); nodes as usize],
+            messages: 0,
         };
         let is_mixed = load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker));
         Record {
             phase_ns,
-            end_ns,
             shown: if is_mixed { Shown::Clients } else { Shown::All },
             aims_at_rate,
             fallbacks: 0,
             phases: (0..phases).map(seen).collect(),
             bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
+            tenths: vec![0; (end_ns / TENTH_NS) as usize],
         }
     }
 
@@ -105,6 +131,9 @@ impl Record {
                 bin.shown += 1;
                 bin.shown_delay_ms += delay_ms;
             }
+        }
+        if let Some(tenth) = self.tenths.get_mut((at_ns / TENTH_NS) as usize) {
+            *tenth += 1;
         }
         if let Some(seen) = self.seen(at_ns) {
             seen.sources[source as usize] += 1;
@@ -126,11 +155,27 @@ impl Record {
         }
     }
 
+    /// Counts a request at the node that was asked about it.
+    pub(super) fn ask(&mut self, at_ns: u64, node: u32, is_let_through: bool) {
+        if let Some(seen) = self.seen(at_ns) {
+            let asked = &mut seen.nodes[node as usize];
+            asked.all += 1;
+            asked.let_through += u64::from(is_let_through);
+        }
+    }
+
+    /// Counts a message that reached the store.
+    pub(super) fn reach_store(&mut self, at_ns: u64) {
+        if let Some(seen) = self.seen(at_ns) {
+            seen.messages += 1;
+        }
+    }
+
     /// The phase whose measured part contains a moment.
     fn seen(&mut self, at_ns: u64) -> Option<&mut Seen> {
         let last = self.phases.len() - 1;
         let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
-        (at_ns >= seen.from_ns && at_ns < self.end_ns).then_some(seen)
+        (seen.from_ns..seen.until_ns).contains(&at_ns).then_some(seen)
     }
 }
 

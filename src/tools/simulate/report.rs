@@ -5,7 +5,7 @@ use crate::tools::simulate::outcome::{Figures, Outcome, Phase};
 
 const NONE: &str = "-";
 
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 15] = [
     "law",
     "clients",
     "measured s",
@@ -13,13 +13,19 @@ const HEADINGS: [&str; 13] = [
     "rate /s",
     "share %",
     "error %",
+    WORST,
     "429 %",
-    "left %",
+    LEFT,
     "p50 ms",
     "p99 ms",
     "settled s",
     "Jain",
+    MESSAGES,
 ];
+
+const LEFT: &str = "left %";
+const WORST: &str = "worst s %";
+const MESSAGES: &str = "messages /s";
 
 /// The columns that hold words.
 const WORDS: [&str; 2] = ["law", "who"];
@@ -27,7 +33,8 @@ const WORDS: [&str; 2] = ["law", "who"];
 /// A line for each phase of each run, and one for each group if there are several.
 ///
 /// `measured s` is the part of the run that the other columns cover. `share` is relative to all requests let through,
-/// `429` and `left` to all requests. `p50` and `p99` are delays.
+/// `429` and `left` to all requests. `p50` and `p99` are delays. With several nodes, `worst s` is the error of the
+/// fullest second, and `messages` is the traffic of the store.
 pub fn report(outcomes: &[Outcome]) -> String {
     let has_left = outcomes.iter().flat_map(|outcome| &outcome.phases).any(|phase| phase.all.left > 0);
     let mut rows: Vec<Vec<String>> = vec![HEADINGS.map(str::to_owned).to_vec()];
@@ -38,9 +45,11 @@ pub fn report(outcomes: &[Outcome]) -> String {
             rows.extend(groups.map(|(who, figures)| row(outcome, phase, who.name(), figures)));
         }
     }
-    if !has_left {
-        let left = HEADINGS.iter().position(|&heading| heading == "left %").expect("it is one of them");
-        rows.iter_mut().for_each(|row| drop(row.remove(left)));
+    let is_many = outcomes.iter().any(|outcome| outcome.nodes > 1);
+    let is_shown = [(LEFT, has_left), (WORST, is_many), (MESSAGES, is_many)];
+    for (heading, _) in is_shown.into_iter().filter(|&(_, is_shown)| !is_shown) {
+        let column = rows[0].iter().position(|cell| cell == heading).expect("it is one of them");
+        rows.iter_mut().for_each(|row| drop(row.remove(column)));
     }
     let mut text = aligned(&rows, "  ", |_, heading| WORDS.contains(&heading));
     for outcome in outcomes.iter().filter(|outcome| outcome.fallbacks > 0) {
@@ -69,12 +78,14 @@ fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<St
         format!("{:.2}", figures.rate_per_s),
         percent(share),
         error.map_or(NONE.into(), signed_percent),
+        phase.worst.filter(|_| of_rate).map_or(NONE.into(), signed_percent),
         percent(figures.denied_share()),
         percent(figures.left_share()),
         ms(figures.p50_ms),
         ms(figures.p99_ms),
         if of_rate { settled } else { NONE.into() },
         phase.jain.filter(|_| is_all).map_or(NONE.into(), |jain| format!("{jain:.3}")),
+        if is_all { format!("{:.0}", phase.messages_per_s) } else { NONE.into() },
     ]
 }
 

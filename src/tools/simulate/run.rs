@@ -10,13 +10,15 @@ use fastrand::Rng;
 use crate::base::draw::Draw;
 use crate::base::request::{Request, Value};
 use crate::base::slo_id::SloId;
+use crate::base::ticket::Ticket;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 use crate::table::Sizing;
 use crate::throttle::Throttle;
 use crate::tools::simulate::load::{Load, Retry, Who};
+use crate::tools::simulate::nodes::Nodes;
 use crate::tools::simulate::outcome::Outcome;
-use crate::tools::simulate::queue::{Event, Queue};
+use crate::tools::simulate::queue::{Event, Queue, Talk};
 use crate::tools::simulate::record::Record;
 use crate::tools::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 
@@ -51,20 +53,26 @@ impl Scenario {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
         let aims_at_rate = !slo.law.counts_ends();
+        if let Some(cluster) = self.cluster {
+            let nodes = Nodes::new(cluster, self, slo.law.max_delay().unwrap_or_default());
+            return run(self, Side::Many(Box::new(nodes)), aims_at_rate, REQUESTS_MAX, progress);
+        }
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        run(self, &throttle, aims_at_rate, REQUESTS_MAX, progress)
+        let mut record = run(self, Side::One(&throttle), aims_at_rate, REQUESTS_MAX, progress)?;
+        record.fallbacks = throttle.annex_usage().fallbacks;
+        Ok(record)
     }
 }
 
-/// Runs a scenario against a throttle that has its SLO.
+/// Runs a scenario against a side that has its SLO.
 fn run(
     scenario: &Scenario,
-    throttle: &Throttle,
+    side: Side<'_>,
     aims_at_rate: bool,
     requests_max: u64,
     mut progress: impl FnMut(Duration),
 ) -> Result<Record, ScenarioError> {
-    let mut run = Run::begin(scenario, throttle, aims_at_rate);
+    let mut run = Run::begin(scenario, side, aims_at_rate);
     let mut next_second_ns = SECOND_NS;
     while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < run.end_ns) {
         if now_ns >= next_second_ns {
@@ -76,13 +84,18 @@ fn run(
             return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
         }
     }
-    run.record.fallbacks = throttle.annex_usage().fallbacks;
     Ok(run.record)
+}
+
+/// The side that decides.
+enum Side<'s> {
+    One(&'s Throttle),
+    Many(Box<Nodes>),
 }
 
 struct Run<'s> {
     load: &'s Load,
-    throttle: &'s Throttle,
+    side: Side<'s>,
     queue: Queue,
     dice: Rng,
     record: Record,
@@ -99,12 +112,12 @@ struct Run<'s> {
 }
 
 impl<'s> Run<'s> {
-    fn begin(scenario: &'s Scenario, throttle: &'s Throttle, aims_at_rate: bool) -> Run<'s> {
+    fn begin(scenario: &'s Scenario, side: Side<'s>, aims_at_rate: bool) -> Run<'s> {
         let load = &scenario.load;
         let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
         let mut run = Run {
             load,
-            throttle,
+            side,
             queue: Queue::default(),
             dice: Rng::with_seed(scenario.seed),
             record: Record::new(scenario, aims_at_rate),
@@ -127,7 +140,20 @@ impl<'s> Run<'s> {
         if load.has(Who::Attacker) {
             run.queue.enter(0, Event::Attack);
         }
+        run.begin_periods();
         run
+    }
+
+    /// The periods of several nodes begin at random.
+    fn begin_periods(&mut self) {
+        let Side::Many(nodes) = &self.side else { return };
+        for node in 0..nodes.cluster.nodes {
+            let at_ns = self.dice.u64(0..=nanos(nodes.cluster.period));
+            self.queue.enter(at_ns, Event::Talk(Talk::Period(node)));
+        }
+        if let Some(flushed) = nodes.cluster.flushed {
+            self.queue.enter(nanos(flushed), Event::Talk(Talk::Flush));
+        }
     }
 
     fn happen(&mut self, now_ns: u64, event: Event) {
@@ -136,11 +162,44 @@ impl<'s> Run<'s> {
             Event::Ask(connection) => self.ask_and_wait(now_ns, connection),
             Event::Attack => {
                 self.ask(now_ns, Who::Attacker, 0);
-                // Random gaps with the right mean, so that it is never in step with anything else.
-                let gap_ns = self.dice.u64(0..=self.gap_ns.saturating_mul(2));
+                let gap_ns = self.gap_of_attacker_ns();
                 self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
             }
-            Event::End(ticket) => drop(self.throttle.end(&self.throttle.policy(), &ticket, at(now_ns))),
+            Event::End(ticket) => {
+                if let Side::One(throttle) = self.side {
+                    throttle.end(&throttle.policy(), &ticket, at(now_ns));
+                }
+            }
+            Event::Talk(talk) => self.talk(now_ns, talk),
+        }
+    }
+
+    /// Several nodes and their store talk.
+    fn talk(&mut self, now_ns: u64, talk: Talk) {
+        let Side::Many(nodes) = &mut self.side else { return };
+        match talk {
+            Talk::Period(node) => {
+                let period_ns = nanos(nodes.cluster.period);
+                // Never in step with the other nodes.
+                let next_ns = now_ns + period_ns - period_ns / 20 + self.dice.u64(0..=period_ns / 10);
+                self.queue.enter(next_ns, Event::Talk(talk));
+                tell(nodes, node, now_ns, &mut self.queue);
+            }
+            Talk::AtStore(node) => {
+                self.record.reach_store(now_ns);
+                self.queue.enter(nodes.reach_store(node, now_ns), Event::Talk(Talk::Reply(node)));
+            }
+            Talk::Reply(node) => nodes.take_reply(node, now_ns),
+            Talk::Flush => nodes.flush(),
+        }
+    }
+
+    /// Random gaps with the right mean, so that it is never in step with anything else. They are exponential over
+    /// several nodes: each of these then gets a load of its own, as if the others were not there.
+    fn gap_of_attacker_ns(&mut self) -> u64 {
+        match self.side {
+            Side::One(_) => self.dice.u64(0..=self.gap_ns.saturating_mul(2)),
+            Side::Many(_) => (-(1.0 - self.dice.f64()).ln() * self.gap_ns as f64) as u64,
         }
     }
 
@@ -170,8 +229,8 @@ impl<'s> Run<'s> {
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
         self.requests += 1;
         let source = self.load.source(who, connection);
-        let decision = self.decide(now_ns, source);
-        match decision.verdict {
+        let (verdict, ticket) = self.decide(now_ns, who, connection);
+        match verdict {
             Verdict::Deny { retry_after_s } => {
                 self.record.deny(now_ns, who);
                 match self.load.retry {
@@ -190,7 +249,7 @@ impl<'s> Run<'s> {
                 let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
                 self.record.let_through(begun_ns, who, source, delay_ms);
                 let ended_ns = begun_ns.saturating_add(self.service_ns);
-                if let Some(ticket) = decision.ticket().filter(|_| ended_ns < self.end_ns) {
+                if let Some(ticket) = ticket.filter(|_| ended_ns < self.end_ns) {
                     self.queue.enter(ended_ns, Event::End(Box::new(ticket)));
                 }
                 ended_ns
@@ -198,12 +257,36 @@ impl<'s> Run<'s> {
         }
     }
 
-    fn decide(&mut self, now_ns: u64, source: u32) -> Decision {
-        let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
-        let mut request = Request::new();
-        request.push(b"source", Value::Address(address));
-        request.push(b"website", Value::Text(WEBSITE.as_bytes()));
-        self.throttle.decide_one(&request, at(now_ns), Draw::from_bits(self.dice.u64(..)))
+    fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> (Verdict, Option<Ticket>) {
+        match &mut self.side {
+            Side::One(throttle) => {
+                let (source, draw) = (self.load.source(who, connection), self.dice.u64(..));
+                let decision = decide(throttle, source, at(now_ns), Draw::from_bits(draw));
+                (decision.verdict, decision.ticket())
+            }
+            Side::Many(nodes) => {
+                let node = nodes.cluster.node(who, connection, &mut self.dice);
+                let verdict = nodes.judge(node, now_ns);
+                tell(nodes, node, now_ns, &mut self.queue);
+                self.record.ask(now_ns, node, verdict.is_let_through());
+                (verdict, None)
+            }
+        }
+    }
+}
+
+fn decide(throttle: &Throttle, source: u32, now: Timestamp, draw: Draw) -> Decision {
+    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
+    let mut request = Request::new();
+    request.push(b"source", Value::Address(address));
+    request.push(b"website", Value::Text(WEBSITE.as_bytes()));
+    throttle.decide_one(&request, now, draw)
+}
+
+/// Sends the message of a node, if there is one that reaches the store.
+fn tell(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut Queue) {
+    if let Some(there_ns) = nodes.tell(node, now_ns) {
+        queue.enter(there_ns, Event::Talk(Talk::AtStore(node)));
     }
 }
 
@@ -227,11 +310,20 @@ mod tests {
         let attack = Some("1000/s".parse().unwrap());
         let load = Load { clients: "0".parse().unwrap(), attack, ..Load::default() };
         let rate = "50/s".parse().unwrap();
-        let scenario =
-            Scenario { law: "pace".into(), options: vec![], rate, burst: 1, load, seconds: 86_400, seed: 1 };
+        let scenario = Scenario {
+            law: "pace".into(),
+            options: vec![],
+            rate,
+            burst: 1,
+            load,
+            cluster: None,
+            seconds: 86_400,
+            measured: None,
+            seed: 1,
+        };
         let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
         let mut seconds = 0;
-        let error = run(&scenario, &throttle, true, 10_000, |_| seconds += 1).unwrap_err();
+        let error = run(&scenario, Side::One(&throttle), true, 10_000, |_| seconds += 1).unwrap_err();
         assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
         assert!((8..12).contains(&seconds), "progress comes once in a virtual second: {seconds}");
     }

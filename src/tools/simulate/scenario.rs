@@ -1,6 +1,7 @@
-//! A scenario: one law, one objective and a load.
+//! A scenario: one law, one objective, a load and the nodes that share them.
 
 use std::path::Path;
+use std::time::Duration;
 use std::{fmt, io};
 
 use thiserror::Error;
@@ -8,9 +9,11 @@ use thiserror::Error;
 use crate::base::units::Rate;
 use crate::law::Law;
 use crate::policy::{DEFAULT_LINE, Fault, Layout, Policy};
-use crate::tools::simulate::load::{Load, LoadError};
+use crate::tools::simulate::cluster::{Cluster, ClusterError};
+use crate::tools::simulate::load::{Load, LoadError, Phases};
+use crate::tools::simulate::span::Span;
 
-/// One law, one objective and a load.
+/// One law, one objective, a load and the nodes that share them.
 ///
 /// ```
 /// use slowlane::tools::simulate::{Load, Scenario};
@@ -18,7 +21,9 @@ use crate::tools::simulate::load::{Load, LoadError};
 /// // 50 clients in a closed loop get 50 requests/s between them, and each request waits for a second.
 /// let load = Load { clients: "50".parse().unwrap(), ..Load::default() };
 /// let rate = "50/s".parse().unwrap();
-/// let scenario = Scenario { law: "pace".into(), options: vec![], rate, burst: 100, load, seconds: 20, seed: 1 };
+/// let scenario = Scenario {
+///     law: "pace".into(), options: vec![], rate, burst: 100, load, cluster: None, seconds: 20, measured: None, seed: 1,
+/// };
 /// let outcome = scenario.run(|_| ()).unwrap();
 /// let figures = &outcome.phases[0].all;
 /// assert!(figures.error(rate).unwrap().abs() < 0.005);
@@ -32,8 +37,12 @@ pub struct Scenario {
     pub rate: Rate,
     pub burst: u32,
     pub load: Load,
+    /// Several nodes share the SLO. None: there is one.
+    pub cluster: Option<Cluster>,
     /// 1 to [`SECONDS_MAX`].
     pub seconds: u32,
+    /// The measured part. None: the last three quarters, of the run or of each of its phases.
+    pub measured: Option<Span>,
     pub seed: u64,
 }
 
@@ -47,8 +56,16 @@ pub enum ScenarioError {
     Slo(SloFaults),
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     #[error("{0} seconds: expected 1 to {SECONDS_MAX}")]
     Seconds(u32),
+    #[error("{0} is measured, but the run ends before that: use more seconds")]
+    MeasuredLate(Span),
+    #[error(
+        "{0} is measured, but each phase of {1} has a measured part of its own: name one number of clients"
+    )]
+    MeasuredPhases(Span, Phases),
     #[error(
         "{law}: more than {requests_max} requests, or too many in flight at once: use fewer seconds or clients, or \
          longer pauses"
@@ -87,6 +104,11 @@ impl Scenario {
         if !(1..=SECONDS_MAX).contains(&self.seconds) {
             return Err(ScenarioError::Seconds(self.seconds));
         }
+        self.check_measured()?;
+        let end = Duration::from_secs(self.seconds.into());
+        if let Some(cluster) = self.cluster {
+            cluster.check(&self.law, self.rate, end)?;
+        }
         let slo_map = format!("{DEFAULT_LINE}\n{SLO} {}\n", self.line());
         let website_map = format!("{WEBSITE} {SLO}\n");
         let read = |path: &Path| match path.to_str() {
@@ -98,6 +120,17 @@ impl Scenario {
             let faults = problems.listed().iter().map(|problem| problem.fault.clone()).collect();
             ScenarioError::Slo(SloFaults { law: self.law.clone(), faults })
         })
+    }
+
+    fn check_measured(&self) -> Result<(), ScenarioError> {
+        let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
+        match self.measured {
+            Some(span) if span.to() > end => Err(ScenarioError::MeasuredLate(span)),
+            Some(span) if phases.counts().len() > 1 => {
+                Err(ScenarioError::MeasuredPhases(span, phases.clone()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The SLO as the value of a line of `slo.map`.

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::base::shown::shown;
-use crate::observe::status::{KeyLine, SloLine};
+use crate::base::units::left;
+use crate::observe::status::{BlockedKey, KeyLine, SloLine};
 
 /// A column of a table whose rows are `T`.
 pub(super) struct Column<T> {
@@ -172,14 +173,20 @@ fn per(slo: &SloLine) -> String {
 /// In place of the fields of the key of all requests that cannot be looked up.
 const REFUSED: &str = "refused: the website is no host, or a value is too long to search";
 
-/// The fields that a key is made of.
+/// The fields that a key is made of, and its block.
 pub(super) fn who(key: &KeyLine) -> String {
     if key.refused {
         return REFUSED.to_owned();
     }
     let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
     let fields: Vec<String> = fields.collect();
-    if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) }
+    let fields = if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) };
+    match &key.blocked {
+        None => fields,
+        Some(BlockedKey { by, left_s }) => {
+            format!("{fields} (blocked by {}, {} left)", shown(by), left(u64::from(*left_s)))
+        }
+    }
 }
 
 fn some(number: Option<impl Into<f64>>) -> String {
@@ -278,6 +285,13 @@ mod tests {
     fn a_key_that_is_refused_is_not_everybody() {
         assert_eq!(who(&KeyLine::default()), "everybody");
         assert_eq!(who(&KeyLine { refused: true, ..KeyLine::default() }), REFUSED);
+    }
+
+    #[test]
+    fn a_blocked_key_names_its_block() {
+        let blocked = Some(BlockedKey { by: "SLO 3001".into(), left_s: 599 });
+        let told = who(&KeyLine { blocked, ..KeyLine::default() });
+        assert_eq!(told, "everybody (blocked by SLO 3001, 9m59s left)");
     }
 
     #[test]

@@ -69,9 +69,9 @@ pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
 }
 
-/// Table, holds and connections, for one line.
-pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
-    let Snapshot { table, holds, connections, .. } = snapshot;
+/// Table, holds, connections and blocks, for one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 4] {
+    let Snapshot { table, holds, connections, blocks, .. } = snapshot;
     let [entries, entries_max, evictions] =
         [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
     let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
@@ -79,6 +79,10 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 3] {
         format!("table {entries} of {entries_max}, {evictions} evicted"),
         format!("; held {held} of {held_max}"),
         format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+        match blocks.operators + blocks.keys {
+            0 => String::new(),
+            blocks => format!("; blocks {}", short(blocks as f64)),
+        },
     ]
 }
 

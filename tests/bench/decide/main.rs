@@ -15,12 +15,14 @@
 mod support;
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use slowlane::base::draw::Draw;
 use slowlane::base::key::KeySecret;
 use slowlane::base::time::Timestamp;
+use slowlane::cluster::{Cluster, Settings};
 use slowlane::policy::{BATCH_MAX, Batch};
 use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane::table::Sizing;
@@ -41,11 +43,32 @@ fn main() {
     let lines = effort.count(LINES);
     for keys in [100_000, 1_000_000].map(|keys| effort.count(keys)) {
         for law in ["pace", "adaptive", "token-bucket", "sliding-window"] {
-            let mut agent = Agent::new(law, keys, lines);
+            let mut agent = Agent::new(law, keys, lines, None);
             let (decision, whole) = (agent.decisions(effort.time), agent.answers(effort.time));
             line(&format!("decision, {keys} keys"), law, decision, "ns", &[]);
             line(&format!("codec and decision, {keys} keys"), law, whole, "ns", &[("decision", decision)]);
         }
+    }
+    in_cluster(effort, lines);
+}
+
+/// A node of a cluster beside a slowlane that is alone: with keys that are hardly used, and with a few that are shared.
+fn in_cluster(effort: Effort, lines: u32) {
+    for (subject, keys, nodes) in
+        [("hardly used", effort.count(1_000_000), 2), ("shared", effort.count(20_000), 1_000)]
+    {
+        let cluster = Arc::new(Cluster::new(Settings { nodes, ..Settings::default() }));
+        let agents = &mut [None, Some(cluster)].map(|cluster| Agent::new("pace", keys, lines, cluster));
+        let costs = effort.in_turns(agents, |agent| [agent.decisions(effort.time)]);
+        let [[alone], [shared]] = costs[..] else { unreachable!("two agents were measured") };
+        line(&format!("decision, {keys} keys"), &format!("{subject}, alone"), alone, "ns", &[]);
+        line(
+            &format!("decision, {keys} keys"),
+            &format!("{subject}, cluster"),
+            shared,
+            "ns",
+            &[("alone", alone)],
+        );
     }
 }
 
@@ -59,11 +82,15 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(law: &str, keys: u32, lines: u32) -> Agent {
+    fn new(law: &str, keys: u32, lines: u32, cluster: Option<Arc<Cluster>>) -> Agent {
         let (mut connection, mut out) = (Connection::new(16_380), Vec::new());
         connection.receive(Frame::cut(&spop::hello(), 16_380).unwrap().unwrap().0, &mut out);
         let sizing = Sizing { entries_max: keys + keys / 4, expire: Duration::from_secs(600) };
         let throttle = Throttle::new(policy(law, keys, lines), sizing, 0);
+        let throttle = match cluster {
+            Some(cluster) => throttle.in_cluster(cluster),
+            None => throttle,
+        };
         let now = Timestamp::from_millis(1_700_000_000_000);
         for number in 0..keys {
             throttle.decide_one(&request(number), now, Draw::MIDDLE);

@@ -14,6 +14,7 @@ pub mod runtime_api;
 pub mod slo;
 pub mod spop_connection;
 pub mod spop_round_trip;
+pub mod target;
 pub mod ticket;
 mod watched;
 
@@ -21,7 +22,7 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 14] = [
+pub const ALL: [(&str, Target); 15] = [
     ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
@@ -35,5 +36,6 @@ pub const ALL: [(&str, Target); 14] = [
     ("slo", slo::run),
     ("spop_connection", spop_connection::run),
     ("spop_round_trip", spop_round_trip::run),
+    ("target", target::run),
     ("ticket", ticket::run),
 ];

@@ -7,7 +7,7 @@ use std::path::Path;
 const FLOORS: &[&[&str]] = &[
     &["objective", "arrival", "admission", "judgement", "options", "formula"],
     &["bucket", "window", "calendar", "log"],
-    &["annex"],
+    &["annex", "pacing", "windowed"],
     &["rule"],
     // The laws; each new one stands here.
     &[],

@@ -6,6 +6,7 @@
 pub mod backend;
 pub mod chromium;
 pub mod client;
+pub mod doors;
 pub mod haproxy;
 pub mod lexicon;
 pub mod load;
@@ -13,6 +14,7 @@ pub mod nginx;
 pub mod pages;
 pub mod printed;
 pub mod process;
+pub mod redis;
 pub mod slowlane;
 pub mod spop;
 pub mod terminal;

@@ -2,6 +2,8 @@
 
 #[path = "../../../src/base/mod.rs"]
 pub mod base;
+#[path = "../../../src/cluster/mod.rs"]
+pub mod cluster;
 #[path = "../../../src/law/mod.rs"]
 pub mod law;
 #[path = "../../../src/policy/mod.rs"]

@@ -1,0 +1,59 @@
+//! `slowlane block`: refuses requests for a time.
+
+use std::path::PathBuf;
+
+use anyhow::{anyhow, ensure};
+use clap::Args;
+
+use crate::base::query;
+use crate::base::units;
+use crate::cli::admin::{self, At};
+use crate::cli::why::Field;
+use crate::tools::admin_client::Question;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane block source=192.0.2.66 --for 10m
+      refuse all requests of a source with 429, under every SLO
+  slowlane block source=192.0.2.0/24 website=shop.example --for 1d
+      refuse those of a network to one website: all fields must match
+  slowlane block path=/login --for 30s
+      a field that the policy does not use; the proxy must send it
+
+An IPv6 address stands for the network of its customer, as in keys: usually a /64. A second block of the same
+fields replaces the first. Blocks survive a reload of the policy, and end with a restart.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Fields of the requests; all must match
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    fields: Vec<Field>,
+    /// How long: 30s, 10m, 1d; at most 366d
+    #[arg(long = "for", value_name = "DURATION")]
+    time: Option<String>,
+    /// The daemon's config file, for its address and its token
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn block(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { fields, time, config, at } = typed;
+    let time = time.ok_or_else(|| anyhow!("say how long: add --for 10m; the longest block is 366d"))?;
+    let duration = units::duration(&time).map_err(|reason| anyhow!("--for {time:?}: {reason}"))?;
+    ensure!(
+        !duration.is_zero(),
+        "--for {time:?}: expected some time, like 10m; `slowlane unblock` ends a block"
+    );
+    let question =
+        Question { method: "POST", body: format!("for={time}"), ..Question::get(path("block", &fields)) };
+    admin::print(&at.daemon(config)?, question)?;
+    Ok(())
+}
+
+/// The path that asks the daemon about fields.
+pub(super) fn path(action: &str, fields: &[Field]) -> String {
+    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
+    format!("/api/{action}?{query}")
+}

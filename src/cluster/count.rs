@@ -1,0 +1,240 @@
+//! Windows that nodes count together: the local count, and the count of the others as last told.
+//!
+//! ```text
+//! count     all nodes' requests of this window, as of the last reply       unsent: those of this node since then
+//! over      of the window before: count + its own over - limit, at least 0, at most the limit
+//! estimate  fixed-window: over + count + unsent
+//!           sliding-window: count + unsent + the part of the window before that is left
+//! estimate + cost > limit: refused             else unsent += cost
+//! ```
+//! Windows begin at multiples of their length, on the store's clock. The method is Adobe's ("Distributed Rate
+//! Limiting"): messages come each period, faster near the limit. What all nodes let through over the limit is taken from
+//! the next window.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::cluster::plan::UNTOLD;
+use crate::cluster::quota::QuotaPlan;
+
+/// From this part of the limit on, messages are sent as soon as possible.
+const NEAR: f64 = 0.8;
+
+/// The least time between two messages.
+const PAUSE_S: f64 = 0.01;
+
+/// A message without an answer for so long is lost.
+const LOST_AFTER_S: f64 = 1.0;
+
+/// What a node knows of the counts of one key. Times are seconds since its first request.
+#[derive(Clone, Debug)]
+pub struct CountView {
+    origin: Timestamp,
+    /// The counts of the store as of the last reply: in this window and the one before.
+    current: f64,
+    before: f64,
+    /// Taken from this window, because the one before was over.
+    over: f64,
+    /// When this window began. None before the first reply.
+    began_s: Option<f64>,
+    unsent: f64,
+    told_s: f64,
+    sent_s: Option<f64>,
+    sent_charge: f64,
+}
+
+/// What a node tells of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CountMessage {
+    /// Requests let through since the last message.
+    pub charge: f64,
+    /// The window as last known. None before the first reply.
+    pub taught: Option<CountReply>,
+    pub sent_s: f64,
+}
+
+/// What the store answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CountReply {
+    /// The counts of this window and the one before.
+    pub current: f64,
+    pub before: f64,
+    /// Taken from this window, because the one before was over.
+    pub over: f64,
+    /// The age of this window.
+    pub age_s: f64,
+}
+
+impl CountView {
+    pub fn new(now: Timestamp) -> CountView {
+        CountView {
+            origin: now,
+            current: 0.0,
+            before: 0.0,
+            over: 0.0,
+            began_s: None,
+            unsent: 0.0,
+            told_s: f64::NEG_INFINITY,
+            sent_s: None,
+            sent_charge: 0.0,
+        }
+    }
+
+    /// What a node knows of a key of which it has let through so many requests untold.
+    pub fn owing(untold: f64, now: Timestamp) -> CountView {
+        CountView { unsent: untold, ..CountView::new(now) }
+    }
+
+    /// Counts a request of this cost.
+    ///
+    /// # Errors
+    /// The window is full, or will be after this request. It ends after this time.
+    pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
+        let now_s = self.seconds(now);
+        self.turn(plan, now_s);
+        // Before the first reply a node takes an equal part.
+        let limit =
+            if self.began_s.is_some() { plan.limit } else { plan.limit / f64::from(plan.nodes.max(1)) };
+        if self.estimate(plan, now_s) + cost > limit {
+            let rest_s = self.began_s.map_or(plan.window_s, |began_s| began_s + plan.window_s - now_s);
+            return Err(Duration::from_secs_f64(rest_s.clamp(0.0, plan.window_s)));
+        }
+        self.unsent += cost;
+        Ok(())
+    }
+
+    pub fn take_back(&mut self, cost: f64) {
+        self.unsent -= cost;
+    }
+
+    /// How many more requests the window has room for.
+    pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
+        let mut view = self.clone();
+        let now_s = self.seconds(now);
+        view.turn(plan, now_s);
+        (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
+    }
+
+    /// Requests let through that the store does not know of, as far as this node knows.
+    pub fn owed(&self) -> f64 {
+        (self.unsent + self.sent_s.map_or(0.0, |_| self.sent_charge)).max(0.0)
+    }
+
+    pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
+        let now_s = self.seconds(now);
+        let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
+        let is_near = self.began_s.is_none() || self.estimate(plan, now_s) > NEAR * plan.limit;
+        let pause_s = if is_near { PAUSE_S } else { plan.period_s() };
+        self.unsent != 0.0 && !is_flying && now_s - self.told_s >= pause_s
+    }
+
+    pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
+        let now_s = self.seconds(now);
+        self.turn(plan, now_s);
+        let &mut CountView { current, before, over, .. } = self;
+        let taught = self.began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
+        let message = CountMessage { charge: self.unsent, taught, sent_s: now_s };
+        // Until the reply comes, it counts here.
+        self.current += self.unsent;
+        self.sent_charge = self.unsent;
+        (self.unsent, self.told_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        message
+    }
+
+    /// Notes that a message did not reach the store. It stays owed.
+    pub fn lost(&mut self, message: &CountMessage) {
+        self.unsent += message.charge;
+        self.current = (self.current - message.charge).max(0.0);
+        self.sent_s = None;
+    }
+
+    pub fn reply(&mut self, message: &CountMessage, reply: &CountReply, now: Timestamp) {
+        let now_s = self.seconds(now);
+        let trip_s = now_s - message.sent_s;
+        (self.current, self.before, self.over) = (reply.current, reply.before, reply.over);
+        self.began_s = Some(now_s - trip_s / 2.0 - reply.age_s);
+        self.sent_s = None;
+    }
+
+    pub fn is_settled(&self) -> bool {
+        self.unsent == 0.0 && self.sent_s.is_none()
+    }
+
+    /// What counts against the limit.
+    fn estimate(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
+        let age_s = self.began_s.map_or(0.0, |began_s| (now_s - began_s).clamp(0.0, plan.window_s));
+        let of_before = match plan.is_sliding {
+            true => self.before * (1.0 - age_s / plan.window_s),
+            false => self.over,
+        };
+        of_before + self.current + self.unsent
+    }
+
+    /// Goes on to the window of this moment.
+    fn turn(&mut self, plan: &QuotaPlan, now_s: f64) {
+        let Some(began_s) = self.began_s else { return };
+        let windows = ((now_s - began_s) / plan.window_s).floor();
+        if windows >= 1.0 {
+            let is_next = windows < 2.0;
+            self.over = if is_next { plan.over(self.current, self.over) } else { 0.0 };
+            self.before = if is_next { self.current } else { 0.0 };
+            self.current = 0.0;
+            self.began_s = Some(began_s + windows * plan.window_s);
+        }
+    }
+
+    fn seconds(&self, now: Timestamp) -> f64 {
+        now.since(self.origin).as_secs_f64()
+    }
+}
+
+impl CountReply {
+    /// Whether the counts leave no room for requests that nodes let through untold.
+    pub(super) fn is_crowded(&self, plan: &QuotaPlan) -> bool {
+        self.current.max(self.before) > (1.0 - UNTOLD) * plan.limit
+    }
+}
+
+impl QuotaPlan {
+    /// What the next window loses after one with this count, which had lost so much itself.
+    fn over(&self, count: f64, over: f64) -> f64 {
+        (count + over - self.limit).clamp(0.0, self.limit)
+    }
+}
+
+/// The record of a window in the store. Times are seconds of the store's own clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CountRecord {
+    number: f64,
+    current: f64,
+    before: f64,
+    over: f64,
+}
+
+impl CountRecord {
+    /// Takes up a message. Counts merge by their maximum: nodes teach a store that has forgotten.
+    pub fn merge(&mut self, plan: &QuotaPlan, message: &CountMessage, now_s: f64) -> CountReply {
+        let number = (now_s / plan.window_s).floor();
+        let age_s = now_s - number * plan.window_s;
+        if number != self.number {
+            let is_next = number == self.number + 1.0;
+            self.over = if is_next { plan.over(self.current, self.over) } else { 0.0 };
+            self.before = if is_next { self.current } else { 0.0 };
+            (self.current, self.number) = (0.0, number);
+        }
+        if let Some(taught) = message.taught {
+            // A node that is one window behind knows the one before.
+            if taught.age_s <= age_s + plan.window_s / 2.0 {
+                self.current = self.current.max(taught.current);
+                self.before = self.before.max(taught.before);
+                self.over = self.over.max(taught.over);
+            } else {
+                self.before = self.before.max(taught.current);
+                self.over = self.over.max(plan.over(taught.current, taught.over));
+            }
+        }
+        self.current = (self.current + message.charge).max(0.0);
+        let &mut CountRecord { current, before, over, .. } = self;
+        CountReply { current, before, over, age_s }
+    }
+}

@@ -1,0 +1,61 @@
+//! The formula of a shared key, with the numbers of a request.
+
+use std::time::Duration;
+
+use crate::cluster::held::Held;
+use crate::cluster::plan::Plan;
+use crate::cluster::terms::Numbers;
+use crate::cluster::view::Glance;
+use crate::law::Arrival;
+
+/// The formula of a request of a shared key.
+pub(super) fn explain(held: Held, numbers: &Numbers, arrival: &Arrival) -> String {
+    let left = held.remaining(numbers, arrival.now);
+    match (held, numbers) {
+        (Held::Rate(view), Numbers::Rate(plan)) => {
+            of_rate(&view.glance(plan, arrival.now), plan, arrival.cost)
+        }
+        (Held::Count(_), Numbers::Quota(plan)) => {
+            format!("room for {left} of {} in the window, as far as all nodes have told", plan.limit)
+        }
+        (Held::Lease(_), Numbers::Quota(plan)) => {
+            format!("this node holds {left} of {} of the window", plan.limit)
+        }
+        _ => "the mode of the SLO has changed".into(),
+    }
+}
+
+fn of_rate(glance: &Glance, plan: &Plan, cost: u32) -> String {
+    let cost_s = f64::from(cost) * plan.slot_s();
+    let tokens = (-glance.ahead_s * plan.rate_per_s).max(0.0);
+    let wait = match glance.ahead_s + cost_s {
+        wait_s if wait_s > 0.0 => format!("wait {} for the turn of all nodes", ms(wait_s)),
+        _ => format!("tokens {tokens:.0} of burst {:.0} >= cost {cost}", plan.burst),
+    };
+    format!("{wait}; {}", known(glance, plan))
+}
+
+/// What the node knows of the others.
+fn known(glance: &Glance, plan: &Plan) -> String {
+    let &Glance { own_per_s, others_per_s, share, replied, silent, .. } = glance;
+    match (share, silent) {
+        (share, Some(silent)) => {
+            let part = share.unwrap_or(1.0 / f64::from(plan.nodes.max(1)));
+            format!(
+                "the store is silent for {}: this node takes {:.1} % of the rate",
+                ms(silent.as_secs_f64()),
+                part * 100.0
+            )
+        }
+        (None, None) => format!("no reply of the store yet: a request counts for all {} nodes", plan.nodes),
+        (Some(share), None) => format!(
+            "share {:.1} % of the demand: {own_per_s:.1}/s here, {others_per_s:.1}/s elsewhere, as of {} ago",
+            share * 100.0,
+            ms(replied.unwrap_or(Duration::ZERO).as_secs_f64()),
+        ),
+    }
+}
+
+fn ms(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.0} s") }
+}

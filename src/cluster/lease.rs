@@ -1,0 +1,270 @@
+//! Quotas that may never be exceeded: parts of them are handed out ahead.
+//!
+//! ```text
+//! a request     the hand holds its cost: it passes; else it is refused
+//! the hand      what this node has been given of the window, and not yet used
+//! a message     asks for as much as the demand of a period and a round trip, once half of that is left;
+//!               a node without requests gives its hand back
+//! the store     gives up to what is left of the window; near its end, a part of that
+//! ```
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", which hands out tokens ahead. The
+//! first request of a node in a window goes on credit, where all such credits are a fiftieth of the quota at most. The
+//! store keeps them back.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::cluster::decayed::Decayed;
+use crate::cluster::quota::QuotaPlan;
+
+/// The memory of the demand of a key.
+const MEMORY_S: f64 = 1.0;
+
+/// All credits together are at most this part of the quota.
+const CREDIT: f64 = 0.02;
+
+/// Below this part of the quota the store gives only a part of what is left.
+const SCARCE: f64 = 0.1;
+
+/// A node without requests for this time gives its hand back.
+const IDLE_S: f64 = 1.0;
+
+/// A message without an answer for so long is lost.
+const LOST_AFTER_S: f64 = 1.0;
+
+/// The least time between two messages.
+const PAUSE_S: f64 = 0.005;
+
+/// What a node holds of the quota of one key. Times are seconds since its first request.
+#[derive(Clone, Debug)]
+pub struct LeaseView {
+    origin: Timestamp,
+    hand: f64,
+    /// When the window ends, at the earliest and at the latest, if the store has told it.
+    ends_s: Option<f64>,
+    credit_ends_s: f64,
+    /// Of this window: let through on credit.
+    credit: f64,
+    /// Whether the store has told that nothing is left.
+    is_spent: bool,
+    /// What the store has given to all nodes, as last known.
+    given: f64,
+    demand: Decayed,
+    asked: f64,
+    asked_s: f64,
+    told_s: f64,
+    sent_s: Option<f64>,
+}
+
+/// What a node tells of a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LeaseMessage {
+    /// Wanted; negative: given back.
+    pub want: f64,
+    /// Requests asked about since the last message.
+    pub asked: f64,
+    /// Let through on credit in this window.
+    pub credit: f64,
+    /// What all nodes have been given in this window, as last known, and the time to its end. None before the first
+    /// reply in it.
+    pub taught: Option<(f64, f64)>,
+    /// The moment of the message, on the node's clock.
+    pub sent_s: f64,
+}
+
+/// What the store answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LeaseReply {
+    pub granted: f64,
+    /// What all nodes have been given in this window.
+    pub given: f64,
+    /// The time to its end.
+    pub rest_s: f64,
+}
+
+impl LeaseView {
+    pub fn new(now: Timestamp) -> LeaseView {
+        LeaseView {
+            origin: now,
+            hand: 0.0,
+            ends_s: None,
+            credit_ends_s: f64::INFINITY,
+            credit: 0.0,
+            is_spent: false,
+            given: 0.0,
+            demand: Decayed::default(),
+            asked: 0.0,
+            asked_s: 0.0,
+            told_s: f64::NEG_INFINITY,
+            sent_s: None,
+        }
+    }
+
+    /// Takes a request of this cost from the hand.
+    ///
+    /// # Errors
+    /// The hand is empty. The store may have more after this time.
+    pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
+        let now_s = self.seconds(now);
+        self.turn(now_s);
+        self.demand.add(cost, now_s, MEMORY_S);
+        (self.asked, self.asked_s) = (self.asked + cost, now_s);
+        if self.hand >= cost {
+            self.hand -= cost;
+            return Ok(());
+        }
+        if self.credit + cost <= plan.credit() {
+            self.credit += cost;
+            return Ok(());
+        }
+        let rest_s = self.ends_s.filter(|_| self.is_spent).map_or(PAUSE_S, |ends_s| ends_s - now_s);
+        Err(Duration::from_secs_f64(rest_s.max(PAUSE_S)))
+    }
+
+    /// Takes a request back.
+    pub fn take_back(&mut self, cost: f64) {
+        self.hand += cost;
+    }
+
+    /// How many more requests the hand holds.
+    pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
+        let has_ended = self.ends_s.is_some_and(|ends_s| ends_s <= self.seconds(now));
+        if has_ended {
+            plan.credit() as u32
+        } else {
+            (self.hand + (plan.credit() - self.credit).max(0.0)) as u32
+        }
+    }
+
+    pub fn hand(&self) -> f64 {
+        self.hand
+    }
+
+    /// Whether a message is due.
+    pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
+        let now_s = self.seconds(now);
+        let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
+        if is_flying || now_s - self.told_s < PAUSE_S {
+            return false;
+        }
+        let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
+        // What is spent stays spent until the window ends, or another node gives some back.
+        let is_patient = self.is_spent && now_s - self.told_s < plan.period_s().max(0.1);
+        is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
+    }
+
+    pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> LeaseMessage {
+        let now_s = self.seconds(now);
+        self.turn(now_s);
+        let is_idle = now_s - self.asked_s > IDLE_S;
+        let want = if is_idle { -self.hand } else { self.want(plan, now_s) };
+        self.hand += want.min(0.0);
+        let message = LeaseMessage {
+            want,
+            asked: self.asked,
+            credit: self.credit,
+            taught: self.ends_s.map(|ends_s| (self.given, ends_s - now_s)),
+            sent_s: now_s,
+        };
+        (self.asked, self.told_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        message
+    }
+
+    /// Notes that a message did not reach the store. What it gave back is lost: it may have arrived.
+    pub fn lost(&mut self, message: &LeaseMessage) {
+        self.asked += message.asked;
+        self.sent_s = None;
+    }
+
+    pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
+        self.turn(self.seconds(now));
+        self.sent_s = None;
+        // The window ends at this moment at the earliest: nothing of it is used later.
+        let ends_s = message.sent_s + reply.rest_s;
+        if ends_s <= self.seconds(now) {
+            return;
+        }
+        self.ends_s = Some(ends_s);
+        self.credit_ends_s = self.seconds(now) + reply.rest_s;
+        self.hand += reply.granted.max(0.0);
+        self.given = reply.given;
+        self.is_spent = message.want > 0.0 && reply.granted < 1.0;
+    }
+
+    /// Whether there is nothing to tell and nothing in the hand.
+    pub fn is_settled(&self, now: Timestamp) -> bool {
+        let has_ended = self.ends_s.is_none_or(|ends_s| ends_s <= self.seconds(now));
+        self.asked == 0.0 && self.sent_s.is_none() && (self.hand == 0.0 || has_ended)
+    }
+
+    /// What a window had is void at its end.
+    fn turn(&mut self, now_s: f64) {
+        if self.ends_s.is_some_and(|ends_s| ends_s <= now_s) {
+            (self.hand, self.ends_s, self.is_spent, self.given) = (0.0, None, false, 0.0);
+        }
+        // A credit is for one window of the store.
+        if self.credit_ends_s <= now_s {
+            (self.credit, self.credit_ends_s) = (0.0, f64::INFINITY);
+        }
+    }
+
+    /// What is wanted now: the demand of a period and a round trip, if half of that is no longer there.
+    fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
+        let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
+        let ahead = per_s * (plan.period_s() + plan.round_trip_s);
+        if self.hand < 0.5 * ahead + 1.0 { (1.25 * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
+    }
+
+    fn seconds(&self, now: Timestamp) -> f64 {
+        now.since(self.origin).as_secs_f64()
+    }
+}
+
+impl QuotaPlan {
+    /// Requests that a node may let through before it has been given any.
+    fn credit(&self) -> f64 {
+        if f64::from(self.nodes) <= CREDIT * self.limit { 1.0 } else { 0.0 }
+    }
+
+    /// What the store keeps back for the credits of all nodes.
+    pub fn kept_back(&self) -> f64 {
+        self.credit() * f64::from(self.nodes)
+    }
+}
+
+/// The record of a quota in the store. Times are seconds of the store's own clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeaseRecord {
+    begun_s: f64,
+    given: f64,
+    demand: Decayed,
+}
+
+impl LeaseRecord {
+    pub fn new(now_s: f64) -> LeaseRecord {
+        LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
+    }
+
+    /// Takes up a message. What was given merges by its maximum: nodes teach a store that has forgotten.
+    pub fn merge(&mut self, plan: &QuotaPlan, message: &LeaseMessage, now_s: f64) -> LeaseReply {
+        if now_s >= self.begun_s + plan.window_s {
+            (self.begun_s, self.given) = (now_s, 0.0);
+        }
+        if let Some((given, rest_s)) = message.taught
+            && self.given == 0.0
+            && given > 0.0
+            && (0.0..=plan.window_s).contains(&rest_s)
+        {
+            (self.begun_s, self.given) = (now_s + rest_s - plan.window_s, given.min(plan.limit));
+        }
+        self.demand.add(message.asked, now_s, MEMORY_S);
+        let left = (plan.limit - plan.kept_back() - self.given).max(0.0);
+        let mut granted = message.want.clamp(-self.given, left).floor();
+        if granted > 0.0 && left < SCARCE * plan.limit {
+            let share = (message.asked / self.demand.sum(now_s, MEMORY_S).max(1e-9)).min(1.0);
+            granted = granted.min((0.5 * left * share).max(1.0)).min(left).floor();
+        }
+        self.given += granted;
+        LeaseReply { granted, given: self.given, rest_s: self.begun_s + plan.window_s - now_s }
+    }
+}

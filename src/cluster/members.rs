@@ -1,0 +1,57 @@
+//! The nodes of a cluster, as they tell each other of themselves.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::key::Key;
+
+/// What a node tells of itself in each heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Member {
+    /// Its name, chosen by its operator.
+    pub name: String,
+    /// The run of the process: no two are the same.
+    pub run: String,
+    pub version: String,
+    /// A hash of the SLOs that it shares.
+    pub policy: String,
+    /// Its wall clock less the store's, in milliseconds.
+    pub clock_ms: i64,
+}
+
+/// The longest name of a node that is taken up.
+const TEXT_BYTES_MAX: usize = 128;
+
+impl Member {
+    /// Reads the words of a node. None if they are too long or not those of a slowlane.
+    pub fn read(words: &[u8]) -> Option<Member> {
+        let member: Member = serde_json::from_slice(words).ok()?;
+        let texts = [&member.name, &member.run, &member.version, &member.policy];
+        let is_fit = |text: &&String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
+        texts.iter().all(is_fit).then_some(member)
+    }
+
+    pub fn words(&self) -> String {
+        serde_json::to_string(self).expect("texts and numbers can be written")
+    }
+}
+
+/// A heartbeat: what a node tells the store, beside its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beat {
+    pub member: Member,
+    /// The key secret of this node, in hex.
+    pub secret: String,
+    /// Keys that all nodes have to share from now on.
+    pub crowded: Vec<Key>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// The store's clock, in microseconds.
+    pub now_us: u64,
+    /// The key secret of the cluster, in hex.
+    pub secret: String,
+    pub members: Vec<Member>,
+    pub crowded: Vec<Key>,
+}

@@ -1,0 +1,212 @@
+//! A node of a cluster: its part of every shared SLO.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::cluster::explain::explain;
+use crate::cluster::held::{Answer, Held};
+use crate::cluster::keys::{SharedKeys, Telling};
+use crate::cluster::quiet::{self, Quiet};
+use crate::cluster::settings::{OnSilence, Settings};
+use crate::cluster::terms::{Numbers, Terms};
+use crate::law::{Arrival, Judgement};
+use crate::table::Entry;
+
+/// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
+const CROWDED_MAX: usize = 1_000;
+
+/// A node of a cluster: its part of every shared SLO.
+#[derive(Debug)]
+pub struct Cluster {
+    settings: Settings,
+    nodes: AtomicU32,
+    round_trip_us: AtomicU32,
+    is_silent: AtomicBool,
+    keys: SharedKeys,
+}
+
+impl Cluster {
+    pub fn new(settings: Settings) -> Cluster {
+        let nodes = AtomicU32::new(settings.nodes.max(1));
+        let keys = SharedKeys::new(settings.keys_max);
+        Cluster { settings, nodes, round_trip_us: AtomicU32::new(0), is_silent: AtomicBool::new(true), keys }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The number of nodes, as last known.
+    pub fn nodes(&self) -> u32 {
+        self.nodes.load(Relaxed)
+    }
+
+    pub fn set_nodes(&self, nodes: u32) {
+        self.nodes.store(nodes.max(1), Relaxed);
+    }
+
+    /// Judges a request under shared terms, and writes it into its entry and what is held of its key. None: the node
+    /// has no room for its key, or the store is silent and the terms cannot go on without it.
+    pub fn judge(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
+        self.judge_with(terms, entry, arrival, |numbers, begin| {
+            self.keys.with(key, terms, arrival.now, begin, |held| judge(held, numbers, arrival))
+        })
+    }
+
+    /// The judgement that [`judge`](Cluster::judge) would give. It writes into the entry, as `judge` does, and nowhere
+    /// else.
+    pub fn foresee(
+        &self,
+        key: Key,
+        terms: &Terms,
+        entry: &mut Entry,
+        arrival: &Arrival,
+    ) -> Option<Judgement> {
+        self.judge_with(terms, entry, arrival, |numbers, begin| {
+            let mut held = self.keys.copy(key).filter(|held| held.is_of(terms)).unwrap_or_else(begin);
+            Some(judge(&mut held, numbers, arrival))
+        })
+    }
+
+    fn judge_with(
+        &self,
+        terms: &Terms,
+        entry: &mut Entry,
+        arrival: &Arrival,
+        judge: impl FnOnce(&Numbers, &mut dyn FnMut() -> Held) -> Option<Judgement>,
+    ) -> Option<Judgement> {
+        let &Arrival { now, cost, .. } = arrival;
+        let quiet = Quiet::new(terms, self.nodes());
+        let is_quiet = !quiet::is_shared(entry) && quiet.is_some_and(|quiet| quiet.take(entry, cost, now));
+        let untold = quiet.map_or(0.0, |quiet| quiet.untold(entry, now));
+        let judgement = if is_quiet {
+            Judgement::new(Verdict::Pass, (f64::from(terms.limit()) - untold.ceil()).max(0.0) as u32)
+        } else {
+            // Without the store, nobody knows what the others count.
+            if self.is_silent() && matches!(terms, Terms::Count(_)) {
+                return self.refuse_if_closed(entry, arrival);
+            }
+            let numbers = self.numbers(terms);
+            let judgement = judge(&numbers, &mut || Held::new(terms, &numbers, untold, now))?;
+            quiet::mark(entry);
+            judgement
+        };
+        entry.ask(cost, now);
+        entry.gpt0 = terms.milli_clients(judgement.verdict.wait());
+        if judgement.verdict.is_let_through() {
+            entry.let_through(cost, now);
+        }
+        Some(judgement)
+    }
+
+    /// Refuses a request that cannot be judged without the store, if the settings say so.
+    fn refuse_if_closed(&self, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
+        (self.settings.on_silence == OnSilence::Closed).then(|| {
+            entry.ask(arrival.cost, arrival.now);
+            Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0)
+        })
+    }
+
+    /// The law's formula with the numbers of a request. None if the node holds nothing of a shared key.
+    pub fn explain(&self, key: Key, terms: &Terms, entry: &Entry, arrival: &Arrival) -> Option<String> {
+        if let Some(quiet) = Quiet::new(terms, self.nodes())
+            && !quiet::is_shared(entry)
+            && quiet.take(&mut { *entry }, arrival.cost, arrival.now)
+        {
+            let untold = quiet.untold(entry, arrival.now).ceil();
+            return Some(format!(
+                "hardly used: {untold} requests untold, which the other nodes need not know of"
+            ));
+        }
+        Some(explain(self.keys.copy(key)?, &self.numbers(terms), arrival))
+    }
+
+    /// How long the row of a key matters.
+    pub fn memory(&self, terms: &Terms) -> Duration {
+        Quiet::new(terms, self.nodes()).map_or(Duration::ZERO, |quiet| quiet.memory())
+    }
+
+    /// Takes back a request whose client left before its turn.
+    pub fn take_back(&self, key: Key, cost: u32) {
+        self.keys.with_known(key, |held, terms| held.take_back(&self.numbers(terms), cost.into()));
+    }
+
+    /// The messages that are due now.
+    pub fn collect(&self, now: Timestamp, tellings_max: usize) -> Vec<Telling> {
+        self.keys.collect(|terms| self.numbers(terms), now, tellings_max)
+    }
+
+    /// Forgets what is held of keys that nobody has asked about for long. Call it once a second.
+    pub fn sweep(&self, now: Timestamp) {
+        self.keys.sweep(now);
+    }
+
+    /// Takes up the answer to a telling.
+    pub fn reply(&self, telling: &Telling, answer: &Answer, round_trip: Duration, now: Timestamp) {
+        self.keys.reply(telling, answer, round_trip, now);
+    }
+
+    /// Whether the store is silent, as the task that talks to it has found.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Relaxed)
+    }
+
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Relaxed);
+    }
+
+    /// The time from a message to its answer, as of the last one.
+    pub fn set_round_trip(&self, round_trip: Duration) {
+        self.round_trip_us.store(u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX), Relaxed);
+    }
+
+    /// Notes that a message did not reach the store.
+    pub fn lost(&self, telling: &Telling) {
+        self.keys.lost(telling);
+    }
+
+    /// The keys shared now.
+    pub fn keys(&self) -> usize {
+        self.keys.count()
+    }
+
+    /// Requests let through and not yet told, over all keys.
+    pub fn owed(&self) -> f64 {
+        self.keys.owed()
+    }
+
+    /// Requests that found no room for the view of their key, since the start.
+    pub fn refused(&self) -> u64 {
+        self.keys.refused()
+    }
+
+    /// Keys that all nodes have to share from now on.
+    pub fn crowded(&self, now: Timestamp) -> Vec<Key> {
+        self.keys.crowded(now, CROWDED_MAX)
+    }
+
+    /// Shares the key of a row from its next request on, however seldom it is used here.
+    pub fn share(entry: &mut Entry) {
+        quiet::mark(entry);
+    }
+
+    fn numbers(&self, terms: &Terms) -> Numbers {
+        let round_trip = Duration::from_micros(self.round_trip_us.load(Relaxed).into());
+        terms.numbers(&self.settings, self.nodes(), round_trip)
+    }
+}
+
+/// Judges a request by what is held of its key.
+fn judge(held: &mut Held, numbers: &Numbers, arrival: &Arrival) -> Judgement {
+    let &Arrival { now, cost, .. } = arrival;
+    let answer = held.judge(numbers, cost.into(), now);
+    let remaining = held.remaining(numbers, now);
+    match answer {
+        Ok(delay) => Judgement::new(Verdict::after(delay), remaining),
+        Err(_) if numbers.is_beyond(cost.into()) => Judgement::never(remaining),
+        Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
+    }
+}

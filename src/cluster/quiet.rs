@@ -1,0 +1,71 @@
+//! The requests of a key that a node may let through untold.
+//!
+//! ```text
+//! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate untold
+//! start = max(full_at, now - max(burst * slot of the law, slot))
+//! start + cost * slot > now: the key has to be shared;  else full_at = start + cost * slot
+//! ```
+//! Most keys of a large table are quiet. Nobody is told of them, and they take no memory beside their row.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::cluster::plan::UNTOLD;
+use crate::cluster::terms::Terms;
+use crate::table::Entry;
+
+/// The bucket of the requests that a node may let through untold. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quiet {
+    slot_ns: u64,
+    room_ns: u64,
+}
+
+/// The third word of a row whose key is shared.
+const SHARED: u32 = 1;
+
+impl Quiet {
+    /// None: not one request may be let through untold.
+    pub(super) fn new(terms: &Terms, nodes: u32) -> Option<Quiet> {
+        let (slot, room) = terms.slot_and_room()?;
+        let parts = (f64::from(nodes.max(1)) / UNTOLD) as u64;
+        let slot_ns = (slot.as_nanos() as u64).max(1).saturating_mul(parts);
+        Some(Quiet { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
+    }
+
+    /// Lets a request through untold. False without room for it.
+    pub(super) fn take(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> bool {
+        let full_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
+        let has_room = full_at <= now.as_nanos();
+        if has_room {
+            entry.state.set_wide(full_at);
+        }
+        has_room
+    }
+
+    /// The requests let through untold, as far as they still count.
+    pub(super) fn untold(&self, entry: &Entry, now: Timestamp) -> f64 {
+        let empty_at = now.as_nanos().saturating_sub(self.room_ns);
+        (self.start(entry, now) - empty_at) as f64 / self.slot_ns as f64
+    }
+
+    /// How long a row matters.
+    pub(super) fn memory(&self) -> Duration {
+        Duration::from_nanos(self.room_ns)
+    }
+
+    fn start(&self, entry: &Entry, now: Timestamp) -> u64 {
+        let now_ns = now.as_nanos();
+        entry.state.wide().clamp(now_ns.saturating_sub(self.room_ns), now_ns)
+    }
+}
+
+/// Whether the row says that its key is shared.
+pub(super) fn is_shared(entry: &Entry) -> bool {
+    entry.state.narrow() == SHARED
+}
+
+/// Notes in a row that its key is shared.
+pub(super) fn mark(entry: &mut Entry) {
+    entry.state.set_narrow(SHARED);
+}

@@ -1,0 +1,67 @@
+//! The state of the cluster, as this node sees it.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::cluster::Member;
+
+/// The state of the cluster, as this node sees it. The task that talks to the store writes it.
+#[derive(Debug, Default)]
+pub struct ClusterStatus(Mutex<Option<ClusterLine>>);
+
+/// What an operator sees of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClusterLine {
+    /// The store's address, without its password.
+    pub store: String,
+    /// The run of this node.
+    pub run: String,
+    /// Why the store does not answer; none while it does.
+    pub silent: Option<String>,
+    /// How long it has been so, in seconds: silent, or not.
+    pub since_s: u64,
+    pub round_trip_ms: f64,
+    /// Keys shared now, and requests that the store does not know of yet.
+    pub keys: usize,
+    pub owed: f64,
+    /// All nodes, this one among them.
+    pub nodes: Vec<Member>,
+}
+
+/// The text of `slowlane cluster`.
+impl fmt::Display for ClusterLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClusterLine { store, since_s, round_trip_ms, keys, owed, nodes, .. } = self;
+        match &self.silent {
+            None => writeln!(f, "store {store}: answers for {since_s} s, round trip {round_trip_ms:.1} ms")?,
+            Some(reason) => writeln!(f, "store {store}: silent for {since_s} s: {reason}")?,
+        }
+        writeln!(f, "{keys} keys shared, {owed:.0} requests not yet told")?;
+        let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default().max(4);
+        writeln!(f, "{:width$}  version  policy            clock", "node")?;
+        let ours = nodes.iter().find(|node| node.run == self.run).map(|node| &node.policy);
+        for Member { name, run, version, policy, clock_ms, .. } in nodes {
+            let here = if *run == self.run { "  (this node)" } else { "" };
+            let other = if ours.is_some_and(|ours| ours != policy) { "  OTHER SLOs" } else { "" };
+            writeln!(f, "{name:width$}  {version:7}  {policy}  {clock_ms:+} ms{here}{other}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ClusterStatus {
+    pub fn set(&self, line: ClusterLine) {
+        *self.lock() = Some(line);
+    }
+
+    /// None: this slowlane is alone.
+    pub fn get(&self) -> Option<ClusterLine> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ClusterLine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,93 @@
+//! One field: its name, and the kind of its values.
+
+use crate::base::address::peer;
+use crate::base::host::Host;
+use crate::base::request::{Value, is_same_name};
+use crate::policy::layout::is_host;
+
+/// A field that a policy or a block uses.
+#[derive(Debug)]
+pub(super) struct Field {
+    name: String,
+    head: Head,
+    is_address: bool,
+    is_host: bool,
+}
+
+/// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
+/// compared faster than texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    length: usize,
+    bytes: u64,
+}
+
+impl Head {
+    pub(super) fn of(name: &[u8]) -> Head {
+        let bytes = match (name.first_chunk(), name.first_chunk(), name.last_chunk()) {
+            (Some(&first), ..) => u64::from_le_bytes(first),
+            // With five to seven bytes, the two chunks overlap.
+            (None, Some(&first), Some(&last)) => {
+                u64::from(u32::from_le_bytes(first)) << 32 | u64::from(u32::from_le_bytes(last))
+            }
+            _ => name.iter().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte)),
+        };
+        Head { length: name.len(), bytes }
+    }
+}
+
+impl Field {
+    /// A field with this name. `is_address`: it holds addresses.
+    pub(super) fn new(name: &str, is_address: bool) -> Field {
+        Field { name: name.to_owned(), head: Head::of(name.as_bytes()), is_address, is_host: is_host(name) }
+    }
+
+    /// A field that the policy does not use. A source is an address under every policy.
+    pub(super) fn extra(name: &str) -> Field {
+        Field::new(name, name == "source")
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_host(&self) -> bool {
+        self.is_host
+    }
+
+    pub(super) fn is_address(&self) -> bool {
+        self.is_address
+    }
+
+    /// Whether this is its name, as it is written in the policy.
+    #[inline]
+    pub(super) fn is_written(&self, head: Head, name: &[u8]) -> bool {
+        self.head == head && (name.len() <= 8 || self.name.as_bytes() == name)
+    }
+
+    /// Whether this is its name. `-` equals `_`.
+    pub(super) fn is_named(&self, name: &[u8]) -> bool {
+        is_same_name(self.name.as_bytes(), name)
+    }
+
+    /// Turns text into an address if the field holds addresses, and into the one form of a host if it holds hosts.
+    /// nginx sends an address as text, where HAProxy sends four or sixteen bytes.
+    #[inline]
+    pub(super) fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
+        match value {
+            Value::Text(text) if self.is_host && !text.is_empty() => host(text),
+            Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
+            _ => value,
+        }
+    }
+}
+
+#[inline]
+fn host(text: &[u8]) -> Value<'_> {
+    match Host::read(text) {
+        Some(Host::Name { name, is_lower: true }) => Value::Text(name),
+        Some(Host::Name { name, is_lower: false }) => Value::Name(name),
+        Some(Host::Ipv6(address)) => Value::address(address.into()),
+        None => Value::NoHost(text),
+    }
+}

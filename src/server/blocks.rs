@@ -1,0 +1,175 @@
+//! The blocks as the admin listener sets, ends and lists them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::base::columns::aligned;
+use crate::base::query::Query;
+use crate::base::shown::shown;
+use crate::base::target::{self, Target};
+use crate::base::time::Timestamp;
+use crate::base::units::{self, left, written};
+use crate::policy::Policy;
+use crate::server::agent::Agent;
+use crate::throttle::{Block, BlockOrigin};
+
+/// The most blocked keys that are listed.
+const KEYS_LISTED_MAX: usize = 1_000;
+
+const NO_TIME: &str = "say how long: --for 10m, or for=10m as the body of the POST; at most 366d\n";
+
+const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
+
+const KEY: &str = "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses\n";
+
+/// Answers `/api/block`: refuses requests with the fields of the query for the time in the body.
+///
+/// # Errors
+/// The reason, with its remedy.
+pub(super) fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, String> {
+    let (policy, now) = (agent.throttle.policy(), agent.clock.now());
+    let typed = typed(query)?;
+    if let Ok(Target::Key(_)) = Target::of(typed.clone()) {
+        return Err(KEY.into());
+    }
+    let fields = policy.block_fields(typed).map_err(line)?;
+    let time = time(body)?;
+    agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
+    let unknown: Vec<&str> = fields.iter().map(|(name, _)| name).filter(|name| !policy.knows(name)).collect();
+    let note = match unknown.is_empty() {
+        true => String::new(),
+        false => format!("the policy does not use {}: see that the proxy sends it\n", unknown.join(", ")),
+    };
+    let target = Target::Fields(fields);
+    tracing::info!("an operator blocks {target} for {}", written(time));
+    Ok(format!("blocked {target} for {}\n{note}", written(time)))
+}
+
+/// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they make up.
+///
+/// # Errors
+/// The reason, with its remedy.
+pub(super) fn unblock(agent: &Agent, query: &str) -> Result<String, String> {
+    let targets = targets(&agent.throttle.policy(), typed(query)?)?;
+    let ended: Vec<&Target> = targets.iter().filter(|target| agent.throttle.unblock(target)).collect();
+    if ended.is_empty() {
+        return Err(format!("{} is not blocked: `slowlane blocks` lists all blocks\n", targets[0]));
+    }
+    ended.iter().for_each(|target| tracing::info!("an operator unblocks {target}"));
+    Ok(ended.iter().map(|target| format!("unblocked {target}\n")).collect())
+}
+
+/// The blocks that the fields may mean. There is at least one.
+fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
+    // A single address may have been blocked without the rest of its customer's network.
+    let as_written = Target::of(typed.clone()).map_err(line)?;
+    if let Target::Key(_) = as_written {
+        return Ok(vec![as_written]);
+    }
+    let fields = policy.block_fields(typed.clone()).map_err(line)?;
+    let mut targets = vec![Target::Fields(fields.clone())];
+    if as_written != targets[0] {
+        targets.push(as_written);
+    }
+    targets.extend(keys(policy, &fields, &typed));
+    Ok(targets)
+}
+
+/// The keys that are made up of these fields alone. A key of other fields may be that of other clients.
+fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> {
+    let query = Query::of(typed);
+    let is_given = |name: &str| fields.iter().any(|(given, _)| given == name.replace('-', "_"));
+    let cases = policy.cases(&query.request()).list;
+    let whole = cases.iter().filter(|case| {
+        let mut names = policy.key_fields(case.slo.id).peekable();
+        names.peek().is_some() && names.all(is_given)
+    });
+    whole.map(|case| Target::Key(case.key)).collect()
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The fields of a query. One without a value would block more than was meant.
+fn typed(query: &str) -> Result<Pairs, String> {
+    let count = query.split('&').filter(|pair| !pair.is_empty()).count();
+    let pairs = Query::read(query).into_pairs();
+    if pairs.len() == count { Ok(pairs) } else { Err(NO_VALUE.into()) }
+}
+
+/// The time of a block: `for=10m`.
+fn time(body: &[u8]) -> Result<Duration, String> {
+    let text = std::str::from_utf8(body).map_err(|_| NO_TIME)?;
+    let text = text.trim().strip_prefix("for=").ok_or(NO_TIME)?;
+    match units::duration(text) {
+        Ok(Duration::ZERO) => Err(NO_TIME.into()),
+        Ok(time) => Ok(time),
+        Err(reason) => Err(format!("for {:?}: {reason}\n", shown(text))),
+    }
+}
+
+fn line(error: impl std::fmt::Display) -> String {
+    format!("{error}\n")
+}
+
+/// A block as JSON.
+#[derive(Debug, Serialize)]
+struct Line {
+    block: String,
+    /// `operator`, `slo` or `dry_run`.
+    by: &'static str,
+    /// The SLO that blocked its key, if it is known.
+    slo: Option<u16>,
+    /// Whole seconds, rounded up.
+    left_s: u64,
+    /// Milliseconds since 1970.
+    until_ms: u64,
+}
+
+impl Line {
+    fn of(block: &Block, now: Timestamp) -> Line {
+        let (by, slo) = match block.origin {
+            BlockOrigin::Operator => ("operator", None),
+            BlockOrigin::Slo(slo) => ("slo", slo),
+            BlockOrigin::DryRun(slo) => ("dry_run", slo),
+        };
+        Line {
+            block: block.target.to_string(),
+            by,
+            slo: slo.map(|slo| slo.number()),
+            left_s: left_s(block, now),
+            until_ms: block.until.as_nanos() / 1_000_000,
+        }
+    }
+}
+
+fn left_s(block: &Block, now: Timestamp) -> u64 {
+    block.until.since(now).as_nanos().div_ceil(1_000_000_000) as u64
+}
+
+/// Answers `/api/blocks` as JSON.
+pub(super) fn json(agent: &Agent) -> String {
+    let now = agent.clock.now();
+    let blocks = agent.throttle.blocks(KEYS_LISTED_MAX, now);
+    let lines: Vec<Line> = blocks.iter().map(|block| Line::of(block, now)).collect();
+    serde_json::to_string_pretty(&lines).expect("plain values are JSON") + "\n"
+}
+
+/// Answers `/api/blocks` as text.
+pub(super) fn text(agent: &Agent) -> String {
+    let now = agent.clock.now();
+    let blocks = agent.throttle.blocks(KEYS_LISTED_MAX, now);
+    if blocks.is_empty() {
+        return "nothing is blocked\n".into();
+    }
+    let row =
+        |block: &Block| vec![left(left_s(block, now)), block.origin.to_string(), block.target.to_string()];
+    let head = ["left", "by", "block"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(blocks.iter().map(row)).collect();
+    let listed = blocks.iter().filter(|block| matches!(block.origin, BlockOrigin::Slo(_))).count();
+    let more = match agent.throttle.block_usage(now).keys.saturating_sub(listed) {
+        0 => String::new(),
+        more => format!("and {more} more keys\n"),
+    };
+    aligned(&rows, "  ", |column, _| column > 0) + &more
+}

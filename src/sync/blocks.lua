@@ -1,0 +1,77 @@
+-- Takes up the changes of blocks from a node, and answers with those of the others.
+--
+-- KEYS, in order:
+--   state     a hash: epoch -> drawn when the store began, seq -> the number of the last change
+--   blocks    a sorted set: target of a block -> its end in ms
+--   changes   a stream of the last changes: <seq>-0 -> target, end in ms or 0
+-- ARGV, in order: the epoch and the last change that the node knows, an epoch to begin with, and for each change:
+--   target    the text of the requests that are blocked
+--   rest_ms   how long they are blocked; negative: no longer
+--   taught    1: the node only fears that the store has forgotten it
+-- Answer: the epoch, the number of the last change, the kind of the list, then targets, each with its rest in ms or -1.
+--   news      the changes since the one that the node knows
+--   all       all blocks in force: the changes in between are no longer kept one by one
+--   lost      all blocks in force, but the store has forgotten some that the node may know
+local CHANGES_MAX, BLOCKS_MAX, KEPT_MS, REST_MS = 1000, 20000, 86400000, 366 * 86400000
+local state, blocks, changes = KEYS[1], KEYS[2], KEYS[3]
+
+own(state, 'hash')
+own(blocks, 'zset')
+own(changes, 'stream')
+
+local now_ms = math.floor(now / 1000)
+local known = redis.call('HMGET', state, 'epoch', 'seq')
+local epoch, seq = known[1], tonumber(known[2] or '')
+if not epoch or not seq or seq ~= seq or seq < 0 or seq > 1e15 then
+  epoch, seq = ARGV[3], 0
+  redis.call('DEL', changes)
+end
+
+-- The news for the node, before its own changes.
+local list, kind = {}, 'news'
+local cursor = tonumber(ARGV[2]) or 0
+local has_lost = ARGV[1] ~= epoch or cursor > seq
+if has_lost or seq - cursor > redis.call('XLEN', changes) then
+  kind = has_lost and 'lost' or 'all'
+  redis.call('ZREMRANGEBYSCORE', blocks, '-inf', now_ms)
+  local all = redis.call('ZRANGE', blocks, 0, BLOCKS_MAX - 1, 'WITHSCORES')
+  for i = 1, #all, 2 do
+    list[#list + 1] = all[i]
+    list[#list + 1] = string.format('%.0f', math.min(tonumber(all[i + 1]) - now_ms, REST_MS))
+  end
+elseif cursor < seq then
+  for _, change in ipairs(redis.call('XRANGE', changes, string.format('%.0f-0', cursor + 1), '+')) do
+    local ends = tonumber(change[2][4]) or 0
+    list[#list + 1] = change[2][2]
+    list[#list + 1] = string.format('%.0f', ends > now_ms and math.min(ends - now_ms, REST_MS) or -1)
+  end
+end
+
+for i = 4, #ARGV, 3 do
+  local target, rest, taught = ARGV[i], tonumber(ARGV[i + 1]) or -1, ARGV[i + 2] == '1'
+  local ends = rest >= 0 and now_ms + math.min(rest, REST_MS) or 0
+  local before = tonumber(redis.call('ZSCORE', blocks, target) or 0)
+  -- A node's clock and the way here make a taught end a little later or earlier.
+  if not taught or ends > before + 1000 then
+    if ends == 0 then
+      redis.call('ZREM', blocks, target)
+    elseif before > 0 or redis.call('ZCARD', blocks) < BLOCKS_MAX then
+      redis.call('ZADD', blocks, ends, target)
+    end
+    seq = seq + 1
+    local id = string.format('%.0f-0', seq)
+    local added = redis.pcall('XADD', changes, 'MAXLEN', CHANGES_MAX, id, 't', target, 'u', string.format('%.0f', ends))
+    if type(added) == 'table' and added.err then
+      -- The stream is older than the state: it begins anew, and all nodes read the whole list.
+      redis.call('DEL', changes)
+    end
+  end
+end
+redis.call('HSET', state, 'epoch', epoch, 'seq', string.format('%.0f', seq))
+redis.call('PEXPIRE', state, KEPT_MS)
+redis.call('PEXPIRE', changes, KEPT_MS)
+if #ARGV > 3 then
+  local last = redis.call('ZREVRANGE', blocks, 0, 0, 'WITHSCORES')
+  if last[2] then redis.call('PEXPIREAT', blocks, string.format('%.0f', math.min(tonumber(last[2]), now_ms + REST_MS) + 60000)) end
+end
+return { epoch, string.format('%.0f', seq), kind, list }

@@ -1,0 +1,17 @@
+-- The beginning of every script: values that a stranger may have written, and the moment in us.
+
+-- A number within bounds, whatever a stranger has written.
+local function within(text, low, high)
+  local x = tonumber(text)
+  if not x or x ~= x then return nil end
+  return math.min(math.max(x, low), high)
+end
+
+-- A value of another type, which a stranger has written, is replaced.
+local function own(key, kind)
+  local found = redis.call('TYPE', key).ok
+  if found ~= kind and found ~= 'none' then redis.call('DEL', key) end
+end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1e6 + tonumber(time[2])

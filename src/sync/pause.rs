@@ -1,0 +1,41 @@
+//! The pauses between attempts to reach the store.
+
+use std::time::Duration;
+
+/// The first pause. A store that restarts is back within a second.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// The longest pause: nodes notice a store that is back within this time.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Pauses that double, each shortened by up to a half at random, so that nodes do not come back all at once.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(u32);
+
+impl Pauses {
+    /// The next pause, for dice from 0 to 1.
+    pub(super) fn next(&mut self, dice: f64) -> Duration {
+        let whole = FIRST.saturating_mul(1 << self.0.min(16)).min(LONGEST);
+        self.0 = self.0.saturating_add(1);
+        whole.mul_f64(1.0 - dice / 2.0)
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_second() {
+        let mut pauses = Pauses::default();
+        let ms: Vec<u128> = (0..6).map(|_| pauses.next(0.0).as_millis()).collect();
+        assert_eq!(ms, [100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(pauses.next(1.0).as_millis(), 500);
+        pauses.reset();
+        assert_eq!(pauses.next(0.0).as_millis(), 100);
+    }
+}

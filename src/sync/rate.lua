@@ -1,0 +1,75 @@
+-- Takes up what a node tells of its keys, and answers with what all nodes have told.
+--
+-- KEYS: one for each throttled key. ARGV: 10 numbers for each of them, in order:
+--   charge_us    what was let through since the last message, in us of the rate
+--   asked        requests asked about since then
+--   asked_lately the same, but no more than a sum of the last 5 seconds would hold
+--   burst_us     the time of a full burst
+--   cap_us       how far ahead the theoretical arrival time (TAT) may lie
+--   taught_us    the TAT less now, as last known to the node, or "" if it knows none
+--   memory_us    the memory of the demand
+--   ttl_ms       the life of the record
+--   known_us     the age of the record, as last known to the node
+--   returns      1: the store was silent until now, and the charge is the debt that the node has made meanwhile
+-- Record: "<tat_us> <demand> <slow demand> <at_us> <born_us> <before_us> <since_us> <returned_us> <debts_us>".
+--   before, since    the TAT from before its birth, as nodes still know it, and what was charged since then
+--   returned, debts  when the first node came back from a silence, and the debts of those that did
+-- Each SET has a PX: no record is without an end.
+-- Answer for each key: "<tat_us less now> <demand> <slow demand> <age_us>".
+local SLOW_US, MOST, NEVER = 5e6, 1e12, -1e16
+-- A record of this age may be one that was forgotten; a node that knows it for so much longer knows more.
+local YOUNG_US, LONGER_US = 2e6, 1e6
+-- Nodes that come back within this time come back from the same silence.
+local RETURN_US, AHEAD_US = 2e6, 10e6
+
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local a = (i - 1) * 10
+  local charge = within(ARGV[a + 1], -MOST, MOST) or 0
+  local asked, lately = within(ARGV[a + 2], 0, MOST) or 0, within(ARGV[a + 3], 0, MOST) or 0
+  local burst, cap = within(ARGV[a + 4], 0, 1e16) or 0, within(ARGV[a + 5], 0, 1e16) or 0
+  local taught, memory = within(ARGV[a + 6], -1e16, cap), within(ARGV[a + 7], 1, 1e9) or 1e6
+  local tat, demand, slow, at, born, before, since = now - burst, 0, 0, now, now, NEVER, 0
+  local returned, debts = NEVER, 0
+  -- A value of another type is replaced.
+  local record = redis.pcall('GET', key)
+  if type(record) == 'string' then
+    local pattern = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
+    local x, y, z, w, b, f, s, r, d = string.match(record, pattern)
+    x, y, z, w, b = within(x, -1e17, 1e17), within(y, 0, MOST), within(z, 0, MOST), within(w, 0, 1e17), within(b, 0, 1e17)
+    f, s, r, d = within(f, NEVER, 1e17), within(s, -1e16, 1e16), within(r, NEVER, 1e17), within(d, 0, 1e16)
+    if x and y and z and w and b and f and s and r and d then
+      tat, demand, slow, at, born, before, since, returned, debts = x, y, z, w, math.min(b, w), f, s, r, d
+      -- A new master's clock is behind: what is owed stays.
+      if at > now then
+        local back = at - now
+        tat, born, before, returned, at = tat - back, born - back, before - back, returned - back, now
+      end
+    end
+  end
+  demand = demand * math.exp((at - now) / memory) + asked
+  slow = slow * math.exp((at - now) / SLOW_US) + lately
+  if taught then
+    -- Each node knows the TAT of another moment: what was charged since the birth is added to the latest.
+    if now - born <= YOUNG_US and (within(ARGV[a + 9], 0, 1e16) or 0) > now - born + LONGER_US then
+      before = math.max(before, now + taught)
+      tat = math.max(tat, before + since)
+    end
+    tat = math.max(tat, now + taught)
+  end
+  tat = math.max(math.min(tat, now + cap), now - burst)
+  if ARGV[a + 10] == '1' then
+    -- They come back one after the other. Meanwhile all of them pay off the debts of all, and make new ones.
+    if now - returned > RETURN_US then returned, debts = now, 0 end
+    debts = math.min(math.max(debts + charge, 0), 1e16)
+    tat = math.max(tat, now + math.min(debts, cap - AHEAD_US))
+  else
+    tat = tat + charge
+  end
+  since = math.min(since + charge, 1e16)
+  local format = '%.0f %.4f %.4f %.0f %.0f %.0f %.0f %.0f %.0f'
+  local numbers = string.format(format, tat, demand, slow, now, born, before, since, returned, debts)
+  redis.call('SET', key, numbers, 'PX', ARGV[a + 8])
+  answers[i] = string.format('%.0f %.4f %.4f %.0f', tat - now, demand, slow, now - born)
+end
+return answers

@@ -1,0 +1,330 @@
+//! The task that talks to the store, and what it makes of the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use fastrand::Rng;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::base::key::KeySecret;
+use crate::base::time::Timestamp;
+use crate::cluster::{Beat, Census, Cluster, Member};
+use crate::observe::clock::Clock;
+use crate::observe::cluster_metrics::ClusterMetrics;
+use crate::observe::revive::revived;
+use crate::observe::status::{ClusterLine, Status};
+use crate::sync::courier::Courier;
+use crate::sync::pause::Pauses;
+use crate::sync::settings::SyncConfig;
+use crate::sync::store::{Door, Due, Store, StoreError, Told};
+use crate::throttle::Throttle;
+use crate::watch::Reload;
+
+/// How often the task looks for messages that are due. News wait for this long at most.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The time between two heartbeats.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// The most keys of one exchange.
+const KEYS_MAX: usize = 4_000;
+
+/// This node: everything that the task needs.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: SyncConfig,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) throttle: Arc<Throttle>,
+    pub(crate) reload: Option<Reload>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: ClusterMetrics,
+    pub(crate) status: Arc<Status>,
+}
+
+impl Node {
+    /// Starts the thread of the task. It ends with the process.
+    ///
+    /// # Errors
+    /// The certificate authority cannot be read, or the system starts no thread.
+    pub(crate) fn start(self) -> io::Result<()> {
+        let ca = self.config.ca.as_ref().map(fs::read).transpose()?;
+        let door = Door { url: self.config.store.clone(), ca, prefix: self.config.prefix.clone() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let work = move || {
+            revived("the exchange with the store", || runtime.block_on(Task::new(&self, &door).run()));
+        };
+        thread::Builder::new().name("cluster".into()).spawn(work)?;
+        Ok(())
+    }
+}
+
+/// The task, from the start or from its last failure.
+struct Task<'n> {
+    node: &'n Node,
+    door: &'n Door,
+    run: String,
+    dice: Rng,
+    pauses: Pauses,
+    /// Since when the store answers, or not.
+    since: Timestamp,
+    silent: Option<String>,
+    /// The last heartbeat that was answered, and the last answer about blocks.
+    beaten: Option<Instant>,
+    asked: Option<Instant>,
+    courier: Courier,
+    census: Census,
+    /// The nodes with other SLOs, as told last.
+    others: Vec<String>,
+    /// The key secret in the store, while it is another than this node's.
+    other_secret: Option<String>,
+    clock_ms: i64,
+    round_trip: Duration,
+}
+
+impl<'n> Task<'n> {
+    fn new(node: &'n Node, door: &'n Door) -> Task<'n> {
+        let mut dice = Rng::new();
+        Task {
+            node,
+            door,
+            run: format!("{:016x}", dice.u64(..)),
+            dice,
+            pauses: Pauses::default(),
+            since: node.clock.now(),
+            silent: Some("not yet reached".into()),
+            beaten: None,
+            asked: None,
+            courier: Courier::default(),
+            census: Census::default(),
+            others: Vec::new(),
+            other_secret: None,
+            clock_ms: 0,
+            round_trip: Duration::ZERO,
+        }
+    }
+
+    async fn run(&mut self) {
+        tracing::info!("cluster: the store is {}", self.door.url);
+        loop {
+            let door = self.door;
+            let error = match self.meanwhile_alone(door.open()).await {
+                Ok(store) => self.talk(&store).await,
+                Err(error) => error,
+            };
+            self.fails(&error);
+            let pause = self.pauses.next(self.dice.f64());
+            self.meanwhile_alone(sleep(pause)).await;
+        }
+    }
+
+    /// Talks to the store until it fails.
+    async fn talk(&mut self, store: &Store) -> StoreError {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.beaten = None;
+        loop {
+            look.tick().await;
+            if let Err(error) = self.exchange(store).await {
+                return error;
+            }
+        }
+    }
+
+    /// One exchange, if there is anything to tell.
+    async fn exchange(&mut self, store: &Store) -> Result<(), StoreError> {
+        let Node { cluster, clock, throttle, .. } = self.node;
+        let now = clock.now();
+        let is_beat_due = self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
+        let has_changes = self.courier.gather(throttle, now);
+        let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= cluster.settings().period);
+        let due = Due {
+            tellings: cluster.collect(now, KEYS_MAX),
+            beat: is_beat_due.then(|| self.beat()),
+            blocks: (has_changes || are_blocks_due).then(|| self.courier.words(now)),
+        };
+        if due.tellings.is_empty() && due.beat.is_none() && due.blocks.is_none() {
+            return Ok(());
+        }
+        let (sent, silent_after) = (Instant::now(), cluster.settings().silent_after);
+        let told = timeout(silent_after, store.exchange(&due)).await;
+        match told.unwrap_or(Err(StoreError::Silent(silent_after))) {
+            Ok(told) => {
+                self.round_trip = sent.elapsed();
+                self.answered(&due, told);
+                Ok(())
+            }
+            Err(error) => {
+                due.tellings.iter().for_each(|telling| cluster.lost(telling));
+                self.courier.lost();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes up the answers of the store.
+    fn answered(&mut self, Due { tellings, .. }: &Due, Told { answers, census, blocks }: Told) {
+        let Node { cluster, clock, metrics, throttle, .. } = self.node;
+        let now = clock.now();
+        cluster.set_round_trip(self.round_trip);
+        for (telling, answer) in tellings.iter().zip(&answers) {
+            if telling.words.teach(answer) {
+                metrics.taught.inc();
+            }
+            cluster.reply(telling, answer, self.round_trip, now);
+        }
+        metrics.messages.inc_by(tellings.len() as u64);
+        metrics.round_trip_s.set(self.round_trip.as_secs_f64());
+        if self.silent.take().is_some() {
+            let silent_s = now.since(self.since).as_secs();
+            tracing::info!("cluster: the store answers; it was silent for {silent_s} s");
+            self.since = now;
+            self.pauses.reset();
+            cluster.set_silent(false);
+        }
+        if let Some(blocks) = blocks {
+            self.asked = Some(Instant::now());
+            self.courier.news(blocks, throttle, now);
+        }
+        if let Some(census) = census {
+            self.beaten = Some(Instant::now());
+            self.counted(census, now);
+        }
+    }
+
+    /// Takes up the answer to a heartbeat.
+    fn counted(&mut self, census: Census, now: Timestamp) {
+        let Node { cluster, .. } = self.node;
+        let half_trip_us = self.round_trip.as_micros() as i64 / 2;
+        self.clock_ms = ((now.as_nanos() / 1_000) as i64 - half_trip_us - census.now_us as i64) / 1_000;
+        cluster.set_nodes(u32::try_from(census.members.len()).unwrap_or(u32::MAX));
+        self.share_secret(&census.secret);
+        self.compare(&census.members);
+        cluster.sweep(now);
+        census.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
+        self.census = census;
+        self.show(now);
+    }
+
+    /// Takes the key secret of the cluster, if it is another one. Each other secret is told once.
+    fn share_secret(&mut self, secret: &str) {
+        let theirs = KeySecret::read(secret.as_bytes());
+        if theirs == Some(self.node.throttle.policy().key_secret()) {
+            self.other_secret = None;
+        } else if self.other_secret.as_deref() != Some(secret) {
+            self.other_secret = Some(secret.to_owned());
+            self.take_secret(theirs);
+        }
+    }
+
+    fn take_secret(&self, theirs: Option<KeySecret>) {
+        match (theirs, &self.node.reload) {
+            (None, _) => {
+                tracing::error!("cluster: the key secret in the store is damaged; remove it there");
+            }
+            (Some(_), _) if self.node.config.is_secret_fixed => tracing::error!(
+                "cluster: the key secret in the store is another than that of [policy] key_secret_file: this node shares \
+                 no key with the others; give all nodes the same file, or none"
+            ),
+            (Some(theirs), Some(reload)) => {
+                tracing::info!(
+                    "cluster: this node takes the key secret of the others, and its table begins anew"
+                );
+                reload.rekey(theirs);
+            }
+            // The built-in policy throttles nothing.
+            (Some(_), None) => {}
+        }
+    }
+
+    /// Tells of nodes with other SLOs than this one, when they come and when they go.
+    fn compare(&mut self, members: &[Member]) {
+        let policy = self.node.throttle.policy();
+        let others = members.iter().filter(|member| member.policy != policy.shared_hash());
+        let others: Vec<String> = others.map(|member| member.name.clone()).collect();
+        self.node.metrics.other_policies.set(others.len() as i64);
+        if others != self.others {
+            match others.as_slice() {
+                [] => tracing::info!("cluster: all nodes have the same SLOs"),
+                names => tracing::error!(
+                    "cluster: {} has other SLOs than this node: each charges a shared key by its own",
+                    names.join(", ")
+                ),
+            }
+            self.others = others;
+        }
+    }
+
+    fn beat(&self) -> Beat {
+        let policy = self.node.throttle.policy();
+        let member = Member {
+            name: self.node.config.node.clone(),
+            run: self.run.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            policy: policy.shared_hash().to_owned(),
+            clock_ms: self.clock_ms,
+        };
+        Beat {
+            member,
+            secret: policy.key_secret().to_hex(),
+            crowded: self.node.cluster.crowded(self.node.clock.now()),
+        }
+    }
+
+    /// Notes a failure. One line tells that the store falls silent, and one that it answers again.
+    fn fails(&mut self, error: &StoreError) {
+        self.node.metrics.failed(error.kind());
+        self.node.cluster.set_silent(true);
+        let reason = error.to_string();
+        let now = self.node.clock.now();
+        match &self.silent {
+            Some(known) if *known == reason => tracing::debug!("cluster: the store: {reason}"),
+            Some(_) => tracing::warn!("cluster: the store: {reason}"),
+            None => {
+                self.since = now;
+                tracing::warn!(
+                    "cluster: the store is silent: {reason}; this node {}",
+                    self.node.cluster.settings().on_silence.told()
+                );
+            }
+        }
+        self.silent = Some(reason);
+        self.show(now);
+    }
+
+    /// Waits for something while there is no store. Messages that are due get lost, so that every view knows it.
+    async fn meanwhile_alone<T>(&mut self, waited_for: impl Future<Output = T>) -> T {
+        let mut waited_for = std::pin::pin!(waited_for);
+        let mut look = interval(LOOK);
+        loop {
+            tokio::select! {
+                result = &mut waited_for => return result,
+                _ = look.tick() => {
+                    let Node { cluster, clock, metrics, .. } = self.node;
+                    cluster.collect(clock.now(), KEYS_MAX).iter().for_each(|telling| cluster.lost(telling));
+                    metrics.silent_s.inc_by(LOOK.as_secs_f64());
+                }
+            }
+        }
+    }
+
+    /// Shows the state to operators.
+    fn show(&self, now: Timestamp) {
+        let Node { cluster, metrics, status, .. } = self.node;
+        let line = ClusterLine {
+            store: self.door.url.to_string(),
+            run: self.run.clone(),
+            silent: self.silent.clone(),
+            since_s: now.since(self.since).as_secs(),
+            round_trip_ms: self.round_trip.as_secs_f64() * 1e3,
+            keys: cluster.keys(),
+            owed: cluster.owed(),
+            nodes: self.census.members.clone(),
+        };
+        metrics.up.set(i64::from(self.silent.is_none()));
+        metrics.nodes.set(i64::from(cluster.nodes()));
+        let refused = cluster.refused();
+        metrics.keys_refused.inc_by(refused.saturating_sub(metrics.keys_refused.get()));
+        status.cluster.set(line);
+    }
+}

@@ -1,0 +1,128 @@
+//! Many slowlanes, one Redis, and a wire between them that can be long or broken.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::support::programs::redis::Redis;
+use crate::support::programs::slowlane::Slowlane;
+use crate::support::programs::{eventually, own_address};
+
+/// Nodes that share SLOs by one Redis.
+pub struct Fleet {
+    pub redis: Redis,
+    pub wire: Wire,
+    pub nodes: Vec<Slowlane>,
+}
+
+impl Fleet {
+    /// `slo`: the SLO of the website `shop.example`. `more`: more lines of the section `[cluster]`.
+    pub async fn start(count: usize, slo: &str, round_trip: Duration, more: &str) -> Fleet {
+        let redis = Redis::start();
+        let wire = Wire::lay(redis.address, round_trip / 2).await;
+        let node = |number: usize| {
+            let slo_map = format!("0 rate=unlimited\n2001 {slo}\n");
+            let files = [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\n")];
+            let (store, settings) = (wire.address, "[table]\nsize = 20000\n[admin]\n");
+            let cluster =
+                format!("[cluster]\nstore = \"redis://{store}\"\nnode = \"node{number}\"\n{more}\n");
+            Slowlane::with_config(&files, &format!("{settings}{cluster}"))
+        };
+        let nodes = tokio::task::block_in_place(|| (0..count).map(node).collect());
+        let fleet = Fleet { redis, wire, nodes };
+        fleet.is_joined(count);
+        fleet
+    }
+
+    /// Waits until the nodes know each other.
+    pub fn is_joined(&self, count: usize) {
+        tokio::task::block_in_place(|| {
+            for node in &self.nodes {
+                eventually("all nodes know each other", || {
+                    (node.metric("slowlane_cluster_nodes", "") == count as f64).then_some(())
+                });
+            }
+        });
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.http).collect()
+    }
+
+    /// The sum of a metric over all nodes.
+    pub fn metric(&self, name: &str) -> f64 {
+        tokio::task::block_in_place(|| self.nodes.iter().map(|node| node.metric(name, "")).sum())
+    }
+}
+
+/// A TCP proxy that takes its time in both directions, or swallows everything.
+#[derive(Clone)]
+pub struct Wire {
+    pub address: SocketAddr,
+    swallows: Arc<AtomicBool>,
+    pub bytes: Arc<AtomicU64>,
+}
+
+impl Wire {
+    async fn lay(target: SocketAddr, one_way: Duration) -> Wire {
+        let listener = TcpListener::bind(own_address()).await.unwrap();
+        let wire =
+            Wire { address: listener.local_addr().unwrap(), swallows: Arc::default(), bytes: Arc::default() };
+        let laid = wire.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(laid.clone().join(stream, target, one_way));
+            }
+        });
+        wire
+    }
+
+    /// From now on nothing arrives, and nothing is refused: a black hole.
+    pub fn swallow(&self, does: bool) {
+        self.swallows.store(does, Relaxed);
+    }
+
+    async fn join(self, stream: TcpStream, target: SocketAddr, one_way: Duration) {
+        let Ok(other) = TcpStream::connect(target).await else { return };
+        stream.set_nodelay(true).unwrap();
+        other.set_nodelay(true).unwrap();
+        let ((read, write), (other_read, other_write)) = (stream.into_split(), other.into_split());
+        tokio::join!(self.carry(read, other_write, one_way), self.carry(other_read, write, one_way));
+    }
+
+    async fn carry(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf, one_way: Duration) {
+        let (put, mut taken) = mpsc::channel::<(Instant, Vec<u8>)>(1_000);
+        let arrive = async move {
+            while let Some((at, bytes)) = taken.recv().await {
+                if !one_way.is_zero() {
+                    sleep_until(at).await;
+                }
+                if to.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let leave = async move {
+            let mut buffer = vec![0; 65_536];
+            loop {
+                let Ok(count @ 1..) = from.read(&mut buffer).await else { return };
+                while self.swallows.load(Relaxed) {
+                    sleep(Duration::from_millis(10)).await;
+                }
+                self.bytes.fetch_add(count as u64, Relaxed);
+                if put.send((Instant::now() + one_way, buffer[..count].to_vec())).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(arrive, leave);
+    }
+}

@@ -1,0 +1,295 @@
+//! Many real nodes and a real Redis: how exactly they share one rate, and what the failures of the store cost.
+//!
+//! `cargo bench --bench cluster [-- SECONDS] [PART ...]`, or tests/cluster/run. 35 nodes by default, or as many as
+//! CLUSTER_NODES says. All programs share the machine with their clients: CPU time is what bounds them. Delays are obeyed
+//! by the clients (`/check?hold=off`), and a request counts at the moment at which it leaves. In the part `proxies`, delays
+//! are late answers, and a request counts when its answer comes.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+mod crowd;
+mod fleet;
+#[path = "../support/mod.rs"]
+mod support;
+mod tally;
+mod visitors;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crowd::{Load, Spread};
+use fleet::Fleet;
+use support::effort::{self, Effort, Part};
+use support::programs::doors::Doors;
+use tally::{Figures, Tally};
+use tokio::time::sleep;
+
+const PARTS: [Part; 9] = [
+    ("steady", steady),
+    ("slow", slow),
+    ("step", step),
+    ("below", below),
+    ("silence", silence),
+    ("forget", forget),
+    ("leave", leave),
+    ("nodes", nodes),
+    ("proxies", proxies),
+];
+
+const RATE: f64 = 2_000.0;
+const SLO: &str = "burst=200 rate=2000/s";
+const NEAR: Duration = Duration::ZERO;
+const FAR: Duration = Duration::from_millis(50);
+
+/// Begins a fault, and ends it.
+type Fault = fn(&mut Fleet, bool);
+
+/// A load of so much time.
+type Offered = fn(Effort, Duration) -> Load;
+
+fn main() {
+    effort::run(&PARTS, Effort::from_arguments(20.0));
+}
+
+/// The number of nodes.
+fn node_count(effort: Effort) -> usize {
+    let asked = std::env::var("CLUSTER_NODES").ok().and_then(|count| count.parse().ok());
+    asked.unwrap_or_else(|| (effort.count(35) as usize).max(2))
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(work)
+}
+
+/// 400 clients that wait, as many as the short run allows.
+fn closed(effort: Effort, spread: Spread, time: Duration) -> Load {
+    Load { clients: effort.count(400) as usize, open_per_s: 0.0, spread, time }
+}
+
+fn open(per_s: f64, spread: Spread, time: Duration) -> Load {
+    Load { clients: 0, open_per_s: per_s, spread, time }
+}
+
+fn header(title: &str, effort: Effort) {
+    println!("{title}: {} nodes, {RATE}/s", node_count(effort));
+    println!("{:<34}{}", "", Figures::HEADER);
+}
+
+fn line(name: &str, figures: &Figures) {
+    println!("{name:<34}{figures}");
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+/// The time before a measurement, in which bursts are used up.
+fn warm_up(effort: Effort) -> Duration {
+    effort.time.min(Duration::from_secs(5))
+}
+
+/// Pass mark 1: loads that stay as they are, near and far.
+fn steady(effort: Effort) {
+    header("steady", effort);
+    for (round_trip, distance) in [(NEAR, "near"), (FAR, "50 ms")] {
+        let time = warm_up(effort) + effort.time;
+        let loads = [
+            ("400 clients, even", closed(effort, Spread::Even, time)),
+            ("400 clients, 80 % on one", closed(effort, Spread::Skewed, time)),
+            ("400 clients, any node", closed(effort, Spread::Any, time)),
+            ("3 x the rate, even", open(3.0 * RATE, Spread::Even, time)),
+            ("3 x the rate, 80 % on one", open(3.0 * RATE, Spread::Skewed, time)),
+        ];
+        for (name, load) in loads {
+            block_on(async {
+                let fleet = Fleet::start(node_count(effort), SLO, round_trip, "").await;
+                let tally = crowd::run(load, fleet.addresses(), async {}).await;
+                let range = seconds(warm_up(effort))..seconds(time);
+                line(&format!("{name}, {distance}"), &tally.figures(range, RATE));
+                let messages = fleet.metric("slowlane_cluster_messages_total") / seconds(time);
+                let bytes =
+                    fleet.wire.bytes.load(std::sync::atomic::Ordering::Relaxed) as f64 / seconds(time);
+                println!("{:<34}{messages:>10.0} messages/s {:>8.0} kB/s, both ways", "", bytes / 1e3);
+            });
+        }
+    }
+}
+
+/// Pass mark 2: a slow rate over many nodes.
+fn slow(effort: Effort) {
+    header("50/s, 50 clients", effort);
+    for (name, spread) in [("even", Spread::Even), ("any node", Spread::Any)] {
+        block_on(async {
+            let fleet = Fleet::start(node_count(effort), "burst=50 rate=50/s", NEAR, "").await;
+            let time = warm_up(effort) * 2 + effort.time * 3;
+            let load = Load { clients: 50, open_per_s: 0.0, spread, time };
+            let tally = crowd::run(load, fleet.addresses(), async {}).await;
+            line(name, &tally.figures(2.0 * seconds(warm_up(effort))..seconds(time), 50.0));
+        });
+    }
+}
+
+/// Pass mark 3: all clients move to other nodes.
+fn step(effort: Effort) {
+    header("all clients move to other nodes at half time", effort);
+    for (round_trip, distance) in [(NEAR, "near"), (FAR, "50 ms")] {
+        block_on(async {
+            let fleet = Fleet::start(node_count(effort), SLO, round_trip, "").await;
+            let time = warm_up(effort) * 2 + effort.time;
+            let tally = crowd::run(closed(effort, Spread::Moving, time), fleet.addresses(), async {}).await;
+            let half = seconds(time) / 2.0;
+            let after = tally.figures(half..half + 2.0, RATE);
+            line(&format!("two seconds after, {distance}"), &after);
+            println!(
+                "{:<34}{:>+10.2} of a second's rate too much, in two seconds",
+                "",
+                after.error / 100.0 * 2.0
+            );
+            line(&format!("from then on, {distance}"), &tally.figures(half + 2.0..seconds(time), RATE));
+        });
+    }
+}
+
+/// Pass mark 4: a load below the rate is let through.
+fn below(effort: Effort) {
+    header("0.9 x the rate, 80 % on one node", effort);
+    for (name, slo) in [("pace", SLO), ("token-bucket", "burst=500 rate=2000/s law=token-bucket")] {
+        block_on(async {
+            let fleet = Fleet::start(node_count(effort), slo, NEAR, "").await;
+            let time = warm_up(effort) + effort.time;
+            let load = open(0.9 * RATE, Spread::Skewed, time);
+            let tally = crowd::run(load, fleet.addresses(), async {}).await;
+            line(name, &tally.figures(seconds(warm_up(effort))..seconds(time), RATE));
+        });
+    }
+}
+
+/// Pass mark 5: the store is silent for three times the measured time, in four ways.
+fn silence(effort: Effort) {
+    header("a silent store", effort);
+    let ways: [(&str, Fault); 4] = [
+        (
+            "stopped",
+            |fleet, begins| {
+                if begins { fleet.redis.process.stop() } else { fleet.redis.process.signal("CONT") }
+            },
+        ),
+        ("killed", |fleet, begins| if begins { fleet.redis.kill() } else { fleet.redis.restart() }),
+        ("paused", |fleet, begins| {
+            fleet.redis.ask(if begins {
+                &["CLIENT", "PAUSE", "600000", "WRITE"]
+            } else {
+                &["CLIENT", "UNPAUSE"]
+            });
+        }),
+        ("a black hole", |fleet, begins| fleet.wire.swallow(begins)),
+    ];
+    let loads: [(&str, Offered); 3] = [
+        ("clients, even", |effort, time| closed(effort, Spread::Even, time)),
+        ("clients, 80 % on one", |effort, time| closed(effort, Spread::Skewed, time)),
+        ("3 x the rate, even", |_, time| open(3.0 * RATE, Spread::Even, time)),
+    ];
+    for (way, fault) in ways {
+        for (name, load) in loads {
+            let (before, dead, after) = (warm_up(effort) * 2, effort.time * 3, warm_up(effort) * 3);
+            let (tally, _) = with_fault(effort, load(effort, before + dead + after), before, dead, fault);
+            let (from, to) = (seconds(before), seconds(before + dead));
+            line(&format!("{way}: {name}"), &tally.figures(from..to, RATE));
+            line("  three seconds after it", &tally.figures(to + 3.0..seconds(before + dead + after), RATE));
+        }
+    }
+}
+
+/// A load with a fault in its middle.
+fn with_fault(effort: Effort, load: Load, before: Duration, dead: Duration, fault: Fault) -> (Tally, Fleet) {
+    block_on(async {
+        let mut fleet = Fleet::start(node_count(effort), SLO, NEAR, "").await;
+        let addresses = fleet.addresses();
+        let meanwhile = async {
+            sleep(before).await;
+            tokio::task::block_in_place(|| fault(&mut fleet, true));
+            sleep(dead).await;
+            tokio::task::block_in_place(|| fault(&mut fleet, false));
+        };
+        let tally = crowd::run(load, addresses, meanwhile).await;
+        (tally, fleet)
+    })
+}
+
+/// Pass mark 7: the store forgets, or has no memory.
+fn forget(effort: Effort) {
+    header("a store that forgets", effort);
+    let ways: [(&str, Fault); 3] = [
+        ("FLUSHALL", |fleet, begins| drop(begins.then(|| fleet.redis.ask(&["FLUSHALL"])))),
+        ("SCRIPT FLUSH", |fleet, begins| drop(begins.then(|| fleet.redis.ask(&["SCRIPT", "FLUSH"])))),
+        ("no memory", |fleet, begins| {
+            fleet.redis.ask(&["CONFIG", "SET", "maxmemory", if begins { "1" } else { "0" }]);
+        }),
+    ];
+    for (way, fault) in ways {
+        let (before, dead) = (warm_up(effort), warm_up(effort));
+        let time = before + dead + warm_up(effort);
+        let (tally, fleet) = with_fault(effort, closed(effort, Spread::Even, time), before, dead, fault);
+        let range: Range<f64> = seconds(before) - 1.0..seconds(time);
+        line(way, &tally.figures(range.start.max(0.0)..range.end, RATE));
+        let lines: usize = fleet.nodes.iter().map(|node| node.process.log().len()).max().unwrap_or_default();
+        println!("{:<34}{lines:>10} log lines at most in a node, with those of its start", "");
+    }
+}
+
+/// Pass mark 9: nodes die, and others come. Pass mark 10: nothing stays in the store.
+fn leave(effort: Effort) {
+    header("one in seven nodes is killed, and comes back", effort);
+    let (before, dead) = (warm_up(effort), warm_up(effort));
+    let time = before + dead + warm_up(effort);
+    let fault: Fault = |fleet, begins| {
+        let count = fleet.nodes.len().div_ceil(7);
+        for node in fleet.nodes.iter_mut().rev().take(count) {
+            if begins { node.kill() } else { node.restart() }
+        }
+    };
+    // Clients of a dead node go to any other, as a load balancer sends them.
+    let (tally, fleet) = with_fault(effort, closed(effort, Spread::Any, time), before, dead, fault);
+    line("all the time", &tally.figures(seconds(before)..seconds(time), RATE));
+    line("three seconds after", &tally.figures(seconds(before + dead) + 3.0..seconds(time), RATE));
+    let Fleet { redis, nodes, .. } = fleet;
+    drop(nodes);
+    std::thread::sleep(effort.time.min(Duration::from_secs(40)));
+    println!(
+        "{:<34}{:>10} keys in the store {} s later",
+        "",
+        redis.ask(&["DBSIZE"]),
+        seconds(effort.time.min(Duration::from_secs(40)))
+    );
+}
+
+/// Pass mark 15: more and fewer nodes at 3000/s offered.
+fn nodes(effort: Effort) {
+    println!("3000/s offered to more and fewer nodes, {RATE}/s\n{:<34}{}", "", Figures::HEADER);
+    for count in [10, 30, 60] {
+        block_on(async {
+            let count = (effort.count(count) as usize).max(2);
+            let fleet = Fleet::start(count, SLO, NEAR, "").await;
+            let time = warm_up(effort) * 2 + effort.time;
+            let tally = crowd::run(open(3_000.0, Spread::Even, time), fleet.addresses(), async {}).await;
+            line(
+                &format!("{count} nodes"),
+                &tally.figures(2.0 * seconds(warm_up(effort))..seconds(time), RATE),
+            );
+        });
+    }
+}
+
+/// Two HAProxys 2.6 and an nginx, as they are shipped, each with its own slowlane.
+fn proxies(effort: Effort) {
+    println!("two HAProxys 2.6 and an nginx, 50/s together\n{:<34}{}", "", Figures::HEADER);
+    let doors = Doors::open("burst=50 rate=50/s", |_, text| text);
+    let (from, time) = (warm_up(effort) * 2, warm_up(effort) * 2 + effort.time * 3);
+    let tally = visitors::run(effort.count(50) as usize, time, &doors.addresses());
+    line("50 clients, even", &tally.figures(seconds(from)..seconds(time), 50.0));
+}

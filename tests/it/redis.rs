@@ -1,0 +1,549 @@
+//! Nodes that share SLOs through a real Redis, and what happens when it fails.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::eventually;
+use crate::support::redis::Redis;
+use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::{client, own_address};
+
+/// Twenty requests, then one in an hour: what is used up is used up for the length of a test.
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 rate=unlimited\n2001 burst=20 rate=1/h law=token-bucket\n2002 burst=20 rate=1/h law=token-bucket cluster=local\n\
+         2003 burst=20 rate=1/h law=token-bucket cluster=split\n2004 burst=50 rate=50/s\n\
+         2005 burst=1 rate=200/h law=fixed-window cluster=lease\n2006 burst=1 rate=40/h law=fixed-window\n\
+         2007 burst=1 rate=40/h law=sliding-window\n2008 burst=1 rate=1/h law=token-bucket block=10m\n",
+    ),
+    (
+        "website.map",
+        "shop.example 2001\nlocal.example 2002\nsplit.example 2003\npaced.example 2004\nleased.example 2005\n\
+         fixed.example 2006\nsliding.example 2007\nbrief.example 2008\n",
+    ),
+];
+
+fn node(name: &str, store: &str) -> Slowlane {
+    node_with(name, store, "")
+}
+
+fn node_with(name: &str, store: &str, more: &str) -> Slowlane {
+    Slowlane::with_config(POLICY, &format!("[cluster]\nstore = \"{store}\"\nnode = \"{name}\"\n{more}\n"))
+}
+
+fn nodes<const N: usize>(redis: &Redis) -> [Slowlane; N] {
+    let nodes = std::array::from_fn(|number| node(&format!("node{number}"), &redis.url()));
+    nodes.iter().for_each(|node| is_joined(node, N));
+    nodes
+}
+
+fn is_joined(node: &Slowlane, count: usize) {
+    eventually("all nodes know each other", || {
+        (up(node) == 1.0 && node.metric("slowlane_cluster_nodes", "") == count as f64).then_some(())
+    });
+}
+
+fn up(node: &Slowlane) -> f64 {
+    node.metric("slowlane_cluster_up", "")
+}
+
+/// How many of these requests are let through.
+fn passed(node: &Slowlane, website: &str, requests: usize) -> usize {
+    let ask = |_| node.check("?hold=off", &[("X-Slowlane-Website", website)]).status;
+    (0..requests).map(ask).filter(|&status| status == 204).count()
+}
+
+/// Waits until the store knows of every request.
+fn is_told(node: &Slowlane) {
+    eventually("the node has told its requests", || {
+        (node.metric("slowlane_cluster_owed_requests", "") == 0.0).then_some(())
+    });
+}
+
+fn logged(node: &Slowlane, what: &str) -> usize {
+    node.process.log().iter().filter(|line| line.contains(what)).count()
+}
+
+#[test]
+fn what_one_node_lets_through_the_others_count() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    let mut used = passed(&one, "shop.example", 40);
+    assert!(used >= 15, "the burst is there for one node");
+    is_told(&one);
+    // A quarter is let through untold, a quarter as an equal share, and half of the rest until the store has answered.
+    let of_other = passed(&other, "shop.example", 30);
+    assert!(of_other <= 15, "the burst is used up for all nodes: {of_other}");
+    // A node that has tokens left learns by its next message that there are none.
+    eventually("the burst is used up", || {
+        let more = passed(&one, "shop.example", 1) + passed(&other, "shop.example", 1);
+        used += more;
+        (more == 0).then_some(())
+    });
+    assert!(used + of_other <= 36, "two nodes that are alone let 40 through: {used} + {of_other}");
+    assert_eq!(passed(&one, "local.example", 30) + passed(&other, "local.example", 30), 40);
+    assert_eq!(passed(&one, "split.example", 30), 20, "the burst is not split");
+    let shown = client::get(one.admin, "/api/cluster", &[]).body;
+    assert!(shown.contains("node0") && shown.contains("node1") && shown.contains("(this node)"), "{shown}");
+    let why = client::get(one.admin, "/api/why?website=shop.example", &[]).body;
+    assert!(why.contains("share") && why.contains("elsewhere"), "{why}");
+}
+
+/// A quota by leases is never exceeded, though every node asks for more than all of it.
+#[test]
+fn a_leased_quota_is_used_up_and_never_exceeded() {
+    let redis = Redis::start();
+    let nodes: [Slowlane; 3] = nodes(&redis);
+    let mut used = 0;
+    eventually("the quota is used up", || {
+        used += nodes.iter().map(|node| passed(node, "leased.example", 7)).sum::<usize>();
+        // A fiftieth may stay with nodes that do not ask.
+        (used >= 196).then_some(())
+    });
+    for _ in 0..50 {
+        used += nodes.iter().map(|node| passed(node, "leased.example", 7)).sum::<usize>();
+    }
+    assert!(used <= 200, "{used}");
+}
+
+/// Windows are counted together. What nodes let through before they knew of each other is a little too much.
+#[test]
+fn windows_are_counted_together() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    for website in ["fixed.example", "sliding.example"] {
+        // Before the first answer a node takes an equal part, and then the rest.
+        let mut used = 0;
+        eventually("one node uses up the window", || {
+            used += passed(&one, website, 1);
+            (used >= 38).then_some(())
+        });
+        is_told(&one);
+        // A quarter is let through untold, and up to half until the store has answered.
+        used += passed(&other, website, 30);
+        eventually("the window is used up", || {
+            let more = passed(&one, website, 1) + passed(&other, website, 1);
+            used += more;
+            (more == 0).then_some(())
+        });
+        assert!(used <= 65, "{website}: two nodes that are alone let 80 through: {used}");
+    }
+    redis.process.stop();
+    eventually("the store is silent", || (up(&one) == 0.0).then_some(()));
+    assert!(passed(&one, "fixed.example", 60) <= 20, "alone, a node has an equal part of the limit");
+    redis.process.signal("CONT");
+}
+
+/// Nobody who reads the store learns whom it is about.
+#[test]
+fn the_store_has_no_names_and_no_key_without_an_end() {
+    let redis = Redis::start();
+    let [one] = nodes(&redis);
+    passed(&one, "shop.example", 30);
+    is_told(&one);
+    let keys = redis.ask(&["KEYS", "*"]);
+    assert!(keys.lines().count() >= 3 && keys.lines().all(|key| key.starts_with("slowlane:{")), "{keys}");
+    for key in keys.lines() {
+        assert!(redis.ask(&["PTTL", key]).parse::<u64>().unwrap() > 0, "{key} has an end");
+        let kind = redis.ask(&["TYPE", key]);
+        let value = if kind == "string" { redis.ask(&["GET", key]) } else { redis.ask(&["HGETALL", key]) };
+        assert!(!value.contains("shop"), "{key}: {value}");
+    }
+}
+
+/// A load of twelve clients that wait for each answer, on three nodes.
+#[test]
+fn three_nodes_pace_their_clients_together() {
+    const SECONDS: u64 = 8;
+    let redis = Redis::start();
+    let nodes: [Slowlane; 3] = nodes(&redis);
+    let begun = Instant::now();
+    let is_over = || begun.elapsed() > Duration::from_secs(SECONDS);
+    let ask = |node: &Slowlane| {
+        let mut count = 0;
+        while !is_over() {
+            count += u64::from(node.check("", &[("X-Slowlane-Website", "paced.example")]).status == 204);
+        }
+        count
+    };
+    let passed: u64 = thread::scope(|scope| {
+        let ask = &ask;
+        let clients: Vec<_> =
+            nodes.iter().cycle().take(12).map(|node| scope.spawn(move || ask(node))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    // The last answers come up to a second late. On a busy machine clients may be slower than the rate.
+    let (least, most) = (SECONDS * 50 / 2, 50 + (SECONDS + 1) * 50 * 11 / 10);
+    assert!((least..=most).contains(&passed), "{passed}: expected {least} to {most}");
+}
+
+/// The failures of a store that answers, each with its kind in the metrics and one line in the log.
+#[test]
+fn a_store_that_refuses_is_named_once_and_comes_back() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    let elsewhere = own_address();
+    let (host, port) = (elsewhere.ip().to_string(), elsewhere.port().to_string());
+    passed(&one, "paced.example", 60);
+    for (kind, begin, end) in [
+        ("memory", &["CONFIG", "SET", "maxmemory", "1"][..], &["CONFIG", "SET", "maxmemory", "0"][..]),
+        ("read_only", &["REPLICAOF", &host, &port], &["REPLICAOF", "NO", "ONE"]),
+    ] {
+        assert_eq!(redis.ask(begin), "OK");
+        eventually(kind, || {
+            passed(&one, "paced.example", 1);
+            (one.metric("slowlane_cluster_errors_total", kind) > 1.0 && up(&one) == 0.0).then_some(())
+        });
+        assert_eq!(client::get(one.admin, "/readyz", &[]).status, 200, "the node is ready all the time");
+        assert_eq!(redis.ask(end), "OK");
+        eventually("the store answers", || (up(&one) == 1.0 && up(&other) == 1.0).then_some(()));
+    }
+    assert_eq!(logged(&one, "the store is silent"), 2, "{:?}", one.process.log());
+    // The first line is that of the start.
+    assert_eq!(logged(&one, "the store answers"), 3, "{:?}", one.process.log());
+}
+
+#[test]
+fn a_store_that_has_forgotten_is_taught() {
+    let mut redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    passed(&one, "shop.example", 30);
+    is_told(&one);
+    assert!(passed(&other, "shop.example", 30) <= 15);
+    is_told(&other);
+    assert_eq!(redis.ask(&["FLUSHALL"]), "OK");
+    let taught =
+        || [&one, &other].map(|node| node.metric("slowlane_cluster_taught_total", "")).iter().sum::<f64>();
+    eventually("the store is taught", || {
+        passed(&one, "shop.example", 1);
+        (taught() > 0.0).then_some(())
+    });
+    assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
+    passed(&other, "shop.example", 1);
+    is_told(&other);
+    redis.kill();
+    eventually("the store is silent", || (up(&one) == 0.0).then_some(()));
+    redis.restart();
+    eventually("the store answers", || (up(&one) == 1.0).then_some(()));
+    // A forgotten burst would be twenty requests.
+    let more = passed(&one, "shop.example", 30) + passed(&other, "shop.example", 30);
+    assert!(more <= 3, "the nodes have not forgotten: {more}");
+}
+
+/// A writer to the store can lie, but nothing that it writes stops a node.
+#[test]
+fn foreign_values_in_the_store_are_replaced() {
+    let redis = Redis::start();
+    let [one] = nodes(&redis);
+    passed(&one, "shop.example", 30);
+    is_told(&one);
+    let keys = redis.ask(&["KEYS", "slowlane:*"]);
+    let key = keys.lines().find(|key| !key.contains("{cluster}")).unwrap().to_owned();
+    let values = [
+        "nan nan nan nan nan",
+        "1e300 1e300 1e300 1e300 1e300",
+        "-5 -5 -5 -5 -5",
+        "inf 0 0 -inf 0",
+        "1 2 3",
+        "",
+        "\u{1F422} 0 0 0 0",
+    ];
+    for value in values {
+        redis.ask(&["SET", &key, value]);
+        eventually("the record is repaired", || {
+            passed(&one, "shop.example", 3);
+            let record = redis.ask(&["GET", &key]);
+            let numbers: Vec<f64> = record.split(' ').filter_map(|number| number.parse().ok()).collect();
+            let is_whole = numbers.len() == 9 && numbers.iter().all(|number| number.abs() < 1e17);
+            (is_whole && record != value).then_some(())
+        });
+    }
+    for kind in [&["LPUSH", &key, "x"][..], &["HSET", &key, "x", "y"], &["SADD", &key, "x"]] {
+        redis.ask(&["DEL", &key]);
+        redis.ask(kind);
+        eventually("the record is repaired", || {
+            passed(&one, "shop.example", 3);
+            (redis.ask(&["TYPE", &key]) == "string").then_some(())
+        });
+    }
+    for key in ["slowlane:{cluster}nodes", "slowlane:{cluster}secret", "slowlane:{cluster}crowded"] {
+        redis.ask(&["DEL", key]);
+        redis.ask(&["LPUSH", key, "x"]);
+    }
+    redis.ask(&["HSET", "slowlane:{cluster}nodes", "liar", "1 {}"]);
+    eventually("the heartbeat has repaired its keys", || {
+        (redis.ask(&["TYPE", "slowlane:{cluster}nodes"]) == "hash"
+            && redis.ask(&["TYPE", "slowlane:{cluster}secret"]) == "string")
+            .then_some(())
+    });
+    assert_eq!(up(&one), 1.0);
+}
+
+#[test]
+fn a_wrong_password_is_named_and_never_shown() {
+    let redis = Redis::with(&["--requirepass", "turtle-secret"]);
+    let wrong = node("wrong", &format!("redis://:turtle-wrong@{}", redis.address));
+    eventually("the login is refused", || {
+        (wrong.metric("slowlane_cluster_errors_total", "login") > 0.0).then_some(())
+    });
+    let right = node("right", &format!("redis://:turtle-secret@{}/3", redis.address));
+    is_joined(&right, 1);
+    for node in [&wrong, &right] {
+        let shown = client::get(node.admin, "/api/cluster", &[]).body + &node.process.log().join("\n");
+        assert!(shown.contains("***@") && !shown.contains("turtle"), "{shown}");
+    }
+    assert_eq!(redis.ask(&["-n", "3", "EXISTS", "slowlane:{cluster}nodes"]), "1");
+}
+
+/// Several clusters, and other programs, may use one store.
+#[test]
+fn clusters_with_other_prefixes_do_not_meet() {
+    let redis = Redis::start();
+    let one = node_with("one", &redis.url(), "prefix = \"one:\"");
+    let other = node_with("other", &redis.url(), "prefix = \"other:\"");
+    is_joined(&one, 1);
+    is_joined(&other, 1);
+    assert_eq!(redis.ask(&["SET", "mine", "kept"]), "OK");
+    assert!(passed(&one, "shop.example", 30) >= 15);
+    is_told(&one);
+    assert!(passed(&other, "shop.example", 30) >= 15);
+    assert_eq!(redis.ask(&["GET", "mine"]), "kept");
+}
+
+#[test]
+fn a_unix_socket_is_as_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("redis.sock");
+    let _redis = Redis::with(&["--unixsocket", path.to_str().unwrap()]);
+    let one = node("one", &format!("redis+unix://{}", path.display()));
+    is_joined(&one, 1);
+    let shown = client::get(one.admin, "/api/cluster", &[]).body;
+    assert!(shown.contains("\n0 keys shared, 0 requests not yet told"), "{shown}");
+}
+
+/// A port that answers with something else than Redis does, and one that answers nothing.
+#[test]
+fn garbage_and_silence_are_no_store() {
+    for (answer, kinds) in [(&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "garbage"), (b"", "silent")] {
+        let listener = TcpListener::bind(own_address()).unwrap();
+        let store = format!("redis://{}", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1_000]);
+                let _ = stream.write_all(answer);
+                open.push(stream);
+            }
+        });
+        let one = node("one", &store);
+        let errors = || one.metric("slowlane_cluster_errors_total", "");
+        eventually("the store fails", || (errors() > 0.0).then_some(()));
+        assert!(
+            one.metric("slowlane_cluster_errors_total", kinds) > 0.0,
+            "{}",
+            client::get(one.admin, "/metrics", &[]).body
+        );
+        assert_eq!(passed(&one, "shop.example", 30), 20, "alone, the node has the whole rate");
+    }
+}
+
+/// A node that is alone with its policy is named by the others, and knows it of itself.
+#[test]
+fn nodes_with_other_slos_are_named() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    let others = |node: &Slowlane| node.metric("slowlane_cluster_other_policies", "");
+    assert_eq!([others(&one), others(&other)], [0.0, 0.0]);
+    other.replace("slo.map", &POLICY[0].1.replace("burst=50 rate=50/s", "burst=50 rate=60/s"));
+    eventually("both know it", || (others(&one) == 1.0 && others(&other) == 1.0).then_some(()));
+    assert_eq!(logged(&one, "node1 has other SLOs"), 1, "{:?}", one.process.log());
+    other.replace("slo.map", POLICY[0].1);
+    eventually("all agree", || (others(&one) == 0.0 && others(&other) == 0.0).then_some(()));
+    assert_eq!(logged(&one, "all nodes have the same SLOs"), 1, "{:?}", one.process.log());
+}
+
+/// The refusal of a source, by a block of an operator.
+fn is_blocked(node: &Slowlane, source: &str) -> bool {
+    node.check("?hold=off", &[("X-Slowlane-Source", source)]).status == 403
+}
+
+/// Runs a command against a node, like `block source=192.0.2.66 --for 10m`.
+fn command(node: &Slowlane, words: &[&str]) {
+    let mut command = Command::new(BINARY);
+    let ran = command.args(words).arg("--admin").arg(node.admin.to_string()).output().unwrap();
+    assert!(ran.status.success(), "{words:?}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn a_block_holds_on_all_nodes_and_on_those_that_come_later() {
+    let mut redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    eventually("the other node blocks", || is_blocked(&other, "192.0.2.66").then_some(()));
+    assert!(!is_blocked(&other, "192.0.2.67"));
+    let late = node("late", &redis.url());
+    eventually("a late node blocks", || is_blocked(&late, "192.0.2.66").then_some(()));
+    command(&late, &["unblock", "source=192.0.2.66"]);
+    eventually("no node blocks", || {
+        [&one, &other, &late].iter().all(|node| !is_blocked(node, "192.0.2.66")).then_some(())
+    });
+
+    // A store that has forgotten everything learns it from any node.
+    command(&one, &["block", "source=192.0.2.99", "--for", "10m"]);
+    eventually("the other node blocks", || is_blocked(&other, "192.0.2.99").then_some(()));
+    redis.kill();
+    redis.restart();
+    eventually("the store knows the block", || {
+        (redis.ask(&["ZCARD", "slowlane:{cluster}blocks"]) == "1").then_some(())
+    });
+    assert!(is_blocked(&one, "192.0.2.99") && is_blocked(&other, "192.0.2.99"));
+    assert!(redis.ask(&["PTTL", "slowlane:{cluster}blocks"]).parse::<u64>().unwrap() > 0, "it has an end");
+}
+
+/// A node that was away reads the whole list, also when the changes meanwhile are no longer kept one by one.
+#[test]
+fn a_node_that_was_away_misses_no_change() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    command(&one, &["block", "source=192.0.2.1", "--for", "10m"]);
+    command(&one, &["block", "source=192.0.2.2", "--for", "10m"]);
+    eventually("the other node blocks", || is_blocked(&other, "192.0.2.2").then_some(()));
+    other.process.stop();
+    command(&one, &["unblock", "source=192.0.2.1"]);
+    command(&one, &["block", "source=192.0.2.3", "--for", "10m"]);
+    eventually("the store knows", || {
+        (redis.ask(&["ZCARD", "slowlane:{cluster}blocks"]) == "2").then_some(())
+    });
+    assert_eq!(redis.ask(&["XTRIM", "slowlane:{cluster}changes", "MAXLEN", "0"]).parse::<u32>().unwrap(), 4);
+    other.process.signal("CONT");
+    eventually("the other node knows", || {
+        (!is_blocked(&other, "192.0.2.1") && is_blocked(&other, "192.0.2.3")).then_some(())
+    });
+    assert!(is_blocked(&other, "192.0.2.2") && is_blocked(&one, "192.0.2.2"));
+}
+
+/// A key that an SLO with `block=` refuses on one node is refused on all.
+#[test]
+fn a_key_that_an_slo_blocks_is_blocked_on_all_nodes() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    let ask = |node: &Slowlane| node.check("?hold=off", &[("X-Slowlane-Website", "brief.example")]).status;
+    eventually("the key is refused", || (ask(&one) == 403).then_some(()));
+    eventually("it is blocked on the other node", || {
+        client::get(other.admin, "/api/blocks", &[]).body.contains("key=").then_some(())
+    });
+    assert_eq!(ask(&other), 403, "its first request there");
+}
+
+/// Nothing that a stranger writes into the lists of blocks stops a node or blocks anybody else.
+#[test]
+fn foreign_blocks_in_the_store_are_left_out() {
+    let redis = Redis::start();
+    let [one] = nodes(&redis);
+    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    let end = "99999999999999";
+    for member in ["", "source", "=", "key=nothex", "source=192.0.2.0/24 source=x", "\u{1F422}"] {
+        redis.ask(&["ZADD", "slowlane:{cluster}blocks", end, member]);
+    }
+    for field in ["epoch", "seq"] {
+        redis.ask(&["HSET", "slowlane:{cluster}state", field, "nan"]);
+        let late = node("late", &redis.url());
+        eventually("a late node blocks", || is_blocked(&late, "192.0.2.66").then_some(()));
+        assert!(!is_blocked(&late, "192.0.2.1"));
+    }
+    for key in ["slowlane:{cluster}state", "slowlane:{cluster}blocks", "slowlane:{cluster}changes"] {
+        redis.ask(&["DEL", key]);
+        redis.ask(&["LPUSH", key, "x"]);
+    }
+    command(&one, &["block", "source=192.0.2.77", "--for", "10m"]);
+    eventually("the lists are repaired", || {
+        (redis.ask(&["TYPE", "slowlane:{cluster}blocks"]) == "zset").then_some(())
+    });
+    let late = node("latest", &redis.url());
+    eventually("a late node blocks", || is_blocked(&late, "192.0.2.77").then_some(()));
+    assert_eq!(up(&one), 1.0);
+}
+
+/// Behind sentinels, nodes ask for the master anew after a failover. They teach it what the old one had not passed on.
+#[test]
+fn a_failover_behind_sentinels_costs_no_request() {
+    let mut master = Redis::start();
+    let (host, port) = (master.address.ip().to_string(), master.address.port().to_string());
+    let _replica = Redis::with(&["--replicaof", &format!("{host} {port}")]);
+    let sentinel = Redis::sentinel(&master);
+    eventually("the sentinel has found the replica", || {
+        sentinel.ask(&["SENTINEL", "MASTERS"]).contains("num-slaves\n1").then_some(())
+    });
+    let url = format!("redis-sentinel://{}/main", sentinel.address);
+    let [one, other] = ["one", "other"].map(|name| node(name, &url));
+    is_joined(&one, 2);
+    is_joined(&other, 2);
+    assert!(passed(&one, "shop.example", 30) >= 15);
+    is_told(&one);
+    master.kill();
+    eventually("the store is silent", || (up(&one) == 0.0).then_some(()));
+    eventually("the new master answers", || (up(&one) == 1.0 && up(&other) == 1.0).then_some(()));
+    let more = passed(&one, "shop.example", 30);
+    assert!(more <= 8, "a forgotten burst would be twenty requests: {more}");
+    is_joined(&one, 2);
+}
+
+/// In a Redis Cluster the keys are spread over the servers, and nodes share each of them.
+#[test]
+fn a_redis_cluster_is_one_store() {
+    let servers = Redis::cluster();
+    let url = format!("redis-cluster://{},{}", servers[0].address, servers[1].address);
+    let [one, other] = ["one", "other"].map(|name| node(name, &url));
+    is_joined(&one, 2);
+    is_joined(&other, 2);
+    for website in ["shop.example", "paced.example", "leased.example", "fixed.example"] {
+        passed(&one, website, 60);
+    }
+    is_told(&one);
+    assert!(passed(&other, "shop.example", 30) <= 15);
+    let keys: usize = servers.iter().map(|server| server.ask(&["DBSIZE"]).parse::<usize>().unwrap()).sum();
+    assert!(keys >= 5, "{keys}");
+    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    eventually("the other node blocks", || is_blocked(&other, "192.0.2.66").then_some(()));
+}
+
+/// A store over TLS is believed only with a certificate of the authority that the config names.
+#[test]
+fn tls_needs_the_right_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let address = own_address();
+    for name in ["right", "wrong"] {
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+            .args(["-days", "2", "-subj", "/CN=slowlane test"])
+            .args(["-addext", &format!("subjectAltName=IP:{}", address.ip())])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-keyout", &path(&format!("{name}.key")), "-out", &path(&format!("{name}.pem"))])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    let port = (address.port() + 1).to_string();
+    let (certificate, key) = (path("right.pem"), path("right.key"));
+    let tls = ["--tls-port", &port, "--tls-auth-clients", "no"];
+    let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let _redis = Redis::at(address, &[tls, files].concat());
+    let with = |name: &str| {
+        let authority = format!("ca = \"{}\"", path(&format!("{name}.pem")));
+        node_with(name, &format!("rediss://{}:{port}", address.ip()), &authority)
+    };
+    let (right, wrong) = (with("right"), with("wrong"));
+    is_joined(&right, 1);
+    eventually("the certificate is refused", || {
+        (wrong.metric("slowlane_cluster_errors_total", "kind") > 1.0).then_some(())
+    });
+    assert_eq!(up(&wrong), 0.0);
+    let shown = client::get(wrong.admin, "/api/cluster", &[]).body;
+    assert!(shown.contains("certificate"), "{shown}");
+}
