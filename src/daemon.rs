@@ -19,7 +19,7 @@ use tokio::time::{interval, timeout};
 
 use crate::base::address::Address;
 use crate::cluster::Cluster;
-use crate::config::{AdminConfig, Config, ConfigFile, Listen};
+use crate::config::{AdminConfig, Config, ConfigFile, Listen, TokenServerConfig};
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
 use crate::observe::log;
@@ -34,10 +34,10 @@ use crate::server::admin_socket;
 use crate::server::entrance::Entrance;
 use crate::server::handed::Handed;
 use crate::server::http::Check;
-use crate::server::listener::{Listener, OpenAdmin, UNIX_MODE};
+use crate::server::listener::{Guarded, Listener, UNIX_MODE};
 use crate::server::shutdown::{self, Shutdown, Trigger};
 use crate::server::spoe::Spoe;
-use crate::sync::Node;
+use crate::sync::{Node, TokenServer};
 use crate::throttle::{KEY_BLOCKS_MAX, Throttle};
 use crate::watch::{self, Reload};
 
@@ -79,16 +79,13 @@ pub(crate) struct Serving {
     pub reload: Option<Reload>,
     pub end: Trigger,
     agent: Arc<Agent>,
-    _aside: Aside,
+    _asides: Vec<Aside>,
 }
 
 /// Builds all parts and starts to serve.
 pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let clock = Clock::start();
-    let metrics = Arc::new(match config.cluster {
-        Some(_) => Metrics::new().with_cluster(),
-        None => Metrics::new(),
-    });
+    let metrics = Arc::new(metrics(config));
     let status = Arc::new(Status::default());
     let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
     let (throttle, reload) = throttle(config, cluster.clone(), clock, &metrics, &status)?;
@@ -100,7 +97,11 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     let mut handed = Handed::from_systemd();
     let spop = entrance(&config.spop.listen, handed.take("spop"), UNIX_MODE, &metrics.spop).await?;
     let http = entrance(&config.http.listen, handed.take("http"), UNIX_MODE, &metrics.http).await?;
-    let aside = Aside::start()?;
+    let token_server = match &config.token_server {
+        Some(config) => Some(BoundTokenServer::bind(config, clock, &metrics).await?),
+        None => None,
+    };
+    let aside = Aside::start("admin")?;
     let page = Admin::new(config.admin.token.clone(), config.admin.hosts.clone());
     let (admin, socket) = aside.run(bind_admin(config.admin.clone(), handed, metrics.clone())).await??;
 
@@ -130,8 +131,20 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
         watch_table(agent.clone(), &shutdown);
         watch_blocks(agent.clone(), &shutdown);
     });
+    let asides = token_server.map(|bound| bound.open(&agent, &shutdown)).into_iter().chain([aside]).collect();
     watchdog(&shutdown);
-    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _aside: aside })
+    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _asides: asides })
+}
+
+fn metrics(config: &Config) -> Metrics {
+    let mut metrics = Metrics::new();
+    if config.cluster.is_some() {
+        metrics = metrics.with_cluster();
+    }
+    if config.token_server.is_some() {
+        metrics = metrics.with_token_server();
+    }
+    metrics
 }
 
 /// Reads the first policy and starts the reloader, which reads the later ones.
@@ -211,12 +224,52 @@ async fn bind_admin(
     let socket = entrance(&socket, Vec::new(), config.socket_mode, &metrics.admin).await?;
     let admin = entrance(&config.listen, handed.take("admin"), config.socket_mode, &metrics.admin).await?;
     if config.token.is_none() {
-        admin.listeners.iter().try_for_each(OpenAdmin::unless_bound_locally)?;
+        admin.listeners.iter().try_for_each(|listener| Guarded::Admin.unless_bound_locally(listener))?;
     }
     Ok((admin, socket))
 }
 
-/// A thread for the admin listener, so that its load does not slow decisions down.
+/// The token server with its listeners bound, in a thread of its own.
+struct BoundTokenServer {
+    entrance: Entrance,
+    server: Arc<TokenServer>,
+    aside: Aside,
+}
+
+impl BoundTokenServer {
+    async fn bind(
+        config: &TokenServerConfig,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> anyhow::Result<BoundTokenServer> {
+        let aside = Aside::start("token server")?;
+        let (listen, connections) = (config.listen.clone(), metrics.nodes.clone());
+        let bind = async move { entrance(&listen, Vec::new(), UNIX_MODE, &connections).await };
+        let entrance = aside.run(bind).await??;
+        if config.token.is_none() {
+            entrance
+                .listeners
+                .iter()
+                .try_for_each(|listener| Guarded::TokenServer.unless_bound_locally(listener))?;
+        }
+        let metrics = metrics.token_server.clone().unwrap_or_default();
+        let server = TokenServer::new(config.token.clone(), clock, metrics);
+        Ok(BoundTokenServer { entrance, server, aside })
+    }
+
+    /// Starts to serve. The thread ends with the returned value.
+    fn open(self, agent: &Arc<Agent>, shutdown: &Shutdown) -> Aside {
+        let BoundTokenServer { entrance, server, aside } = self;
+        aside.enter(|| {
+            entrance.open(agent, shutdown, move |stream, agent, shutdown| {
+                server.clone().serve(stream, agent, shutdown)
+            });
+        });
+        aside
+    }
+}
+
+/// A thread for a listener beside those of the proxies, so that its load does not slow decisions down.
 #[derive(Debug)]
 struct Aside {
     handle: Handle,
@@ -224,13 +277,13 @@ struct Aside {
 }
 
 impl Aside {
-    fn start() -> anyhow::Result<Aside> {
+    fn start(name: &str) -> anyhow::Result<Aside> {
         let runtime =
             Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let serve = move || drop(runtime.block_on(ended));
-        thread::Builder::new().name("admin".into()).spawn(serve).context("cannot start a thread")?;
+        thread::Builder::new().name(name.into()).spawn(serve).context("cannot start a thread")?;
         Ok(Aside { handle, _end: end })
     }
 

@@ -1,4 +1,4 @@
-//! The access token of the admin listener.
+//! An access token: of the admin listener, or of a token server.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Shorter tokens could be guessed: 16 hex digits are 64 bits.
 const LENGTH_MIN: usize = 16;
 
-/// The secret in `Authorization: Bearer`. It is compared in constant time and never logged.
+/// A secret that clients show. It is compared in constant time and never logged.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);
@@ -32,7 +32,12 @@ impl Token {
     /// ```
     pub fn is_in(&self, authorization: &[u8]) -> bool {
         let Some((scheme, given)) = authorization.split_at_checked(BEARER.len()) else { return false };
-        scheme.eq_ignore_ascii_case(BEARER) && given.ct_eq(self.0.as_bytes()).into()
+        scheme.eq_ignore_ascii_case(BEARER) && self.is(given)
+    }
+
+    /// Whether these bytes are this token.
+    pub fn is(&self, given: &[u8]) -> bool {
+        given.ct_eq(self.0.as_bytes()).into()
     }
 
     /// The header value to send with a request.

@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::cluster::plan::UNTOLD;
+use crate::cluster::plan::{Plan, UNTOLD};
 use crate::cluster::quota::QuotaPlan;
 
 /// From this part of the limit on, messages are sent as soon as possible.
@@ -63,6 +63,25 @@ pub struct CountReply {
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
+}
+
+/// What the store reads of a message: what was let through, and the bounds of the SLO.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CountPosting {
+    pub charge: f64,
+    pub taught: Option<CountReply>,
+    pub limit: f64,
+    pub window_s: f64,
+    /// The life of the record.
+    pub kept_s: f64,
+}
+
+impl CountMessage {
+    pub fn posting(&self, plan: &QuotaPlan) -> CountPosting {
+        let &QuotaPlan { limit, window_s, .. } = plan;
+        let kept_s = 2.0 * window_s + Plan::KEPT_S;
+        CountPosting { charge: self.charge, taught: self.taught, limit, window_s, kept_s }
+    }
 }
 
 impl CountView {
@@ -176,7 +195,7 @@ impl CountView {
         let windows = ((now_s - began_s) / plan.window_s).floor();
         if windows >= 1.0 {
             let is_next = windows < 2.0;
-            self.over = if is_next { plan.over(self.current, self.over) } else { 0.0 };
+            self.over = if is_next { over(plan.limit, self.current, self.over) } else { 0.0 };
             self.before = if is_next { self.current } else { 0.0 };
             self.current = 0.0;
             self.began_s = Some(began_s + windows * plan.window_s);
@@ -195,11 +214,9 @@ impl CountReply {
     }
 }
 
-impl QuotaPlan {
-    /// What the next window loses after one with this count, which had lost so much itself.
-    fn over(&self, count: f64, over: f64) -> f64 {
-        (count + over - self.limit).clamp(0.0, self.limit)
-    }
+/// What the next window loses after one with this count, which had lost so much itself.
+fn over(limit: f64, count: f64, over: f64) -> f64 {
+    (count + over - limit).clamp(0.0, limit)
 }
 
 /// The record of a window in the store. Times are seconds of the store's own clock.
@@ -213,27 +230,28 @@ pub struct CountRecord {
 
 impl CountRecord {
     /// Takes up a message. Counts merge by their maximum: nodes teach a store that has forgotten.
-    pub fn merge(&mut self, plan: &QuotaPlan, message: &CountMessage, now_s: f64) -> CountReply {
-        let number = (now_s / plan.window_s).floor();
-        let age_s = now_s - number * plan.window_s;
+    pub fn merge(&mut self, posting: &CountPosting, now_s: f64) -> CountReply {
+        let &CountPosting { charge, taught, limit, window_s, .. } = posting;
+        let number = (now_s / window_s).floor();
+        let age_s = now_s - number * window_s;
         if number != self.number {
             let is_next = number == self.number + 1.0;
-            self.over = if is_next { plan.over(self.current, self.over) } else { 0.0 };
+            self.over = if is_next { over(limit, self.current, self.over) } else { 0.0 };
             self.before = if is_next { self.current } else { 0.0 };
             (self.current, self.number) = (0.0, number);
         }
-        if let Some(taught) = message.taught {
+        if let Some(taught) = taught {
             // A node that is one window behind knows the one before.
-            if taught.age_s <= age_s + plan.window_s / 2.0 {
+            if taught.age_s <= age_s + window_s / 2.0 {
                 self.current = self.current.max(taught.current);
                 self.before = self.before.max(taught.before);
                 self.over = self.over.max(taught.over);
             } else {
                 self.before = self.before.max(taught.current);
-                self.over = self.over.max(plan.over(taught.current, taught.over));
+                self.over = self.over.max(over(limit, taught.current, taught.over));
             }
         }
-        self.current = (self.current + message.charge).max(0.0);
+        self.current = (self.current + charge).max(0.0);
         let &mut CountRecord { current, before, over, .. } = self;
         CountReply { current, before, over, age_s }
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::base::time::Timestamp;
 use crate::cluster::decayed::Decayed;
+use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
 
 /// The memory of the demand of a key.
@@ -80,6 +81,29 @@ pub struct LeaseReply {
     pub given: f64,
     /// The time to its end.
     pub rest_s: f64,
+}
+
+/// What the store reads of a message: what is wanted, and the bounds of the SLO.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LeasePosting {
+    pub want: f64,
+    pub asked: f64,
+    pub taught: Option<(f64, f64)>,
+    pub limit: f64,
+    /// What the store keeps back for the credits of all nodes.
+    pub kept_back: f64,
+    pub window_s: f64,
+    /// The life of the record.
+    pub kept_s: f64,
+}
+
+impl LeaseMessage {
+    pub fn posting(&self, plan: &QuotaPlan) -> LeasePosting {
+        let &LeaseMessage { want, asked, taught, .. } = self;
+        let &QuotaPlan { limit, window_s, .. } = plan;
+        let (kept_back, kept_s) = (plan.kept_back(), window_s + Plan::KEPT_S);
+        LeasePosting { want, asked, taught, limit, kept_back, window_s, kept_s }
+    }
 }
 
 impl LeaseView {
@@ -246,25 +270,26 @@ impl LeaseRecord {
     }
 
     /// Takes up a message. What was given merges by its maximum: nodes teach a store that has forgotten.
-    pub fn merge(&mut self, plan: &QuotaPlan, message: &LeaseMessage, now_s: f64) -> LeaseReply {
-        if now_s >= self.begun_s + plan.window_s {
+    pub fn merge(&mut self, posting: &LeasePosting, now_s: f64) -> LeaseReply {
+        let &LeasePosting { want, asked, taught, limit, kept_back, window_s, .. } = posting;
+        if now_s >= self.begun_s + window_s {
             (self.begun_s, self.given) = (now_s, 0.0);
         }
-        if let Some((given, rest_s)) = message.taught
+        if let Some((given, rest_s)) = taught
             && self.given == 0.0
             && given > 0.0
-            && (0.0..=plan.window_s).contains(&rest_s)
+            && (0.0..=window_s).contains(&rest_s)
         {
-            (self.begun_s, self.given) = (now_s + rest_s - plan.window_s, given.min(plan.limit));
+            (self.begun_s, self.given) = (now_s + rest_s - window_s, given.min(limit));
         }
-        self.demand.add(message.asked, now_s, MEMORY_S);
-        let left = (plan.limit - plan.kept_back() - self.given).max(0.0);
-        let mut granted = message.want.clamp(-self.given, left).floor();
-        if granted > 0.0 && left < SCARCE * plan.limit {
-            let share = (message.asked / self.demand.sum(now_s, MEMORY_S).max(1e-9)).min(1.0);
+        self.demand.add(asked, now_s, MEMORY_S);
+        let left = (limit - kept_back - self.given).max(0.0);
+        let mut granted = want.clamp(-self.given, left).floor();
+        if granted > 0.0 && left < SCARCE * limit {
+            let share = (asked / self.demand.sum(now_s, MEMORY_S).max(1e-9)).min(1.0);
             granted = granted.min((0.5 * left * share).max(1.0)).min(left).floor();
         }
         self.given += granted;
-        LeaseReply { granted, given: self.given, rest_s: self.begun_s + plan.window_s - now_s }
+        LeaseReply { granted, given: self.given, rest_s: self.begun_s + window_s - now_s }
     }
 }

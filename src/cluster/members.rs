@@ -1,5 +1,7 @@
 //! The nodes of a cluster, as they tell each other of themselves.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::key::Key;
@@ -17,6 +19,12 @@ pub struct Member {
     /// Its wall clock less the store's, in milliseconds.
     pub clock_ms: i64,
 }
+
+/// How long a node counts without a heartbeat.
+pub(crate) const PRESENT: Duration = Duration::from_millis(3_500);
+
+/// How long the key secret outlives the last node.
+pub(crate) const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
 /// The longest name of a node that is taken up.
 const TEXT_BYTES_MAX: usize = 128;

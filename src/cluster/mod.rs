@@ -10,31 +10,38 @@
 //! replies, a node's view of it drifts at the speed at which the others are expected to take. Values come in, values go
 //! out: no clock, no socket, no dice.
 
+mod board;
 mod count;
 mod decayed;
 mod explain;
 mod held;
 mod keys;
 mod lease;
+mod ledger;
 mod members;
 mod node;
 mod plan;
 mod quiet;
 mod quota;
 mod record;
+mod roll;
 mod settings;
 mod terms;
 mod view;
 
-pub use count::{CountMessage, CountRecord, CountReply, CountView};
+pub use board::{BlockNews, BlockWord, BlockWords, Board, Extent};
+pub use count::{CountMessage, CountPosting, CountRecord, CountReply, CountView};
 pub use held::{Answer, Words};
 pub use keys::Telling;
-pub use lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
+pub use lease::{LeaseMessage, LeasePosting, LeaseRecord, LeaseReply, LeaseView};
+pub use ledger::{Ledger, Posting};
 pub use members::{Beat, Census, Member};
+pub(crate) use members::{PRESENT, SECRET_KEPT};
 pub use node::Cluster;
 pub use plan::Plan;
 pub use quota::QuotaPlan;
-pub use record::{Message, Record, Reply};
+pub use record::{Message, RatePosting, Record, Reply};
+pub use roll::Roll;
 pub use settings::{OnSilence, Settings};
 pub use terms::Terms;
 pub use view::{Glance, View};

@@ -22,6 +22,45 @@ pub struct Message {
     pub own: f64,
 }
 
+/// What the store reads of a message: times of the rate, and the bounds of the SLO.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RatePosting {
+    /// What was let through, or with `returns` what is owed.
+    pub charge_s: f64,
+    pub asked: f64,
+    pub asked_lately: f64,
+    pub taught_s: Option<f64>,
+    pub known_age_s: f64,
+    pub returns: bool,
+    /// The time of a full burst.
+    pub burst_s: f64,
+    /// How far ahead of now the TAT may lie, without what nodes charge in arrears.
+    pub cap_s: f64,
+    /// The memory of the demand.
+    pub memory_s: f64,
+    /// The life of the record.
+    pub kept_s: f64,
+}
+
+impl Message {
+    pub fn posting(&self, plan: &Plan) -> RatePosting {
+        let &Message { charge, asked, asked_lately, taught_s, known_age_s, returns, .. } = self;
+        let (burst_s, cap_s) = (plan.burst_s(), plan.cap_s());
+        RatePosting {
+            charge_s: charge * plan.slot_s(),
+            asked,
+            asked_lately,
+            taught_s,
+            known_age_s,
+            returns,
+            burst_s,
+            cap_s,
+            memory_s: plan.memory_s(),
+            kept_s: burst_s + cap_s + Plan::KEPT_S,
+        }
+    }
+}
+
 /// What the store answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reply {
@@ -83,27 +122,28 @@ impl Record {
 
     /// Takes up a message. TATs merge by their maximum: nodes teach a store that has forgotten. Each of them knows the
     /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
-    pub fn merge(&mut self, plan: &Plan, message: &Message, now_s: f64) -> Reply {
-        let taught_s = message.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| now_s + ahead_s);
-        let (age_s, charge_s) = (now_s - self.born_s, message.charge * plan.slot_s());
-        if age_s <= YOUNG_S && message.known_age_s > age_s + LONGER_S {
+    pub fn merge(&mut self, posting: &RatePosting, now_s: f64) -> Reply {
+        let &RatePosting { charge_s, cap_s, memory_s, .. } = posting;
+        let taught_s = posting.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| now_s + ahead_s);
+        let age_s = now_s - self.born_s;
+        if age_s <= YOUNG_S && posting.known_age_s > age_s + LONGER_S {
             self.before_s = self.before_s.max(taught_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
-        let known_s = self.tat_s.max(taught_s).min(now_s + plan.cap_s() + Plan::AHEAD_MAX_S);
-        let known_s = known_s.max(now_s - plan.burst_s());
-        self.tat_s = match message.returns {
-            true => known_s.max(now_s + self.debts(charge_s, now_s).min(plan.cap_s())),
+        let known_s = self.tat_s.max(taught_s).min(now_s + cap_s + Plan::AHEAD_MAX_S);
+        let known_s = known_s.max(now_s - posting.burst_s);
+        self.tat_s = match posting.returns {
+            true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
             false => known_s + charge_s,
         };
         self.since_s += charge_s;
-        self.demand.add(message.asked, now_s, plan.memory_s());
-        self.slow_demand.add(message.asked_lately, now_s, SLOW_MEMORY_S);
+        self.demand.add(posting.asked, now_s, memory_s);
+        self.slow_demand.add(posting.asked_lately, now_s, SLOW_MEMORY_S);
         Reply {
             ahead_s: self.tat_s - now_s,
-            demand: self.demand.sum(now_s, plan.memory_s()),
+            demand: self.demand.sum(now_s, memory_s),
             slow_demand: self.slow_demand.sum(now_s, SLOW_MEMORY_S),
-            age_s: now_s - self.born_s,
+            age_s,
         }
     }
 
@@ -140,17 +180,17 @@ mod tests {
         };
         let ahead_s = |reply: Reply| (reply.ahead_s * 1e6).round() / 1e6;
         assert_eq!(
-            ahead_s(record.merge(&plan, &message(1.5, 5.0), 100.0)),
+            ahead_s(record.merge(&message(1.5, 5.0).posting(&plan), 100.0)),
             2.0,
             "five requests are half a second"
         );
-        assert_eq!(ahead_s(record.merge(&plan, &message(2.0, 0.0), 100.0)), 2.5);
+        assert_eq!(ahead_s(record.merge(&message(2.0, 0.0).posting(&plan), 100.0)), 2.5);
         assert_eq!(
-            ahead_s(record.merge(&plan, &message(1.9, 0.0), 100.0)),
+            ahead_s(record.merge(&message(1.9, 0.0).posting(&plan), 100.0)),
             2.5,
             "who knows less adds nothing"
         );
         // Once it is older, the store knows best, and only a later TAT counts.
-        assert_eq!(ahead_s(record.merge(&plan, &message(0.5, 1.0), 103.0)), 0.6);
+        assert_eq!(ahead_s(record.merge(&message(0.5, 1.0).posting(&plan), 103.0)), 0.6);
     }
 }

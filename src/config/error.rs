@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-use crate::server::listener::OpenAdmin;
+use crate::server::listener::OpenListener;
 
 /// All reasons not to use a configuration, one per line. As an error it is never empty.
 #[derive(Debug, Error)]
@@ -35,7 +35,7 @@ pub(crate) enum ConfigError {
     #[error("{}:{line}: {error}", .path.display())]
     At { path: PathBuf, line: usize, error: Box<ConfigError> },
     #[error(transparent)]
-    Open(#[from] OpenAdmin),
+    Open(#[from] OpenListener),
     #[error("[admin] token and token_file: keep one of the two")]
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]

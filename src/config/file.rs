@@ -62,8 +62,8 @@ impl File {
         let Admin { token_file, socket, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
         let Policy { dir, key_secret_file, .. } = &mut self.policy;
-        let ca = &mut self.cluster.ca;
-        [dir, key_secret_file, token_file, socket, ca].into_iter().flatten().chain(log)
+        let Cluster { ca, token_file: node_token_file, .. } = &mut self.cluster;
+        [dir, key_secret_file, token_file, socket, ca, node_token_file].into_iter().flatten().chain(log)
     }
 }
 
@@ -305,6 +305,8 @@ pub(super) struct Cluster {
     pub(super) keys_max: usize,
     #[serde(deserialize_with = "nodes")]
     pub(super) nodes: u32,
+    pub(super) listen: Vec<Address>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 impl Default for Cluster {
@@ -321,6 +323,8 @@ impl Default for Cluster {
             on_silence,
             keys_max,
             nodes,
+            listen: Vec::new(),
+            token_file: None,
         }
     }
 }
@@ -328,7 +332,7 @@ impl Default for Cluster {
 impl Cluster {
     /// None without a store: this slowlane is alone.
     pub(super) fn settings(self, is_secret_fixed: bool) -> Option<SyncConfig> {
-        let Cluster { store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes } = self;
+        let Cluster { store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes, .. } = self;
         let settings = Settings { period, silent_after, on_silence, keys_max, nodes };
         let host = || uname().nodename().to_string_lossy().into_owned();
         Some(SyncConfig {

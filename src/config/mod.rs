@@ -23,7 +23,7 @@ use crate::base::key::KeySecret;
 use crate::base::token::Token;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
-use crate::server::listener::OpenAdmin;
+use crate::server::listener::Guarded;
 use crate::sync::SyncConfig;
 use crate::table::Sizing;
 use crate::watch::Source;
@@ -46,7 +46,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
         told.push((None, error.to_string()));
         String::new()
     });
-    (file.admin.token_file, file.policy.key_secret_file) = (None, None);
+    (file.admin.token_file, file.policy.key_secret_file, file.cluster.token_file) = (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
     let mut errors = Vec::new();
     Config::new(file, Some(named), &mut errors);
@@ -70,6 +70,8 @@ pub(crate) struct Config {
     pub key_secret: Option<KeySecret>,
     /// `None`: this slowlane is alone.
     pub cluster: Option<SyncConfig>,
+    /// `None`: this slowlane is the store of no others.
+    pub token_server: Option<TokenServerConfig>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
@@ -111,6 +113,13 @@ pub(crate) struct AdminConfig {
     pub socket_mode: u32,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenServerConfig {
+    pub listen: Listen,
+    /// The access token, required if the listener can be reached from other machines.
+    pub token: Option<Token>,
+}
+
 /// The config file, with its text at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
@@ -136,6 +145,9 @@ impl ConfigFile {
         }
     }
 }
+
+/// The most connections of a token server. Each node needs one.
+const NODE_CONNECTIONS_MAX: usize = 2_000;
 
 /// The most admin connections: enough for operators and scrapers.
 const ADMIN_CONNECTIONS_MAX: usize = 1_000;
@@ -217,6 +229,8 @@ impl Config {
             report("policy", "key_secret_file", error);
             None
         });
+        let written = (cluster.listen.clone(), cluster.token_file.clone());
+        let token_server = TokenServerConfig::new(written, |key, error| report("cluster", key, error));
         let cluster = cluster.settings(key_secret.is_some());
         let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
@@ -235,6 +249,7 @@ impl Config {
             annex_bytes_max: table.annex_bytes_max,
             policy: dir.map(|dir| Source::new(dir, layout, hold.longest).in_cluster(period)),
             cluster,
+            token_server,
             key_secret,
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
@@ -257,7 +272,7 @@ impl AdminConfig {
             (None, Some(path)) => read_token(path).map_err(|error| report("token_file", error)).ok(),
             (token, None) => token,
         };
-        let open = addresses.iter().try_for_each(OpenAdmin::unless_local);
+        let open = addresses.iter().try_for_each(|address| Guarded::Admin.unless_local(address));
         if let Err(open) = open
             && !is_secret
         {
@@ -266,6 +281,27 @@ impl AdminConfig {
         let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
         let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
         AdminConfig { listen, token, hosts, socket, socket_mode }
+    }
+}
+
+impl TokenServerConfig {
+    /// `report` gets each mistake with the key that has it. None without an address.
+    fn new(
+        (addresses, token_file): (Vec<Address>, Option<PathBuf>),
+        mut report: impl FnMut(&str, ConfigError),
+    ) -> Option<TokenServerConfig> {
+        let is_secret = token_file.is_some();
+        let token =
+            token_file.and_then(|path| read_token(path).map_err(|error| report("token_file", error)).ok());
+        let open = addresses.iter().try_for_each(|address| Guarded::TokenServer.unless_local(address));
+        if let Err(open) = open
+            && !is_secret
+        {
+            report("listen", open.into());
+        }
+        let is_one = !addresses.is_empty();
+        let listen = Listen { name: "cluster", addresses, connections_max: NODE_CONNECTIONS_MAX };
+        is_one.then_some(TokenServerConfig { listen, token })
     }
 }
 

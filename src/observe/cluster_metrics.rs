@@ -58,3 +58,27 @@ impl ClusterMetrics {
         self.errors.get_or_create(&[("kind", kind)]).inc();
     }
 }
+
+/// The handles of the metrics of a token server. A slowlane that is none has none of them.
+#[derive(Clone, Debug, Default)]
+pub struct TokenServerMetrics {
+    pub records: Gauge,
+    pub refused: Counter,
+    pub commands: Counter,
+}
+
+impl TokenServerMetrics {
+    pub(super) fn register(registry: &mut Registry) -> TokenServerMetrics {
+        let metrics = TokenServerMetrics::default();
+        let registry = registry.sub_registry_with_prefix("token_server");
+        registry.register(
+            "records",
+            "Keys that this token server keeps for the nodes",
+            metrics.records.clone(),
+        );
+        let help = "Messages about a key for which this token server had no room";
+        registry.register("records_refused", help, metrics.refused.clone());
+        registry.register("commands", "Commands of nodes to this token server", metrics.commands.clone());
+        metrics
+    }
+}

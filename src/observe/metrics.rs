@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
-use crate::observe::cluster_metrics::ClusterMetrics;
+use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
@@ -39,6 +39,8 @@ pub struct Metrics {
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
     pub admin: ConnectionMetrics,
+    /// The nodes, if this slowlane is their token server.
+    pub nodes: ConnectionMetrics,
     pub frames: FrameMetrics,
     pub spop_errors: Family<SpopError, Counter>,
     pub reloads_done: Counter,
@@ -49,6 +51,7 @@ pub struct Metrics {
     pub decision_log: DecisionLogMetrics,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterMetrics>,
+    pub token_server: Option<TokenServerMetrics>,
 }
 
 /// The connections of one listener.
@@ -175,6 +178,7 @@ impl Metrics {
             }
         };
         let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
+        let nodes = listener("cluster");
 
         let frames = Family::<Labels, Counter>::default();
         registry.register("spop_frames", "SPOP frames received and ACKs sent, by type", frames.clone());
@@ -246,6 +250,7 @@ impl Metrics {
             spop,
             http,
             admin,
+            nodes,
             frames,
             spop_errors,
             reloads_done: reload("done"),
@@ -255,6 +260,7 @@ impl Metrics {
             log_dropped,
             decision_log,
             cluster: None,
+            token_server: None,
             registry,
         }
     }
@@ -262,6 +268,12 @@ impl Metrics {
     /// Adds the metrics of a node of a cluster.
     pub fn with_cluster(mut self) -> Metrics {
         self.cluster = Some(ClusterMetrics::register(&mut self.registry));
+        self
+    }
+
+    /// Adds the metrics of a token server.
+    pub fn with_token_server(mut self) -> Metrics {
+        self.token_server = Some(TokenServerMetrics::register(&mut self.registry));
         self
     }
 

@@ -84,25 +84,57 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// An admin listener without a token that other machines could reach.
+/// The listeners that need a token if other machines can reach them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Guarded {
+    Admin,
+    TokenServer,
+}
+
+impl Guarded {
+    const fn name(self) -> &'static str {
+        match self {
+            Guarded::Admin => "admin",
+            Guarded::TokenServer => "cluster",
+        }
+    }
+
+    const fn token(self) -> &'static str {
+        match self {
+            Guarded::Admin => "[admin] token or token_file",
+            Guarded::TokenServer => "[cluster] token_file",
+        }
+    }
+}
+
+/// A listener without a token that other machines could reach.
 #[derive(Debug, Error)]
 #[error(
-    "admin on {0} is open to others: set a token ([admin] token or token_file), or listen on 127.0.0.1 or unix:/path"
+    "{} on {address} is open to others: set a token ({}), or listen on 127.0.0.1 or unix:/path",
+    .listener.name(),
+    .listener.token()
 )]
-pub(crate) struct OpenAdmin(String);
+pub(crate) struct OpenListener {
+    listener: Guarded,
+    address: String,
+}
 
-impl OpenAdmin {
-    pub(crate) fn unless_local(address: &Address) -> Result<(), OpenAdmin> {
-        if address.is_local() { Ok(()) } else { Err(OpenAdmin(address.to_string())) }
+impl Guarded {
+    pub(crate) fn unless_local(self, address: &Address) -> Result<(), OpenListener> {
+        if address.is_local() {
+            Ok(())
+        } else {
+            Err(OpenListener { listener: self, address: address.to_string() })
+        }
     }
 
     /// The same check for a bound socket, whose name is resolved or which systemd has opened.
-    pub(crate) fn unless_bound_locally(listener: &Listener) -> Result<(), OpenAdmin> {
+    pub(crate) fn unless_bound_locally(self, listener: &Listener) -> Result<(), OpenListener> {
         let is_local = match listener {
             Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
             Listener::Unix(..) => true,
         };
-        if is_local { Ok(()) } else { Err(OpenAdmin(listener.to_string())) }
+        if is_local { Ok(()) } else { Err(OpenListener { listener: self, address: listener.to_string() }) }
     }
 }
 

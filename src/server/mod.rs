@@ -19,7 +19,7 @@ mod http1;
 mod inbox;
 pub(crate) mod listener;
 mod page;
-mod patience;
+pub(crate) mod patience;
 mod repeats;
 pub mod runtime_api;
 pub mod shutdown;

@@ -11,14 +11,14 @@ use tokio::time::{Sleep, sleep};
 use crate::server::stream::Stream;
 
 /// Fails with `TimedOut` if the client reads nothing for `stalled_max`: the number of connections is limited.
-pub(super) struct Patience {
+pub(crate) struct Patience {
     stream: Stream,
     stalled_max: Duration,
     stalled_until: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patience {
-    pub(super) fn with(stream: Stream, stalled_max: Duration) -> Patience {
+    pub(crate) fn with(stream: Stream, stalled_max: Duration) -> Patience {
         Patience { stream, stalled_max, stalled_until: None }
     }
 }

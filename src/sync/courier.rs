@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
+use crate::cluster::{BlockNews, BlockWord, BlockWords, Extent};
 use crate::throttle::{Block, Change, Throttle};
 
 /// An exchange carries this many changes at most. The rest goes with the next one.
@@ -12,44 +13,6 @@ const CHANGES_MAX: usize = 500;
 
 /// More changes than this wait for the store as the whole list of blocks.
 const WAITING_MAX: usize = 10_000;
-
-/// What a node tells the store of blocks, and what it knows of the store's list.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct BlockWords {
-    pub(super) epoch: String,
-    pub(super) seq: u64,
-    pub(super) changes: Vec<BlockWord>,
-}
-
-/// A change of a block.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct BlockWord {
-    pub(super) target: Target,
-    /// None: it is no longer blocked.
-    pub(super) rest: Option<Duration>,
-    /// The node only fears that the store has forgotten it.
-    pub(super) is_taught: bool,
-}
-
-/// The answer of the store.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct BlockNews {
-    pub(super) epoch: String,
-    pub(super) seq: u64,
-    pub(super) extent: Extent,
-    pub(super) list: Vec<(Target, Option<Duration>)>,
-}
-
-/// What a list of the store has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// The changes since the last answer.
-    News,
-    /// All blocks in force.
-    All,
-    /// All blocks in force, without those that the store has forgotten.
-    Lost,
-}
 
 /// Carries blocks between this node and the store.
 #[derive(Debug, Default)]

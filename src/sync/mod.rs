@@ -1,4 +1,4 @@
-//! The edge of the cluster: the one task that talks to the store.
+//! The edge of the cluster: the one task that talks to the store, and the token server.
 //!
 //! ```text
 //! Cluster::collect ─▶ Store::exchange ─▶ Cluster::reply      one exchange at a time
@@ -8,6 +8,12 @@
 //! no answer ─▶ Cluster::lost; a new connection, after a pause
 //! ```
 //! It runs in a thread of its own. No request waits for it.
+//!
+//! The store may be a slowlane, too, the token server: its desk answers the same calls by the records of `cluster`.
+//!
+//! ```text
+//! bytes ─▶ resp::Reader ─words─▶ Desk ─▶ Ledger: keys; Roll: nodes; Board: blocks ─▶ bytes
+//! ```
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,14 +21,18 @@
     reason = "it talks to the store, in its own thread"
 )]
 
+mod call;
 mod courier;
+mod desk;
 mod numbers;
 mod pause;
 mod settings;
 mod store;
 mod task;
+mod token_server;
 mod url;
 
 pub(crate) use settings::SyncConfig;
 pub(crate) use task::Node;
+pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

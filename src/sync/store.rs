@@ -1,4 +1,4 @@
-//! The store: a Redis server that the nodes share.
+//! The store: a Redis server that the nodes share, or a token server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +8,18 @@ use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Script,
-    TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError,
+    RedisResult, Script, TlsCertificates, Value,
 };
 use thiserror::Error;
 
 use crate::base::key::Key;
 use crate::base::target::Target;
-use crate::cluster::{Answer, Beat, Census, Member, Telling, Words};
-use crate::sync::courier::{BlockNews, BlockWord, BlockWords, Extent};
+use crate::cluster::{
+    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Extent, Member, PRESENT, SECRET_KEPT, Telling,
+    Words,
+};
+use crate::sync::call::Call;
 use crate::sync::numbers;
 use crate::sync::url::{StorePlace, StoreUrl};
 
@@ -28,12 +31,6 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// Keys are spread over this many hash tags, so that a Redis Cluster can spread them over its servers.
 const TAGS: u64 = 16;
-
-/// How long a node counts without a heartbeat.
-const PRESENT: Duration = Duration::from_millis(3_500);
-
-/// How long the key secret outlives the last node.
-const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
 /// How to reach a store, and where its keys are.
 #[derive(Debug)]
@@ -85,6 +82,7 @@ impl StoreError {
 enum Link {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
+    TokenServer(MultiplexedConnection),
 }
 
 /// What is due for the store.
@@ -116,11 +114,7 @@ async fn optional<T>(
 pub(super) struct Store {
     link: Link,
     prefix: String,
-    rate: Script,
-    count: Script,
-    lease: Script,
-    beat: Script,
-    blocks: Script,
+    scripts: BTreeMap<Call, Script>,
 }
 
 impl Door {
@@ -140,17 +134,10 @@ impl Door {
                     .build()?;
                 Link::Cluster(client.get_async_connection().await?)
             }
+            StorePlace::TokenServer(info) => Link::TokenServer(self.server(info.clone()).await?),
         };
-        let script = |text: &str| Script::new(&format!("{}{text}", include_str!("common.lua")));
-        Ok(Store {
-            link,
-            prefix: self.prefix.clone(),
-            rate: script(include_str!("rate.lua")),
-            count: script(include_str!("count.lua")),
-            lease: script(include_str!("lease.lua")),
-            beat: script(include_str!("beat.lua")),
-            blocks: script(include_str!("blocks.lua")),
-        })
+        let scripts = Call::ALL.map(|call| (call, Script::new(&call.script()))).into();
+        Ok(Store { link, prefix: self.prefix.clone(), scripts })
     }
 
     async fn server(&self, info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
@@ -218,10 +205,10 @@ impl Store {
     /// Cluster.
     fn messages(&self, tellings: &[Telling]) -> Vec<Vec<usize>> {
         let is_cluster = matches!(self.link, Link::Cluster(_));
-        let mut open: BTreeMap<(u8, u64), Vec<usize>> = BTreeMap::new();
+        let mut open: BTreeMap<(Call, u64), Vec<usize>> = BTreeMap::new();
         let mut full = Vec::new();
         for (place, telling) in tellings.iter().enumerate() {
-            let group = (script(&telling.words), if is_cluster { tag(telling.key) } else { 0 });
+            let group = (call(&telling.words), if is_cluster { tag(telling.key) } else { 0 });
             let message = open.entry(group).or_default();
             message.push(place);
             if message.len() == KEYS_MAX {
@@ -236,22 +223,9 @@ impl Store {
     async fn tell_some(&self, tellings: &[Telling], places: &[usize]) -> Result<Vec<Answer>, StoreError> {
         let some = || places.iter().map(|&place| &tellings[place]);
         let Some(first) = some().next() else { return Ok(Vec::new()) };
-        let script = match first.words {
-            Words::Rate(..) => &self.rate,
-            Words::Count(..) => &self.count,
-            Words::Lease(..) => &self.lease,
-        };
-        let mut call = script.prepare_invoke();
-        for Telling { key, words } in some() {
-            call.key(format!("{}{{{:x}}}{key}", self.prefix, tag(*key)));
-            numbers::of(words).iter().for_each(|number| {
-                call.arg(number);
-            });
-        }
-        let told: Vec<Value> = match self.link.clone() {
-            Link::Server(mut link) => call.invoke_async(&mut link).await?,
-            Link::Cluster(mut link) => call.invoke_async(&mut link).await?,
-        };
+        let keys = some().map(|Telling { key, .. }| self.name(tag(*key), &key.to_string())).collect();
+        let arguments = some().flat_map(|telling| numbers::of(&telling.words.posting())).collect();
+        let told: Vec<Value> = self.call(call(&first.words), keys, arguments).await?;
         if told.len() != places.len() {
             return Err(StoreError::Garbage);
         }
@@ -260,21 +234,50 @@ impl Store {
         answers.collect::<Option<_>>().ok_or(StoreError::Garbage)
     }
 
+    /// The name of a key in the store. The tag chooses its server in a Redis Cluster.
+    fn name(&self, tag: u64, key: &str) -> String {
+        match self.link {
+            Link::TokenServer(_) => key.to_owned(),
+            Link::Server(_) | Link::Cluster(_) => format!("{}{{{tag:x}}}{key}", self.prefix),
+        }
+    }
+
+    /// The names of what is kept once for all nodes.
+    fn common(&self, names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| format!("{}{{cluster}}{name}", self.prefix)).collect()
+    }
+
+    async fn call<T: FromRedisValue>(
+        &self,
+        call: Call,
+        keys: Vec<String>,
+        arguments: Vec<String>,
+    ) -> RedisResult<T> {
+        let mut script = self.scripts[&call].prepare_invoke();
+        match self.link.clone() {
+            Link::Server(mut link) => script.key(keys).arg(arguments).invoke_async(&mut link).await,
+            Link::Cluster(mut link) => script.key(keys).arg(arguments).invoke_async(&mut link).await,
+            Link::TokenServer(mut link) => {
+                redis::cmd(call.command())
+                    .arg(keys.len())
+                    .arg(keys)
+                    .arg(arguments)
+                    .query_async(&mut link)
+                    .await
+            }
+        }
+    }
+
     async fn tell_blocks(&self, words: &BlockWords) -> Result<BlockNews, StoreError> {
-        let mut call = self.blocks.prepare_invoke();
-        for name in ["state", "blocks", "changes"] {
-            call.key(format!("{}{{cluster}}{name}", self.prefix));
-        }
-        call.arg(&words.epoch).arg(words.seq).arg(format!("{:016x}", fastrand::u64(..)));
+        let mut arguments =
+            vec![words.epoch.clone(), words.seq.to_string(), format!("{:016x}", fastrand::u64(..))];
         for BlockWord { target, rest, is_taught } in &words.changes {
-            call.arg(target.to_string());
-            call.arg(rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)));
-            call.arg(u8::from(*is_taught));
+            let rest_ms = rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX));
+            arguments.extend([target.to_string(), rest_ms.to_string(), u8::from(*is_taught).to_string()]);
         }
-        let (epoch, seq, kind, list): (String, u64, String, Vec<Vec<u8>>) = match self.link.clone() {
-            Link::Server(mut link) => call.invoke_async(&mut link).await?,
-            Link::Cluster(mut link) => call.invoke_async(&mut link).await?,
-        };
+        let keys = self.common(&["state", "blocks", "changes"]);
+        let (epoch, seq, kind, list): (String, u64, String, Vec<Vec<u8>>) =
+            self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
             // A stranger's text is no block.
             let rest_ms: i64 = std::str::from_utf8(&pair[1]).ok()?.parse().ok()?;
@@ -290,20 +293,13 @@ impl Store {
     }
 
     async fn beat(&self, beat: &Beat) -> Result<Census, StoreError> {
-        let mut call = self.beat.prepare_invoke();
-        for name in ["nodes", "secret", "crowded"] {
-            call.key(format!("{}{{cluster}}{name}", self.prefix));
-        }
-        call.arg(&beat.member.run).arg(beat.member.words()).arg(&beat.secret);
-        call.arg(PRESENT.as_micros() as u64).arg(SECRET_KEPT.as_millis() as u64);
-        beat.crowded.iter().for_each(|key| {
-            call.arg(key.to_string());
-        });
+        let Beat { member, secret, crowded } = beat;
+        let mut arguments = vec![member.run.clone(), member.words(), secret.clone()];
+        arguments.extend([PRESENT.as_micros().to_string(), SECRET_KEPT.as_millis().to_string()]);
+        arguments.extend(crowded.iter().map(ToString::to_string));
         type Answer = (u64, String, Vec<Vec<u8>>, Vec<String>);
-        let (now_us, secret, members, crowded): Answer = match self.link.clone() {
-            Link::Server(mut link) => call.invoke_async(&mut link).await?,
-            Link::Cluster(mut link) => call.invoke_async(&mut link).await?,
-        };
+        let keys = self.common(&["nodes", "secret", "crowded"]);
+        let (now_us, secret, members, crowded): Answer = self.call(Call::Beat, keys, arguments).await?;
         Ok(Census {
             now_us,
             secret,
@@ -317,12 +313,12 @@ fn tag(key: Key) -> u64 {
     key.bits() % TAGS
 }
 
-/// Words of one kind have one script.
-fn script(words: &Words) -> u8 {
+/// Words of one kind have one call.
+fn call(words: &Words) -> Call {
     match words {
-        Words::Rate(..) => 0,
-        Words::Count(..) => 1,
-        Words::Lease(..) => 2,
+        Words::Rate(..) => Call::Rate,
+        Words::Count(..) => Call::Count,
+        Words::Lease(..) => Call::Lease,
     }
 }
 

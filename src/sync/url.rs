@@ -6,8 +6,8 @@ use std::str::FromStr;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-/// The address of a store: a Redis or Valkey server, one behind sentinels, or a Redis Cluster. `Display` leaves the
-/// password out.
+/// The address of a store: a Redis or Valkey server, one behind sentinels, a Redis Cluster, or a token server.
+/// `Display` leaves the password out.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
     /// As it was written, with its password.
@@ -46,13 +46,15 @@ pub(super) enum StorePlace {
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, master: ConnectionInfo },
     /// `redis-cluster://host:port,host:port`.
     Cluster(Vec<ConnectionInfo>),
+    /// `slowlane://host:port`.
+    TokenServer(ConnectionInfo),
 }
 
 /// Why a text is no address of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
-        "expected redis://, rediss://, redis+unix://, redis-sentinel:// or redis-cluster://, like \
+        "expected redis://, rediss://, redis+unix://, redis-sentinel://, redis-cluster:// or slowlane://, like \
          redis://127.0.0.1:6379"
     )]
     Scheme,
@@ -62,6 +64,10 @@ pub(crate) enum StoreUrlError {
         "expected the name of the master behind the sentinels, like redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
     )]
     NoMaster,
+    #[error(
+        "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9005 or slowlane://:TOKEN@10.0.0.5:9005"
+    )]
+    TokenServer,
 }
 
 impl FromStr for StoreUrl {
@@ -73,6 +79,7 @@ impl FromStr for StoreUrl {
             "redis" | "rediss" | "redis+unix" => StorePlace::Server(server(text)?),
             "redis-sentinel" => sentinel(rest)?,
             "redis-cluster" => StorePlace::Cluster(servers(rest)?),
+            "slowlane" => StorePlace::TokenServer(token_server(rest)?),
             _ => return Err(StoreUrlError::Scheme),
         };
         Ok(StoreUrl { written: text.to_owned(), text: without_password(text), place })
@@ -98,6 +105,17 @@ fn sentinel(rest: &str) -> Result<StorePlace, StoreUrlError> {
 fn servers(rest: &str) -> Result<Vec<ConnectionInfo>, StoreUrlError> {
     let (user, hosts) = user_and_hosts(rest);
     hosts.split(',').map(|host| server(&format!("redis://{user}{host}"))).collect()
+}
+
+/// Reads `[:token@]host:port`.
+fn token_server(rest: &str) -> Result<ConnectionInfo, StoreUrlError> {
+    let (user, host) = user_and_hosts(rest);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let is_token = user.is_empty() || user.starts_with(':');
+    if !has_port || !is_token || host.contains(['/', '?', ',']) {
+        return Err(StoreUrlError::TokenServer);
+    }
+    server(&format!("redis://{rest}"))
 }
 
 fn user_and_hosts(text: &str) -> (&str, &str) {
@@ -146,6 +164,8 @@ mod tests {
                 "redis-sentinel://***@10.0.0.1:26379,10.0.0.2/main/1",
             ),
             ("redis-cluster://10.0.0.1:7000,10.0.0.2:7000", "redis-cluster://10.0.0.1:7000,10.0.0.2:7000"),
+            ("slowlane://[2001:db8::5]:9005", "slowlane://[2001:db8::5]:9005"),
+            ("slowlane://:0123456789abcdef@slowlane.example:9005", "slowlane://***@slowlane.example:9005"),
         ] {
             assert_eq!(text.parse::<StoreUrl>().map(|url| url.to_string()), Ok(shown.to_owned()));
         }
@@ -160,6 +180,10 @@ mod tests {
             "redis-sentinel://10.0.0.1:26379",
             "redis://x:y:z",
             "redis-sentinel://h/",
+            "slowlane://10.0.0.5",
+            "slowlane://10.0.0.5:9005/1",
+            "slowlane://10.0.0.5:9005,10.0.0.6:9005",
+            "slowlane://user:0123456789abcdef@10.0.0.5:9005",
         ] {
             assert!(text.parse::<StoreUrl>().is_err(), "{text}");
         }

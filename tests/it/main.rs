@@ -51,6 +51,7 @@ mod systemd;
 mod table_cli;
 mod throttle;
 mod tidy;
+mod token_server;
 mod top;
 mod unlimited;
 mod why;

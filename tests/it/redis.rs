@@ -27,7 +27,7 @@ const POLICY: &[(&str, &str)] = &[
     ),
 ];
 
-fn node(name: &str, store: &str) -> Slowlane {
+pub(crate) fn node(name: &str, store: &str) -> Slowlane {
     node_with(name, store, "")
 }
 
@@ -41,30 +41,30 @@ fn nodes<const N: usize>(redis: &Redis) -> [Slowlane; N] {
     nodes
 }
 
-fn is_joined(node: &Slowlane, count: usize) {
+pub(crate) fn is_joined(node: &Slowlane, count: usize) {
     eventually("all nodes know each other", || {
         (up(node) == 1.0 && node.metric("slowlane_cluster_nodes", "") == count as f64).then_some(())
     });
 }
 
-fn up(node: &Slowlane) -> f64 {
+pub(crate) fn up(node: &Slowlane) -> f64 {
     node.metric("slowlane_cluster_up", "")
 }
 
 /// How many of these requests are let through.
-fn passed(node: &Slowlane, website: &str, requests: usize) -> usize {
+pub(crate) fn passed(node: &Slowlane, website: &str, requests: usize) -> usize {
     let ask = |_| node.check("?hold=off", &[("X-Slowlane-Website", website)]).status;
     (0..requests).map(ask).filter(|&status| status == 204).count()
 }
 
 /// Waits until the store knows of every request.
-fn is_told(node: &Slowlane) {
+pub(crate) fn is_told(node: &Slowlane) {
     eventually("the node has told its requests", || {
         (node.metric("slowlane_cluster_owed_requests", "") == 0.0).then_some(())
     });
 }
 
-fn logged(node: &Slowlane, what: &str) -> usize {
+pub(crate) fn logged(node: &Slowlane, what: &str) -> usize {
     node.process.log().iter().filter(|line| line.contains(what)).count()
 }
 

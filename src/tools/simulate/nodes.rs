@@ -79,7 +79,7 @@ impl Nodes {
         let now_s = Duration::from_nanos(now_ns).as_secs_f64();
         let record = self.record.get_or_insert_with(|| Record::new(now_s - AGE_S));
         let letter = &mut self.letters[node as usize];
-        letter.reply = record.merge(&self.plan, &letter.message, now_s);
+        letter.reply = record.merge(&letter.message.posting(&self.plan), now_s);
         now_ns + self.half_trip_ns()
     }
 

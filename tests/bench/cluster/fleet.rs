@@ -1,4 +1,4 @@
-//! Many slowlanes, one Redis, and a wire between them that can be long or broken.
+//! Many slowlanes, one store, and a wire between them that can be long or broken.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,28 +15,40 @@ use crate::support::programs::redis::Redis;
 use crate::support::programs::slowlane::Slowlane;
 use crate::support::programs::{eventually, own_address};
 
-/// Nodes that share SLOs by one Redis.
-pub struct Fleet {
-    pub redis: Redis,
+/// Nodes that share SLOs by one store.
+pub struct Fleet<S = Redis> {
+    pub store: S,
     pub wire: Wire,
     pub nodes: Vec<Slowlane>,
 }
 
 impl Fleet {
-    /// `slo`: the SLO of the website `shop.example`. `more`: more lines of the section `[cluster]`.
-    pub async fn start(count: usize, slo: &str, round_trip: Duration, more: &str) -> Fleet {
+    /// `slo`: the SLO of the website `shop.example`.
+    pub async fn start(count: usize, slo: &str, round_trip: Duration) -> Fleet {
         let redis = Redis::start();
-        let wire = Wire::lay(redis.address, round_trip / 2).await;
+        let address = redis.address;
+        Fleet::at(redis, ("redis", address), count, slo, round_trip).await
+    }
+}
+
+impl<S> Fleet<S> {
+    /// The same with another store, at an address with this scheme.
+    pub async fn at(
+        store: S,
+        (scheme, address): (&str, SocketAddr),
+        count: usize,
+        slo: &str,
+        round_trip: Duration,
+    ) -> Fleet<S> {
+        let wire = Wire::lay(address, round_trip / 2).await;
         let node = |number: usize| {
             let slo_map = format!("0 rate=unlimited\n2001 {slo}\n");
             let files = [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\n")];
-            let (store, settings) = (wire.address, "[table]\nsize = 20000\n[admin]\n");
-            let cluster =
-                format!("[cluster]\nstore = \"redis://{store}\"\nnode = \"node{number}\"\n{more}\n");
-            Slowlane::with_config(&files, &format!("{settings}{cluster}"))
+            let cluster = format!("store = \"{scheme}://{}\"\nnode = \"node{number}\"", wire.address);
+            Slowlane::with_config(&files, &format!("[table]\nsize = 20000\n[cluster]\n{cluster}\n"))
         };
         let nodes = tokio::task::block_in_place(|| (0..count).map(node).collect());
-        let fleet = Fleet { redis, wire, nodes };
+        let fleet = Fleet { store, wire, nodes };
         fleet.is_joined(count);
         fleet
     }

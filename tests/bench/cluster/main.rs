@@ -26,10 +26,11 @@ use crowd::{Load, Spread};
 use fleet::Fleet;
 use support::effort::{self, Effort, Part};
 use support::programs::doors::Doors;
+use support::programs::token_server::Pair;
 use tally::{Figures, Tally};
 use tokio::time::sleep;
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("steady", steady),
     ("slow", slow),
     ("step", step),
@@ -39,6 +40,7 @@ const PARTS: [Part; 9] = [
     ("leave", leave),
     ("nodes", nodes),
     ("proxies", proxies),
+    ("standby", standby),
 ];
 
 const RATE: f64 = 2_000.0;
@@ -107,7 +109,7 @@ fn steady(effort: Effort) {
         ];
         for (name, load) in loads {
             block_on(async {
-                let fleet = Fleet::start(node_count(effort), SLO, round_trip, "").await;
+                let fleet = Fleet::start(node_count(effort), SLO, round_trip).await;
                 let tally = crowd::run(load, fleet.addresses(), async {}).await;
                 let range = seconds(warm_up(effort))..seconds(time);
                 line(&format!("{name}, {distance}"), &tally.figures(range, RATE));
@@ -125,7 +127,7 @@ fn slow(effort: Effort) {
     header("50/s, 50 clients", effort);
     for (name, spread) in [("even", Spread::Even), ("any node", Spread::Any)] {
         block_on(async {
-            let fleet = Fleet::start(node_count(effort), "burst=50 rate=50/s", NEAR, "").await;
+            let fleet = Fleet::start(node_count(effort), "burst=50 rate=50/s", NEAR).await;
             let time = warm_up(effort) * 2 + effort.time * 3;
             let load = Load { clients: 50, open_per_s: 0.0, spread, time };
             let tally = crowd::run(load, fleet.addresses(), async {}).await;
@@ -139,7 +141,7 @@ fn step(effort: Effort) {
     header("all clients move to other nodes at half time", effort);
     for (round_trip, distance) in [(NEAR, "near"), (FAR, "50 ms")] {
         block_on(async {
-            let fleet = Fleet::start(node_count(effort), SLO, round_trip, "").await;
+            let fleet = Fleet::start(node_count(effort), SLO, round_trip).await;
             let time = warm_up(effort) * 2 + effort.time;
             let tally = crowd::run(closed(effort, Spread::Moving, time), fleet.addresses(), async {}).await;
             let half = seconds(time) / 2.0;
@@ -160,7 +162,7 @@ fn below(effort: Effort) {
     header("0.9 x the rate, 80 % on one node", effort);
     for (name, slo) in [("pace", SLO), ("token-bucket", "burst=500 rate=2000/s law=token-bucket")] {
         block_on(async {
-            let fleet = Fleet::start(node_count(effort), slo, NEAR, "").await;
+            let fleet = Fleet::start(node_count(effort), slo, NEAR).await;
             let time = warm_up(effort) + effort.time;
             let load = open(0.9 * RATE, Spread::Skewed, time);
             let tally = crowd::run(load, fleet.addresses(), async {}).await;
@@ -176,12 +178,12 @@ fn silence(effort: Effort) {
         (
             "stopped",
             |fleet, begins| {
-                if begins { fleet.redis.process.stop() } else { fleet.redis.process.signal("CONT") }
+                if begins { fleet.store.process.stop() } else { fleet.store.process.signal("CONT") }
             },
         ),
-        ("killed", |fleet, begins| if begins { fleet.redis.kill() } else { fleet.redis.restart() }),
+        ("killed", |fleet, begins| if begins { fleet.store.kill() } else { fleet.store.restart() }),
         ("paused", |fleet, begins| {
-            fleet.redis.ask(if begins {
+            fleet.store.ask(if begins {
                 &["CLIENT", "PAUSE", "600000", "WRITE"]
             } else {
                 &["CLIENT", "UNPAUSE"]
@@ -208,7 +210,7 @@ fn silence(effort: Effort) {
 /// A load with a fault in its middle.
 fn with_fault(effort: Effort, load: Load, before: Duration, dead: Duration, fault: Fault) -> (Tally, Fleet) {
     block_on(async {
-        let mut fleet = Fleet::start(node_count(effort), SLO, NEAR, "").await;
+        let mut fleet = Fleet::start(node_count(effort), SLO, NEAR).await;
         let addresses = fleet.addresses();
         let meanwhile = async {
             sleep(before).await;
@@ -225,10 +227,10 @@ fn with_fault(effort: Effort, load: Load, before: Duration, dead: Duration, faul
 fn forget(effort: Effort) {
     header("a store that forgets", effort);
     let ways: [(&str, Fault); 3] = [
-        ("FLUSHALL", |fleet, begins| drop(begins.then(|| fleet.redis.ask(&["FLUSHALL"])))),
-        ("SCRIPT FLUSH", |fleet, begins| drop(begins.then(|| fleet.redis.ask(&["SCRIPT", "FLUSH"])))),
+        ("FLUSHALL", |fleet, begins| drop(begins.then(|| fleet.store.ask(&["FLUSHALL"])))),
+        ("SCRIPT FLUSH", |fleet, begins| drop(begins.then(|| fleet.store.ask(&["SCRIPT", "FLUSH"])))),
         ("no memory", |fleet, begins| {
-            fleet.redis.ask(&["CONFIG", "SET", "maxmemory", if begins { "1" } else { "0" }]);
+            fleet.store.ask(&["CONFIG", "SET", "maxmemory", if begins { "1" } else { "0" }]);
         }),
     ];
     for (way, fault) in ways {
@@ -257,13 +259,13 @@ fn leave(effort: Effort) {
     let (tally, fleet) = with_fault(effort, closed(effort, Spread::Any, time), before, dead, fault);
     line("all the time", &tally.figures(seconds(before)..seconds(time), RATE));
     line("three seconds after", &tally.figures(seconds(before + dead) + 3.0..seconds(time), RATE));
-    let Fleet { redis, nodes, .. } = fleet;
+    let Fleet { store, nodes, .. } = fleet;
     drop(nodes);
     std::thread::sleep(effort.time.min(Duration::from_secs(40)));
     println!(
         "{:<34}{:>10} keys in the store {} s later",
         "",
-        redis.ask(&["DBSIZE"]),
+        store.ask(&["DBSIZE"]),
         seconds(effort.time.min(Duration::from_secs(40)))
     );
 }
@@ -274,7 +276,7 @@ fn nodes(effort: Effort) {
     for count in [10, 30, 60] {
         block_on(async {
             let count = (effort.count(count) as usize).max(2);
-            let fleet = Fleet::start(count, SLO, NEAR, "").await;
+            let fleet = Fleet::start(count, SLO, NEAR).await;
             let time = warm_up(effort) * 2 + effort.time;
             let tally = crowd::run(open(3_000.0, Spread::Even, time), fleet.addresses(), async {}).await;
             line(
@@ -292,4 +294,43 @@ fn proxies(effort: Effort) {
     let (from, time) = (warm_up(effort) * 2, warm_up(effort) * 2 + effort.time * 3);
     let tally = visitors::run(effort.count(50) as usize, time, &doors.addresses());
     line("50 clients, even", &tally.figures(seconds(from)..seconds(time), 50.0));
+}
+
+/// Pass mark 14: the nodes share by a token server. It is killed in the middle, and a standby takes over.
+fn standby(effort: Effort) {
+    header("a token server that is killed, and its standby", effort);
+    let (before, after) = (warm_up(effort) * 2, warm_up(effort) * 2);
+    let time = before + after;
+    let (first, last) = (seconds(warm_up(effort))..seconds(before), seconds(before) - 1.0..seconds(time));
+    for (name, spread) in [("400 clients, even", Spread::Even), ("400 clients, 80 % on one", Spread::Skewed)]
+    {
+        block_on(async {
+            let pair = Pair::start();
+            let address = ("slowlane", pair.balancer.address);
+            let mut fleet = Fleet::at(pair, address, node_count(effort), SLO, NEAR).await;
+            let addresses = fleet.addresses();
+            let meanwhile = async {
+                sleep(before).await;
+                tokio::task::block_in_place(|| fleet.store.first.slowlane.kill());
+            };
+            let tally = crowd::run(closed(effort, spread, time), addresses, meanwhile).await;
+            line(&format!("{name}: before"), &tally.figures(first.clone(), RATE));
+            line("  from a second before its end on", &tally.figures(last.clone(), RATE));
+        });
+    }
+    println!("two HAProxys 2.6 and an nginx, 500/s together\n{:<34}{}", "", Figures::HEADER);
+    let pair = Pair::start();
+    let url = pair.url();
+    let mut doors = Doors::at(pair, &url, "burst=100 rate=500/s", |_, text| text);
+    let addresses = doors.addresses();
+    let tally = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(before);
+            doors.store.first.slowlane.kill();
+        });
+        // A visitor ends with an error if an answer is neither 200 nor 429.
+        visitors::run(effort.count(100) as usize, time, &addresses)
+    });
+    line("100 clients, even: before", &tally.figures(first, 500.0));
+    line("  from a second before its end on", &tally.figures(last, 500.0));
 }

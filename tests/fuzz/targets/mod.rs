@@ -10,6 +10,7 @@ pub mod map;
 pub mod policy;
 pub mod query;
 pub mod replay;
+pub mod resp;
 pub mod runtime_api;
 pub mod slo;
 pub mod spop_connection;
@@ -22,7 +23,7 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 15] = [
+pub const ALL: [(&str, Target); 16] = [
     ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
@@ -32,6 +33,7 @@ pub const ALL: [(&str, Target); 15] = [
     ("policy", policy::run),
     ("query", query::run),
     ("replay", replay::run),
+    ("resp", resp::run),
     ("runtime_api", runtime_api::run),
     ("slo", slo::run),
     ("spop_connection", spop_connection::run),

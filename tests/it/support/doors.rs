@@ -1,4 +1,4 @@
-//! Two HAProxys and an nginx, each with its own slowlane. The slowlanes share SLOs through one Redis.
+//! Two HAProxys and an nginx, each with its own slowlane. The slowlanes share SLOs through one store.
 
 use std::net::SocketAddr;
 
@@ -10,18 +10,27 @@ use super::redis::Redis;
 use super::slowlane::Slowlane;
 
 /// Three ways into one application.
-pub struct Doors {
+pub struct Doors<S> {
     haproxys: [Haproxy; 2],
     nginx: Nginx,
     pub slowlanes: [Slowlane; 3],
-    pub redis: Redis,
+    pub store: S,
 }
 
-impl Doors {
+impl Doors<Redis> {
     /// Opens them with an SLO for the website `shop.example`, and an edit of HAProxy's files by their names.
-    pub fn open(slo: &str, edit: impl Fn(&str, String) -> String) -> Doors {
-        let (redis, app) = (Redis::start(), Backend::forgetful().address);
-        let slowlanes: [Slowlane; 3] = std::array::from_fn(|number| node(number, slo, &redis.url()));
+    pub fn open(slo: &str, edit: impl Fn(&str, String) -> String) -> Doors<Redis> {
+        let redis = Redis::start();
+        let url = redis.url();
+        Doors::at(redis, &url, slo, edit)
+    }
+}
+
+impl<S> Doors<S> {
+    /// The same with another store, at this address.
+    pub fn at(store: S, url: &str, slo: &str, edit: impl Fn(&str, String) -> String) -> Doors<S> {
+        let app = Backend::forgetful().address;
+        let slowlanes: [Slowlane; 3] = std::array::from_fn(|number| node(number, slo, url));
         let [one, two, three] = &slowlanes;
         let haproxys = [one, two].map(|agent| {
             let agent = agent.spop.to_string();
@@ -31,7 +40,7 @@ impl Doors {
             haproxy
         });
         let nginx = Nginx::shipped(&three.http.to_string(), app);
-        let doors = Doors { haproxys, nginx, slowlanes, redis };
+        let doors = Doors { haproxys, nginx, slowlanes, store };
         doors.are_joined();
         doors
     }

@@ -1,0 +1,214 @@
+//! Blocks, as nodes and store tell each other of them, and the store's side: the list of them all.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::base::target::Target;
+use crate::base::time::Timestamp;
+
+/// The most blocks.
+const BLOCKS_MAX: usize = 20_000;
+
+/// Nodes that have missed more changes than this read the whole list.
+const CHANGES_MAX: usize = 1_000;
+
+/// The longest block.
+const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
+
+/// A taught end counts as a later one from this much on: the way to the store takes a little time.
+const LATER: Duration = Duration::from_secs(1);
+
+/// What a node tells the store of blocks, and what it knows of the store's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockWords {
+    pub epoch: String,
+    pub seq: u64,
+    pub changes: Vec<BlockWord>,
+}
+
+/// A change of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockWord {
+    pub target: Target,
+    /// None: it is no longer blocked.
+    pub rest: Option<Duration>,
+    /// The node only fears that the store has forgotten it.
+    pub is_taught: bool,
+}
+
+/// The answer of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockNews {
+    pub epoch: String,
+    pub seq: u64,
+    pub extent: Extent,
+    pub list: Vec<(Target, Option<Duration>)>,
+}
+
+/// What a list of the store has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The changes since the last answer.
+    News,
+    /// All blocks in force.
+    All,
+    /// All blocks in force, without those that the store has forgotten.
+    Lost,
+}
+
+/// The blocks of all nodes, with the last changes. Each node reads the changes that it does not know yet.
+#[derive(Debug)]
+pub struct Board {
+    /// Tells this list from one before a restart.
+    epoch: String,
+    /// The number of the last change.
+    seq: u64,
+    ends: BTreeMap<Target, Timestamp>,
+    /// The last changes, each with the end of the block, or none if it is no longer blocked.
+    changes: VecDeque<(Target, Option<Timestamp>)>,
+}
+
+impl Board {
+    pub fn new(epoch: String) -> Board {
+        Board { epoch, seq: 0, ends: BTreeMap::new(), changes: VecDeque::new() }
+    }
+
+    /// Takes up the changes of a node, and answers with those of the others.
+    pub fn tell(&mut self, words: &BlockWords, now: Timestamp) -> BlockNews {
+        let (extent, list) = self.news(words, now);
+        words.changes.iter().for_each(|word| self.change(word, now));
+        BlockNews { epoch: self.epoch.clone(), seq: self.seq, extent, list }
+    }
+
+    /// What the node does not know yet.
+    fn news(&self, words: &BlockWords, now: Timestamp) -> (Extent, Vec<(Target, Option<Duration>)>) {
+        let rest = |ends: Timestamp| (ends > now).then(|| ends.since(now));
+        let has_lost = words.epoch != self.epoch || words.seq > self.seq;
+        let missed = usize::try_from(self.seq.saturating_sub(words.seq)).unwrap_or(usize::MAX);
+        if !has_lost && missed <= self.changes.len() {
+            let news = self.changes.iter().skip(self.changes.len() - missed);
+            let told = |(target, ends): &(Target, Option<Timestamp>)| (target.clone(), ends.and_then(rest));
+            return (Extent::News, news.map(told).collect());
+        }
+        let in_force =
+            self.ends.iter().filter_map(|(target, &ends)| Some((target.clone(), Some(rest(ends)?))));
+        (if has_lost { Extent::Lost } else { Extent::All }, in_force.collect())
+    }
+
+    fn change(&mut self, word: &BlockWord, now: Timestamp) {
+        let ends = word.rest.map(|rest| now + rest.min(REST_MAX));
+        let before = self.ends.get(&word.target).copied();
+        let is_later = ends.is_some_and(|ends| before.is_none_or(|before| ends > before + LATER));
+        if word.is_taught && !is_later {
+            return;
+        }
+        match ends {
+            None => {
+                self.ends.remove(&word.target);
+            }
+            Some(ends) if before.is_some() || self.has_room(now) => {
+                self.ends.insert(word.target.clone(), ends);
+            }
+            Some(_) => {}
+        }
+        self.seq += 1;
+        self.changes.push_back((word.target.clone(), ends));
+        if self.changes.len() > CHANGES_MAX {
+            self.changes.pop_front();
+        }
+    }
+
+    fn has_room(&mut self, now: Timestamp) -> bool {
+        self.ends.len() < BLOCKS_MAX || {
+            self.ends.retain(|_, ends| *ends > now);
+            self.ends.len() < BLOCKS_MAX
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
+
+    fn target(number: usize) -> Target {
+        Target::parse(format!("source=192.0.2.{number}").as_bytes()).unwrap()
+    }
+
+    fn block(number: usize, rest_s: u64) -> BlockWord {
+        BlockWord { target: target(number), rest: Some(Duration::from_secs(rest_s)), is_taught: false }
+    }
+
+    /// A node at this board, with what it knows of it.
+    #[derive(Default)]
+    struct Reader(String, u64);
+
+    impl Reader {
+        fn tell(&mut self, board: &mut Board, changes: Vec<BlockWord>, now: Timestamp) -> BlockNews {
+            let words = BlockWords { epoch: self.0.clone(), seq: self.1, changes };
+            let news = board.tell(&words, now);
+            (self.0, self.1) = (news.epoch.clone(), news.seq);
+            news
+        }
+    }
+
+    #[test]
+    fn a_change_reaches_every_other_node_once() {
+        let mut board = Board::new("a".into());
+        let (mut one, mut other) = (Reader::default(), Reader::default());
+        assert_eq!(one.tell(&mut board, vec![block(1, 60)], START).extent, Extent::Lost);
+        let news = other.tell(&mut board, vec![], START);
+        assert_eq!(news.list, [(target(1), Some(Duration::from_secs(60)))]);
+        assert_eq!(one.tell(&mut board, vec![], START).list, [], "a node has no news of its own change");
+        let end = BlockWord { rest: None, ..block(1, 0) };
+        other.tell(&mut board, vec![end], START);
+        assert_eq!(one.tell(&mut board, vec![], START).list, [(target(1), None)]);
+        assert_eq!(one.tell(&mut board, vec![], START).list, []);
+    }
+
+    #[test]
+    fn a_node_that_was_away_for_long_reads_the_whole_list() {
+        let mut board = Board::new("a".into());
+        let (mut one, mut other) = (Reader::default(), Reader::default());
+        other.tell(&mut board, vec![], START);
+        for _ in 0..=CHANGES_MAX {
+            one.tell(&mut board, vec![block(1, 60), block(2, 5)], START);
+        }
+        let news = other.tell(&mut board, vec![], START + Duration::from_secs(10));
+        assert_eq!(news.extent, Extent::All);
+        assert_eq!(news.list, [(target(1), Some(Duration::from_secs(50)))], "the other one is over");
+    }
+
+    #[test]
+    fn a_list_that_begins_anew_is_taught_by_the_nodes() {
+        let (mut board, mut node) = (Board::new("a".into()), Reader::default());
+        node.tell(&mut board, vec![block(1, 60)], START);
+        let mut next = Board::new("b".into());
+        assert_eq!(node.tell(&mut next, vec![], START).extent, Extent::Lost);
+        let taught = |rest_s| BlockWord { is_taught: true, ..block(1, rest_s) };
+        for _ in 0..2 {
+            node.tell(&mut next, vec![taught(60)], START);
+        }
+        assert_eq!(next.seq, 1, "what is taught twice is no news");
+        node.tell(&mut next, vec![taught(30)], START);
+        assert_eq!(next.ends[&target(1)], START + Duration::from_secs(60), "the later end counts");
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let mut board = Board::new("a".into());
+        let word = |number: usize| BlockWord {
+            target: Target::parse(format!("website={number}.example").as_bytes()).unwrap(),
+            rest: Some(Duration::from_secs(60)),
+            is_taught: false,
+        };
+        let mut node = Reader::default();
+        for number in 0..BLOCKS_MAX + 5 {
+            node.tell(&mut board, vec![word(number)], START);
+        }
+        assert_eq!((board.ends.len(), board.changes.len()), (BLOCKS_MAX, CHANGES_MAX));
+        node.tell(&mut board, vec![word(BLOCKS_MAX + 5)], START + Duration::from_secs(61));
+        assert_eq!(board.ends.len(), 1, "those that are over make room");
+    }
+}

@@ -1,0 +1,132 @@
+//! The connections of a token server: a slowlane that is the store of others.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::base::token::Token;
+use crate::observe::clock::Clock;
+use crate::observe::cluster_metrics::TokenServerMetrics;
+use crate::server::Agent;
+use crate::server::patience::Patience;
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
+use crate::sync::desk::{Client, Desk};
+use crate::wire::resp::{self, Reader};
+
+/// Nodes send a heartbeat each second. A connection without a command for so long is closed.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// The longest command: the most changes of blocks, each with the longest target.
+const COMMAND_BYTES_MAX: usize = 5 << 20;
+
+/// The longest command of a client that has not shown the token.
+const STRANGER_BYTES_MAX: usize = 512;
+
+/// Answers are sent once there are this many bytes of them.
+const ANSWER_BYTES: usize = 64 << 10;
+
+/// What is kept of a buffer that has grown.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A slowlane that is the store of others. All connections share what it keeps.
+#[derive(Debug)]
+pub(crate) struct TokenServer {
+    desk: Mutex<Desk>,
+    clock: Clock,
+    metrics: TokenServerMetrics,
+}
+
+impl TokenServer {
+    pub(crate) fn new(token: Option<Token>, clock: Clock, metrics: TokenServerMetrics) -> Arc<TokenServer> {
+        let desk = Desk::new(token, format!("{:016x}", fastrand::u64(..)));
+        Arc::new(TokenServer { desk: Mutex::new(desk), clock, metrics })
+    }
+
+    /// Serves until the client closes or falls silent, or the shutdown begins.
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, _: Arc<Agent>, mut shutdown: Shutdown) {
+        let client = self.desk().client();
+        let mut visit = Visit {
+            client,
+            server: self,
+            stream: Patience::with(stream, IDLE_MAX),
+            read: Vec::new(),
+            reader: Reader::default(),
+        };
+        let result = tokio::select! {
+            result = visit.run() => result,
+            () = shutdown.begun() => Ok(()),
+        };
+        if let Err(error) = result {
+            tracing::debug!("token server: a connection closed: {error}");
+        }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, client: &mut Client, words: &[&[u8]], out: &mut Vec<u8>) {
+        let mut desk = self.desk();
+        desk.answer(client, words, self.clock.now(), out);
+        self.metrics.records.set(i64::try_from(desk.records()).unwrap_or(i64::MAX));
+        let refused = desk.refused();
+        self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
+        self.metrics.commands.inc();
+    }
+}
+
+/// A connection of a node.
+struct Visit {
+    server: Arc<TokenServer>,
+    stream: Patience,
+    client: Client,
+    /// Bytes read but not yet used.
+    read: Vec<u8>,
+    reader: Reader,
+}
+
+impl Visit {
+    async fn run(&mut self) -> io::Result<()> {
+        let mut out = Vec::new();
+        while timeout(IDLE_MAX, self.stream.read_buf(&mut self.read)).await.unwrap_or(Ok(0))? > 0 {
+            let end = self.answer_all(&mut out).await;
+            self.stream.write_all(&out).await?;
+            out.clear();
+            out.shrink_to(BUFFER_BYTES);
+            end?;
+        }
+        Ok(())
+    }
+
+    /// Answers every whole command that has been read.
+    async fn answer_all(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut used = 0;
+        loop {
+            let bytes_max = if self.client.is_known { COMMAND_BYTES_MAX } else { STRANGER_BYTES_MAX };
+            match self.reader.read(&self.read[used..], bytes_max) {
+                Ok(Some((words, length))) => {
+                    self.server.answer(&mut self.client, &words, out);
+                    used += length;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    resp::write_error(out, &error.to_string());
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            }
+            if out.len() >= ANSWER_BYTES {
+                self.stream.write_all(out).await?;
+                out.clear();
+            }
+        }
+        self.read.drain(..used);
+        if self.read.is_empty() {
+            self.read.shrink_to(BUFFER_BYTES);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! A slowlane that is the store of others, and HAProxy in front of it and its standby.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::process::Process;
+use super::slowlane::Slowlane;
+use super::{eventually, own_address, project};
+
+/// A slowlane that is the store of others. Its own proxies share nothing with them.
+pub struct TokenServer {
+    pub slowlane: Slowlane,
+    pub address: SocketAddr,
+}
+
+impl TokenServer {
+    /// With these further lines of the section `[cluster]`.
+    pub fn start(more: &str) -> TokenServer {
+        let address = own_address();
+        let config = format!("[cluster]\nlisten = [\"{address}\"]\n{more}\n");
+        TokenServer {
+            slowlane: Slowlane::with_config(&[("slo.map", "0 rate=unlimited\n")], &config),
+            address,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("slowlane://{}", self.address)
+    }
+
+    /// The answer to a command, as it comes.
+    pub fn ask(&self, words: &[&str]) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(command(words).as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+fn command(words: &[&str]) -> String {
+    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{words}", words.matches('$').count())
+}
+
+/// HAProxy in front of a token server and its standby, with the file that is shipped.
+pub struct Balancer {
+    _process: Process,
+    pub address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Balancer {
+    pub fn start(first: &TokenServer, standby: &TokenServer) -> Balancer {
+        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
+        let shipped = fs::read_to_string(project("doc/cluster/standby.cfg")).unwrap();
+        let config = shipped
+            .replace("127.0.0.1:9006", &address.to_string())
+            .replace("10.0.0.5:9005", &first.address.to_string())
+            .replace("10.0.0.6:9005", &standby.address.to_string());
+        assert!(config.contains(&standby.address.to_string()), "{config}");
+        let path = folder.path().join("haproxy.cfg");
+        fs::write(&path, config).unwrap();
+        let process = Process::start(Command::new("haproxy").arg("-db").arg("-f").arg(&path));
+        eventually("HAProxy listens", || TcpStream::connect(address).ok());
+        Balancer { _process: process, address, _folder: folder }
+    }
+}
+
+/// A token server and its standby, behind HAProxy.
+pub struct Pair {
+    pub first: TokenServer,
+    pub standby: TokenServer,
+    pub balancer: Balancer,
+}
+
+impl Pair {
+    pub fn start() -> Pair {
+        let (first, standby) = (TokenServer::start(""), TokenServer::start(""));
+        let balancer = Balancer::start(&first, &standby);
+        Pair { first, standby, balancer }
+    }
+
+    pub fn url(&self) -> String {
+        format!("slowlane://{}", self.balancer.address)
+    }
+}

@@ -1,0 +1,221 @@
+//! Nodes that share SLOs through another slowlane, and a standby that takes over.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::redis::{is_joined, is_told, logged, node, passed, up};
+use crate::support::redis::Redis;
+use crate::support::slowlane::BINARY;
+use crate::support::token_server::{Pair, TokenServer};
+use crate::support::{eventually, project};
+use fastrand::Rng;
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[test]
+fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
+    let server = TokenServer::start("");
+    let [one, other] = [node("one", &server.url()), node("other", &server.url())];
+    for node in [&one, &other] {
+        is_joined(node, 2);
+    }
+    let used = passed(&one, "shop.example", 40);
+    assert!(used >= 15, "the burst is there for one node");
+    is_told(&one);
+    let of_other = passed(&other, "shop.example", 30);
+    assert!(of_other <= 15, "the burst is used up for all nodes: {of_other}");
+    eventually("the burst is used up", || {
+        (passed(&one, "shop.example", 1) + passed(&other, "shop.example", 1) == 0).then_some(())
+    });
+    let block = ["block", "website=other.example", "--for", "10m", "--admin", &one.admin.to_string()];
+    let block = Command::new(BINARY).args(block).output().unwrap();
+    assert!(block.status.success(), "{block:?}");
+    eventually("the block holds on the other node", || {
+        (passed(&other, "other.example", 1) == 0).then_some(())
+    });
+    assert!(server.slowlane.metric("slowlane_token_server_records", "") >= 1.0);
+    assert!(server.slowlane.metric("slowlane_token_server_commands_total", "") >= 4.0);
+    assert_eq!(server.slowlane.metric("slowlane_connections", "cluster"), 2.0);
+}
+
+/// A leased quota is never exceeded, and windows are counted together, as with Redis.
+#[test]
+fn quotas_and_windows_are_shared_without_redis() {
+    let server = TokenServer::start("");
+    let nodes = [node("one", &server.url()), node("other", &server.url())];
+    nodes.iter().for_each(|node| is_joined(node, 2));
+    for (website, least, most) in [("leased.example", 196, 200), ("fixed.example", 30, 65)] {
+        let mut used = 0;
+        let mut ask = |count| {
+            let more = nodes.iter().map(|node| passed(node, website, count)).sum::<usize>();
+            used += more;
+            (used, more)
+        };
+        eventually("the quota is used up", || (ask(7).0 >= least).then_some(()));
+        eventually("nothing is left", || (ask(1).1 == 0).then_some(()));
+        assert!(used <= most, "{website}: {used}");
+    }
+}
+
+/// The first one dies. HAProxy sends the nodes to the standby, which learns from them what was used up.
+#[test]
+fn a_standby_takes_over_and_learns_from_the_nodes() {
+    let pair = Pair::start();
+    let [one, other] = [node("one", &pair.url()), node("other", &pair.url())];
+    let Pair { mut first, standby, balancer: _balancer } = pair;
+    for node in [&one, &other] {
+        is_joined(node, 2);
+    }
+    eventually("the burst is used up", || {
+        (passed(&one, "shop.example", 4) + passed(&other, "shop.example", 4) == 0).then_some(())
+    });
+    for node in [&one, &other] {
+        is_told(node);
+    }
+    assert_eq!(standby.slowlane.metric("slowlane_token_server_records", ""), 0.0);
+    first.slowlane.kill();
+    for node in [&one, &other] {
+        eventually("the node has met the standby", || {
+            (logged(node, "the store is silent") == 1 && logged(node, "the store answers") == 2).then_some(())
+        });
+    }
+    let more = passed(&one, "shop.example", 10) + passed(&other, "shop.example", 10);
+    assert_eq!(more, 0, "the standby knows what was used up");
+    assert!(standby.slowlane.metric("slowlane_token_server_records", "") >= 1.0);
+    assert_eq!([&one, &other].map(up), [1.0; 2]);
+}
+
+#[test]
+fn without_its_token_a_node_shares_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, TOKEN).unwrap();
+    let server = TokenServer::start(&format!("token_file = \"{}\"", path.display()));
+    assert!(server.ask(&["SLOWLANE.BEAT", "0", "x", "{}", "", "1", "1"]).starts_with("-NOAUTH"));
+    assert!(server.ask(&["AUTH", "0123456789abcdeF"]).starts_with("-WRONGPASS"));
+
+    for url in [server.url(), server.url().replace("//", "//:fedcba9876543210@")] {
+        let node = node("stranger", &url);
+        eventually("the node is told", || {
+            (node.metric("slowlane_cluster_errors_total", "login") > 0.0).then_some(())
+        });
+        assert_eq!(up(&node), 0.0);
+        assert!(!node.process.log().iter().any(|line| line.contains("fedcba9876543210")));
+    }
+    let node = node("friend", &server.url().replace("//", &format!("//:{TOKEN}@")));
+    is_joined(&node, 1);
+    assert!(!node.process.log().iter().any(|line| line.contains(TOKEN)));
+}
+
+/// Other machines could read the key secret, and clear every SLO.
+#[test]
+fn a_token_server_that_others_can_reach_needs_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("slowlane.toml");
+    fs::write(&config, "[cluster]\nlisten = [\"0.0.0.0:0\"]\n").unwrap();
+    let run = Command::new(BINARY).arg("run").arg("--config").arg(&config).output().unwrap();
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{told}");
+    assert!(told.contains(":2: cluster on 0.0.0.0:0 is open to others: set a token"), "{told}");
+}
+
+/// Whatever comes, the connection ends, and the others are served.
+#[test]
+fn bytes_that_are_no_command_end_the_connection() {
+    let server = TokenServer::start("");
+    let node = node("one", &server.url());
+    is_joined(&node, 1);
+    let many = format!("*4096\r\n{}", "$1\r\nx\r\n".repeat(4_095));
+    let long = format!("*1\r\n$5242879\r\n{}", "x".repeat(100_000));
+    for bytes in ["GET / HTTP/1.1\r\n\r\n", "*99999\r\n", "*1\r\n$-1\r\n", "\0\0\0\0", &long] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // The server may have closed already.
+        let _ = stream.write_all(bytes.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("-ERR Protocol error"), "{answer}");
+    }
+    // A command that never ends, and one that is answered beside it.
+    let mut open = TcpStream::connect(server.address).unwrap();
+    open.write_all(many.as_bytes()).unwrap();
+    assert_eq!(server.ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(up(&node), 1.0);
+    assert_eq!(logged(&node, "the store is silent"), 0);
+}
+
+/// The same messages, to Redis with the scripts and to a slowlane: the answers are the same but for the time between.
+#[test]
+fn a_slowlane_answers_as_the_scripts_do() {
+    let (redis, server) = (Redis::start(), TokenServer::start(""));
+    let mut dice = Rng::with_seed(7);
+    // The places of the times among the numbers of an answer.
+    let calls: [(&str, Numbers, &[usize]); 3] =
+        [("rate", rate, &[0, 3]), ("count", count, &[3]), ("lease", lease, &[2])];
+    for (name, numbers, times) in calls {
+        let script = script(name);
+        for round in 0..60 {
+            let key = format!("{:016X}", round % 7);
+            let written = |&number: &i64| if number == UNKNOWN { String::new() } else { number.to_string() };
+            let numbers: Vec<String> = numbers(&mut dice).iter().map(written).collect();
+            let mut words = vec!["EVAL", &script, "1", &key];
+            words.extend(numbers.iter().map(String::as_str));
+            let of_redis = numbers_of(&redis.ask(&words));
+            let command = format!("SLOWLANE.{}", name.to_uppercase());
+            let answer = server.ask(&[&[command.as_str()], &words[2..]].concat());
+            let of_slowlane = numbers_of(answer.lines().nth(2).unwrap_or(&answer));
+            assert_eq!(of_redis.len(), of_slowlane.len(), "{name}: {answer}");
+            for (place, (of_redis, of_slowlane)) in of_redis.iter().zip(&of_slowlane).enumerate() {
+                // Two seconds in us, for a busy machine; a fiftieth of a demand that fades. Charges are far larger.
+                let bound = if times.contains(&place) { 2e6 } else { 0.02 * of_redis.abs() + 0.5 };
+                let differ = (of_redis - of_slowlane).abs();
+                assert!(
+                    differ <= bound,
+                    "{name}, {numbers:?}: {of_redis} from Redis, {of_slowlane} from slowlane"
+                );
+            }
+        }
+    }
+}
+
+type Numbers = fn(&mut Rng) -> Vec<i64>;
+
+/// A number that the node does not know.
+const UNKNOWN: i64 = i64::MIN;
+
+/// Charges of some hundred seconds, a demand with a memory of a thousand, and sometimes what a node knows.
+fn rate(dice: &mut Rng) -> Vec<i64> {
+    let (charge, asked) = (dice.i64(-50..500) * 1_000_000, dice.i64(0..1_000));
+    let taught = if dice.bool() { UNKNOWN } else { dice.i64(-900..900) * 1_000_000 };
+    // Only the demand with the longer memory can be compared: the other one fades within seconds.
+    vec![charge, asked, 0, 1_000_000_000, 5_000_000_000, taught, 1_000_000_000, 60_000, 0, 0]
+}
+
+/// Windows of a year.
+fn count(dice: &mut Rng) -> Vec<i64> {
+    let taught = if dice.bool() { UNKNOWN } else { dice.i64(0..3_000) };
+    vec![dice.i64(-20..200), taught, dice.i64(0..500), dice.i64(0..500), 0, 1_000, 31_536_000_000_000, 60_000]
+}
+
+/// Quotas of a year. Near their end a node gets a part by its demand, which fades within a second.
+fn lease(dice: &mut Rng) -> Vec<i64> {
+    let given = if dice.bool() { UNKNOWN } else { dice.i64(0..50_000) };
+    vec![dice.i64(-20..60), 0, given, 31_000_000_000_000, 100_000, 50, 31_536_000_000_000, 60_000]
+}
+
+fn script(name: &str) -> String {
+    let folder = Path::new("src/sync");
+    let read = |name: &str| {
+        fs::read_to_string(project(folder.join(format!("{name}.lua")).to_str().unwrap())).unwrap()
+    };
+    format!("{}{}", read("common"), read(name))
+}
+
+fn numbers_of(text: &str) -> Vec<f64> {
+    text.split(' ').map(|number| number.parse().unwrap_or_else(|_| panic!("{text}"))).collect()
+}
