@@ -253,7 +253,8 @@ impl View {
         let since_s = now_s - self.told_s;
         let owes = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
-        let after_s = if self.has_news(now) { NEWS_AFTER_S } else { plan.period_s() };
+        let is_urgent = self.has_news(now) && self.waiting_s.is_none();
+        let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() };
         is_stale || owes && since_s >= after_s
     }
 
@@ -278,11 +279,11 @@ impl View {
         message
     }
 
-    /// Notes that a message did not reach the store. It stays owed.
+    /// Notes that a message did not reach the store. It stays owed, and the next one is due after a period.
     pub fn lost(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
-        self.sent = self.sent.map(|sent| Sent { charge: 0.0, ..sent });
+        self.sent = None;
     }
 
     /// Takes up the answer to a message.
