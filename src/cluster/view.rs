@@ -29,10 +29,10 @@ const BUSY: f64 = 0.95;
 const BELIEVED: f64 = 0.7;
 
 /// Once the store answers again, the others need this time to tell what they owe. Until then no lower debt is believed.
-const RETURN_S: f64 = 1.0;
+const RETURN_S: f64 = 0.4;
 
 /// The store's sums have faded meanwhile. For so many of their memories, no lower demand of the others is believed.
-const FADED: f64 = 3.0;
+const FADED: f64 = 1.0;
 
 /// The others have sent what they owe half a period ago, on average.
 const ARREARS: f64 = 0.5;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 /// The first pause. A store that restarts is back within a second.
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST: Duration = Duration::from_millis(50);
 
-/// The longest pause: nodes notice a store that is back within this time.
-const LONGEST: Duration = Duration::from_secs(1);
+/// The longest pause: nodes notice a store that is back within this time, all together.
+const LONGEST: Duration = Duration::from_millis(250);
 
 /// Pauses that double, each shortened by up to a half at random, so that nodes do not come back all at once.
 #[derive(Debug, Default)]
@@ -30,12 +30,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_second() {
+    fn pauses_double_up_to_a_quarter_of_a_second() {
         let mut pauses = Pauses::default();
         let ms: Vec<u128> = (0..6).map(|_| pauses.next(0.0).as_millis()).collect();
-        assert_eq!(ms, [100, 200, 400, 800, 1_000, 1_000]);
-        assert_eq!(pauses.next(1.0).as_millis(), 500);
+        assert_eq!(ms, [50, 100, 200, 250, 250, 250]);
+        assert_eq!(pauses.next(1.0).as_millis(), 125);
         pauses.reset();
-        assert_eq!(pauses.next(0.0).as_millis(), 100);
+        assert_eq!(pauses.next(0.0).as_millis(), 50);
     }
 }
