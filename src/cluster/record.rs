@@ -126,7 +126,8 @@ impl Record {
         let &RatePosting { charge_s, cap_s, memory_s, .. } = posting;
         let taught_s = posting.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| now_s + ahead_s);
         let age_s = now_s - self.born_s;
-        if age_s <= YOUNG_S && posting.known_age_s > age_s + LONGER_S {
+        // A node's knowledge from before a silence is out of date.
+        if !posting.returns && age_s <= YOUNG_S && posting.known_age_s > age_s + LONGER_S {
             self.before_s = self.before_s.max(taught_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
@@ -136,7 +137,7 @@ impl Record {
             true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
             false => known_s + charge_s,
         };
-        self.since_s += charge_s;
+        self.since_s += if posting.returns { 0.0 } else { charge_s };
         self.demand.add(posting.asked, now_s, memory_s);
         self.slow_demand.add(posting.asked_lately, now_s, SLOW_MEMORY_S);
         Reply {
@@ -192,5 +193,27 @@ mod tests {
         );
         // Once it is older, the store knows best, and only a later TAT counts.
         assert_eq!(ahead_s(record.merge(&message(0.5, 1.0).posting(&plan), 103.0)), 0.6);
+    }
+
+    /// A store that was stopped takes up a message from then, and has no record any more. Nodes then come back with what
+    /// they owe: that is all that counts.
+    #[test]
+    fn debts_are_not_added_to_what_a_late_message_taught() {
+        let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
+        let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
+        let plan = Plan::new(&pacing, &Settings::default(), 2);
+        let mut record = Record::new(100.0);
+        let message = |charge, taught_s| Message {
+            charge,
+            taught_s: Some(taught_s),
+            known_age_s: 60.0,
+            ..Message::default()
+        };
+        let mut merge = |message: Message, now_s| record.merge(&message.posting(&plan), now_s).ahead_s;
+        assert!((merge(message(1.0, 4.4), 100.0) - 4.5).abs() < 1e-6);
+        for owed in [25.0, 20.0] {
+            let ahead_s = merge(Message { returns: true, ..message(owed, -60.0) }, 100.1);
+            assert!((4.4..=4.5).contains(&ahead_s), "{ahead_s}");
+        }
     }
 }

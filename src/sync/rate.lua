@@ -51,7 +51,8 @@ for i, key in ipairs(KEYS) do
   slow = slow * math.exp((at - now) / SLOW_US) + lately
   if taught then
     -- Each node knows the TAT of another moment: what was charged since the birth is added to the latest.
-    if now - born <= YOUNG_US and (within(ARGV[a + 9], 0, 1e16) or 0) > now - born + LONGER_US then
+    -- A node's knowledge from before a silence is out of date.
+    if ARGV[a + 10] ~= '1' and now - born <= YOUNG_US and (within(ARGV[a + 9], 0, 1e16) or 0) > now - born + LONGER_US then
       before = math.max(before, now + taught)
       tat = math.max(tat, before + since)
     end
@@ -65,8 +66,8 @@ for i, key in ipairs(KEYS) do
     tat = math.max(tat, now + math.min(debts, cap - AHEAD_US))
   else
     tat = tat + charge
+    since = math.min(since + charge, 1e16)
   end
-  since = math.min(since + charge, 1e16)
   local format = '%.0f %.4f %.4f %.0f %.0f %.0f %.0f %.0f %.0f'
   local numbers = string.format(format, tat, demand, slow, now, born, before, since, returned, debts)
   redis.call('SET', key, numbers, 'PX', ARGV[a + 8])

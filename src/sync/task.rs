@@ -8,8 +8,9 @@ use fastrand::Rng;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::base::key::KeySecret;
+use crate::base::shown::Shown;
 use crate::base::time::Timestamp;
-use crate::cluster::{Beat, Census, Cluster, Member};
+use crate::cluster::{Beat, Census, Cluster, Member, PRESENT};
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::ClusterMetrics;
 use crate::observe::revive::revived;
@@ -197,13 +198,20 @@ impl<'n> Task<'n> {
         let Node { cluster, .. } = self.node;
         let half_trip_us = self.round_trip.as_micros() as i64 / 2;
         self.clock_ms = ((now.as_nanos() / 1_000) as i64 - half_trip_us - census.now_us as i64) / 1_000;
-        cluster.set_nodes(u32::try_from(census.members.len()).unwrap_or(u32::MAX));
+        cluster.set_nodes(self.nodes(census.members.len(), now));
         self.share_secret(&census.secret);
         self.compare(&census.members);
         cluster.sweep(now);
         census.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
         self.census = census;
         self.show(now);
+    }
+
+    /// The nodes to reckon with. After a silence, the others come back one after the other.
+    fn nodes(&self, members: usize, now: Timestamp) -> u32 {
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let known = if now.since(self.since) < PRESENT { self.node.cluster.nodes() } else { 0 };
+        members.max(known)
     }
 
     /// Takes the key secret of the cluster, if it is another one. Each other secret is told once.
@@ -275,7 +283,8 @@ impl<'n> Task<'n> {
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);
-        let reason = error.to_string();
+        // The store's own words, which may be those of a stranger.
+        let reason = Shown(error.to_string().as_bytes()).to_string();
         let now = self.node.clock.now();
         match &self.silent {
             Some(known) if *known == reason => tracing::debug!("cluster: the store: {reason}"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::base::token::Token;
 use crate::observe::clock::Clock;
@@ -19,6 +19,9 @@ use crate::wire::resp::{self, Reader};
 
 /// Nodes send a heartbeat each second. A connection without a command for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// A client that has not shown the token by then is let go: the number of connections is limited.
+const LOGIN_MAX: Duration = Duration::from_secs(5);
 
 /// The longest command: the most changes of blocks, each with the longest target.
 const COMMAND_BYTES_MAX: usize = 5 << 20;
@@ -91,15 +94,18 @@ struct Visit {
 
 impl Visit {
     async fn run(&mut self) -> io::Result<()> {
-        let mut out = Vec::new();
-        while timeout(IDLE_MAX, self.stream.read_buf(&mut self.read)).await.unwrap_or(Ok(0))? > 0 {
+        let (mut out, login_ends) = (Vec::new(), Instant::now() + LOGIN_MAX);
+        loop {
+            let ends = if self.client.is_known { Instant::now() + IDLE_MAX } else { login_ends };
+            if timeout_at(ends, self.stream.read_buf(&mut self.read)).await.unwrap_or(Ok(0))? == 0 {
+                return Ok(());
+            }
             let end = self.answer_all(&mut out).await;
             self.stream.write_all(&out).await?;
             out.clear();
             out.shrink_to(BUFFER_BYTES);
             end?;
         }
-        Ok(())
     }
 
     /// Answers every whole command that has been read.

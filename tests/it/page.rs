@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -13,7 +14,8 @@ use slowlane::wire::spop::{Data, HaproxyHello};
 use crate::cli::ran;
 use crate::support::chromium::{Chromium, bytes_of};
 use crate::support::client::{self, Client};
-use crate::support::slowlane::Slowlane;
+use crate::support::redis::Redis;
+use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Heard, Line, message};
 use crate::support::{eventually, project};
 
@@ -78,6 +80,28 @@ fn page(slowlane: &Slowlane) -> Chromium {
 }
 
 #[test]
+fn a_node_of_a_cluster_shows_the_others_and_the_store() {
+    let mut redis = Redis::start();
+    let node = |rate: &str| {
+        let slo_map = format!("0 burst=9 rate={rate}\n");
+        let config = format!("[cluster]\nstore = \"{}\"\n", redis.url());
+        Slowlane::with_config(&[("slo.map", &slo_map)], &config)
+    };
+    let (one, _other) = (node("9/s"), node("8/s"));
+    eventually("both know each other", || (status(&one)["cluster"]["nodes"] == 2).then_some(()));
+    let top =
+        || Command::new(BINARY).args(["top", "--once", "--admin", &one.admin.to_string()]).output().unwrap();
+    let top = || String::from_utf8(top().stdout).unwrap();
+    let mut page = page(&one);
+    page.shows("#nodes", "2 nodes");
+    page.shows("#store", " ms, 0 keys shared; 1 with other SLOs");
+    assert!(top().contains("; cluster of 2, 1 with OTHER SLOs\n"), "{}", top());
+    redis.kill();
+    page.shows("#store", "store silent for ");
+    assert!(top().contains("; STORE SILENT for "), "{}", top());
+}
+
+#[test]
 fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anything() {
     let slowlane = slowlane();
     let (mut line, _other) = (engine(&slowlane, "engine-one"), engine(&slowlane, "<b>engine-two"));
@@ -98,6 +122,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     page.shows("#uptime", "up ");
     assert_eq!(page.text("#version"), env!("CARGO_PKG_VERSION"));
     assert_eq!(page.text("#reloads"), "none since the start");
+    assert_eq!(page.value("document.querySelector('#cluster').hidden"), true, "it is alone");
 
     // Sorted by throttling first, then by another column in both directions.
     let first = "#keys tbody tr:first-child";

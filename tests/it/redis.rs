@@ -1,8 +1,10 @@
 //! Nodes that share SLOs through a real Redis, and what happens when it fails.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -138,6 +140,33 @@ fn windows_are_counted_together() {
     redis.process.signal("CONT");
 }
 
+/// Nodes and store exchange differences, not moments.
+#[test]
+fn nodes_with_other_clocks_share_one_burst_and_one_window() {
+    let redis = Redis::start();
+    let with = |name: &str, clock: &str| {
+        let config = format!("[cluster]\nstore = \"{}\"\nnode = \"{name}\"\n", redis.url());
+        Slowlane::with_clock(POLICY, &config, clock)
+    };
+    let (early, late) = (with("early", "-1h"), with("late", "+1h"));
+    is_joined(&early, 2);
+    is_joined(&late, 2);
+    for website in ["shop.example", "fixed.example"] {
+        let mut used = 0;
+        eventually("it is used up", || {
+            let more = passed(&early, website, 2) + passed(&late, website, 2);
+            used += more;
+            (more == 0).then_some(())
+        });
+        let most = if website == "shop.example" { 36 } else { 65 };
+        assert!(used <= most, "{website}: two nodes that are alone let twice as much through: {used}");
+    }
+    eventually("an operator sees how far the clocks are apart", || {
+        let shown = client::get(early.admin, "/api/cluster", &[]).body;
+        (shown.contains("  -36") && shown.contains("  +36")).then_some(())
+    });
+}
+
 /// Nobody who reads the store learns whom it is about.
 #[test]
 fn the_store_has_no_names_and_no_key_without_an_end() {
@@ -232,6 +261,129 @@ fn a_store_that_has_forgotten_is_taught() {
     // A forgotten burst would be twenty requests.
     let more = passed(&one, "shop.example", 30) + passed(&other, "shop.example", 30);
     assert!(more <= 3, "the nodes have not forgotten: {more}");
+}
+
+/// A failover to a master whose clock is not that of the old one, with the records of the old one.
+#[test]
+fn a_new_master_with_another_clock_forgets_nothing() {
+    for was_ahead_by in [-5, 5] {
+        let redis = Redis::start();
+        let [one, other] = nodes(&redis);
+        eventually("it is used up", || {
+            (passed(&one, "shop.example", 5) + passed(&other, "shop.example", 5) == 0).then_some(())
+        });
+        is_told(&one);
+        is_told(&other);
+        redis.was_ahead_by(was_ahead_by);
+        // A node that comes now knows only the new master's record: its own untold quarter is all that it lets through.
+        let late = node("late", &redis.url());
+        is_joined(&late, 3);
+        eventually("it has the key secret of the others", || {
+            (late.metric("slowlane_policy_reloads_total", "") >= 1.0).then_some(())
+        });
+        let of_late = passed(&late, "shop.example", 40);
+        assert!(of_late <= 15, "{was_ahead_by}: {of_late} of a late node");
+        let more = passed(&one, "shop.example", 10) + passed(&other, "shop.example", 10);
+        assert_eq!(more, 0, "{was_ahead_by}");
+        is_told(&late);
+        assert_eq!(passed(&late, "shop.example", 10), 0, "{was_ahead_by}");
+    }
+}
+
+/// Keys that the store evicts for lack of memory are taught again, and no node falls silent.
+#[test]
+fn evicted_keys_are_taught() {
+    let redis = Redis::start();
+    let [one, other] = nodes(&redis);
+    eventually("it is used up", || {
+        (passed(&one, "shop.example", 5) + passed(&other, "shop.example", 5) == 0).then_some(())
+    });
+    is_told(&one);
+    is_told(&other);
+    let used = redis.ask(&["INFO", "memory"]);
+    let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().to_owned();
+    let most = (used.parse::<u64>().unwrap() + 500_000).to_string();
+    assert_eq!(redis.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]), "OK");
+    assert_eq!(redis.ask(&["CONFIG", "SET", "maxmemory", &most]), "OK");
+    let evicted = || {
+        let stats = redis.ask(&["INFO", "stats"]);
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix("evicted_keys:"))
+            .unwrap()
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let fill = "for i = 1, 5000 do redis.call('SET', 'other' .. i .. ARGV[1], string.rep('x', 200)) end";
+    eventually("a key of the nodes is evicted", || {
+        redis.ask(&["EVAL", fill, "0", &fastrand::u64(..).to_string()]);
+        let taught = one.metric("slowlane_cluster_taught_total", "")
+            + other.metric("slowlane_cluster_taught_total", "");
+        let more = passed(&one, "shop.example", 2) + passed(&other, "shop.example", 2);
+        assert_eq!(more, 0, "the nodes know what was used up");
+        (taught > 0.0).then_some(())
+    });
+    assert!(evicted() > 1_000, "{}", evicted());
+    assert_eq!((up(&one), up(&other)), (1.0, 1.0));
+    assert_eq!(logged(&one, "the store is silent"), 0, "{:?}", one.process.log());
+}
+
+/// A firewall that forgets a connection: it stays open, and nothing comes through. New ones work.
+#[test]
+fn a_half_open_connection_is_given_up() {
+    let redis = Redis::start();
+    let wire = HalfOpen::lay(redis.address);
+    let one = node("one", &format!("redis://{}", wire.address));
+    is_joined(&one, 1);
+    for times in 1..=2 {
+        wire.forget_all();
+        eventually("the silence is noticed", || {
+            (one.metric("slowlane_cluster_errors_total", "silent") >= f64::from(times)).then_some(())
+        });
+        eventually("the store answers again", || (up(&one) == 1.0).then_some(()));
+    }
+    assert_eq!(logged(&one, "the store is silent"), 2, "{:?}", one.process.log());
+}
+
+/// A TCP proxy that can forget its connections without closing them.
+struct HalfOpen {
+    address: SocketAddr,
+    /// Connections of an older age than this one are forgotten.
+    age: Arc<AtomicU32>,
+}
+
+impl HalfOpen {
+    fn lay(target: SocketAddr) -> HalfOpen {
+        let listener = TcpListener::bind(own_address()).unwrap();
+        let (address, age) = (listener.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));
+        let now = age.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, other) = (stream.unwrap(), TcpStream::connect(target).unwrap());
+                let born = now.load(Relaxed);
+                for (mut from, mut to) in [
+                    (stream.try_clone().unwrap(), other.try_clone().unwrap()),
+                    (other.try_clone().unwrap(), stream.try_clone().unwrap()),
+                ] {
+                    let now = now.clone();
+                    thread::spawn(move || {
+                        let mut buffer = [0; 4_096];
+                        while let Ok(count @ 1..) = from.read(&mut buffer) {
+                            if now.load(Relaxed) == born && to.write_all(&buffer[..count]).is_err() {
+                                return;
+                            }
+                        }
+                    });
+                }
+            }
+        });
+        HalfOpen { address, age }
+    }
+
+    fn forget_all(&self) {
+        self.age.fetch_add(1, Relaxed);
+    }
 }
 
 /// A writer to the store can lie, but nothing that it writes stops a node.

@@ -30,6 +30,14 @@ pub struct ClusterLine {
     pub nodes: Vec<Member>,
 }
 
+impl ClusterLine {
+    /// The nodes with other SLOs than this one.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
+        let ours = self.nodes.iter().find(|node| node.run == self.run).map(|node| &node.policy);
+        self.nodes.iter().filter(move |node| ours.is_some_and(|ours| *ours != node.policy))
+    }
+}
+
 /// The text of `slowlane cluster`.
 impl fmt::Display for ClusterLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,10 +49,9 @@ impl fmt::Display for ClusterLine {
         writeln!(f, "{keys} keys shared, {owed:.0} requests not yet told")?;
         let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default().max(4);
         writeln!(f, "{:width$}  version  policy            clock", "node")?;
-        let ours = nodes.iter().find(|node| node.run == self.run).map(|node| &node.policy);
-        for Member { name, run, version, policy, clock_ms, .. } in nodes {
+        for node @ Member { name, run, version, policy, clock_ms, .. } in nodes {
             let here = if *run == self.run { "  (this node)" } else { "" };
-            let other = if ours.is_some_and(|ours| ours != policy) { "  OTHER SLOs" } else { "" };
+            let other = if self.others().any(|other| other == node) { "  OTHER SLOs" } else { "" };
             writeln!(f, "{name:width$}  {version:7}  {policy}  {clock_ms:+} ms{here}{other}")?;
         }
         Ok(())

@@ -35,8 +35,8 @@ pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    BlockUse, BlockedKey, Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine, Minutes,
-    ReloadLine, SloLine, Snapshot, Sources, TableUse,
+    BlockUse, BlockedKey, ClusterUse, Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine,
+    Minutes, ReloadLine, SloLine, Snapshot, Sources, TableUse,
 };
 pub use state::Status;
 pub use throttled::Throttled;

@@ -13,6 +13,7 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::busy::Busy;
+use crate::observe::status::cluster::{ClusterLine, ClusterStatus};
 use crate::observe::status::engines::Engines;
 use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{Between, History, Second};
@@ -56,6 +57,8 @@ pub struct Snapshot {
     pub minutes: Minutes,
     pub table: TableUse,
     pub blocks: BlockUse,
+    /// None: this slowlane is alone.
+    pub cluster: Option<ClusterUse>,
     pub holds: Holds,
     pub connections: Connections,
     pub slos: Vec<SloLine>,
@@ -112,6 +115,21 @@ pub struct TableUse {
 pub struct BlockUse {
     pub operators: usize,
     /// Keys that an SLO has blocked.
+    pub keys: usize,
+}
+
+/// The cluster, as this node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClusterUse {
+    /// Why the store does not answer; none while it does.
+    pub silent: Option<String>,
+    /// How long it has been so, in seconds: silent, or not.
+    pub since_s: u64,
+    pub round_trip_ms: f64,
+    pub nodes: usize,
+    /// Nodes with other SLOs than this one.
+    pub other_slos: usize,
+    /// Keys shared now.
     pub keys: usize,
 }
 
@@ -237,6 +255,7 @@ pub(super) struct Parts<'s> {
     pub(super) missing: &'s Missing,
     pub(super) history: &'s History,
     pub(super) busy: &'s Busy,
+    pub(super) cluster: &'s ClusterStatus,
 }
 
 impl Snapshot {
@@ -261,6 +280,7 @@ impl Snapshot {
             minutes: Minutes::of(history.seconds()),
             table: TableUse::of(throttle),
             blocks: BlockUse::of(throttle, now),
+            cluster: parts.cluster.get().map(|line| ClusterUse::of(&line)),
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,
                 max: holds_max as u64,
@@ -276,6 +296,20 @@ impl Snapshot {
             one_in: throttled.one_in(),
             reloads: reloads(parts.reloads),
             fields_missing: parts.missing.lines(&policy),
+        }
+    }
+}
+
+impl ClusterUse {
+    fn of(line: &ClusterLine) -> ClusterUse {
+        let &ClusterLine { since_s, round_trip_ms, keys, .. } = line;
+        ClusterUse {
+            silent: line.silent.clone(),
+            since_s,
+            round_trip_ms,
+            nodes: line.nodes.len(),
+            other_slos: line.others().count(),
+            keys,
         }
     }
 }

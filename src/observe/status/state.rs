@@ -50,9 +50,9 @@ impl Status {
 
     /// The snapshot of this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
-        let Status { throttled, engines, reloads, missing, .. } = self;
+        let Status { throttled, engines, reloads, missing, cluster, .. } = self;
         let (history, busy) = (&lock(&self.history), &lock(&self.busy));
-        Snapshot::of(&Parts { throttled, engines, reloads, missing, history, busy }, sources)
+        Snapshot::of(&Parts { throttled, engines, reloads, missing, history, busy, cluster }, sources)
     }
 
     /// The snapshot as JSON. All readers of a second share one.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::base::columns::aligned;
 use crate::base::shown::shown;
-use crate::observe::status::{KeyCount, Snapshot};
+use crate::observe::status::{ClusterUse, KeyCount, Snapshot};
 use crate::tools::top::columns::{self, Column, delay, short, time};
 
 /// The whole snapshot, table by table.
@@ -69,9 +69,9 @@ pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
 }
 
-/// Table, holds, connections and blocks, for one line.
-pub(super) fn stores(snapshot: &Snapshot) -> [String; 4] {
-    let Snapshot { table, holds, connections, blocks, .. } = snapshot;
+/// Table, holds, connections, blocks and the cluster, for one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 5] {
+    let Snapshot { table, holds, connections, blocks, cluster, .. } = snapshot;
     let [entries, entries_max, evictions] =
         [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
     let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
@@ -82,6 +82,18 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 4] {
         match blocks.operators + blocks.keys {
             0 => String::new(),
             blocks => format!("; blocks {}", short(blocks as f64)),
+        },
+        match cluster {
+            None => String::new(),
+            Some(ClusterUse { silent: Some(_), since_s, .. }) => {
+                format!("; STORE SILENT for {}", time(*since_s))
+            }
+            Some(ClusterUse { nodes, other_slos: 0, round_trip_ms, .. }) => {
+                format!("; cluster of {nodes}, store {round_trip_ms:.1} ms")
+            }
+            Some(ClusterUse { nodes, other_slos, .. }) => {
+                format!("; cluster of {nodes}, {other_slos} with OTHER SLOs")
+            }
         },
     ]
 }

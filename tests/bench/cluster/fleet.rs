@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::support::programs::client::Client;
 use crate::support::programs::redis::Redis;
 use crate::support::programs::slowlane::Slowlane;
 use crate::support::programs::{eventually, own_address};
@@ -40,12 +41,27 @@ impl<S> Fleet<S> {
         slo: &str,
         round_trip: Duration,
     ) -> Fleet<S> {
+        Fleet::with_clocks(store, (scheme, address), count, (slo, round_trip), |_| None).await
+    }
+
+    /// The same, and nodes may have wall clocks of their own.
+    pub async fn with_clocks(
+        store: S,
+        (scheme, address): (&str, SocketAddr),
+        count: usize,
+        (slo, round_trip): (&str, Duration),
+        clock: impl Fn(usize) -> Option<String>,
+    ) -> Fleet<S> {
         let wire = Wire::lay(address, round_trip / 2).await;
         let node = |number: usize| {
             let slo_map = format!("0 rate=unlimited\n2001 {slo}\n");
             let files = [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\n")];
             let cluster = format!("store = \"{scheme}://{}\"\nnode = \"node{number}\"", wire.address);
-            Slowlane::with_config(&files, &format!("[table]\nsize = 20000\n[cluster]\n{cluster}\n"))
+            let config = format!("[table]\nsize = 20000\n[cluster]\n{cluster}\n");
+            match clock(number) {
+                Some(offset) => Slowlane::with_clock(&files, &config, &offset),
+                None => Slowlane::with_config(&files, &config),
+            }
         };
         let nodes = tokio::task::block_in_place(|| (0..count).map(node).collect());
         let fleet = Fleet { store, wire, nodes };
@@ -62,6 +78,35 @@ impl<S> Fleet<S> {
                 });
             }
         });
+    }
+
+    /// Blocks a source at one node, and ends the block at another. Returns the times until all nodes do so.
+    pub fn block_and_unblock(&self, round: usize) -> [Duration; 2] {
+        let source = format!("192.0.2.{}", round % 250 + 1);
+        let node = |number: usize| &self.nodes[number % self.nodes.len()];
+        let post = |node: &Slowlane, path: &str, body: &str| {
+            let path = format!("{path}?source={source}");
+            let answer = Client::connect(node.admin).request("POST", &path, &[], body);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+        };
+        let until = |blocked: bool| {
+            let begun = Instant::now();
+            let is_so = |node: &Slowlane| {
+                let status = node.check("?hold=off", &[("X-Slowlane-Source", &source)]).status;
+                (status == 403) == blocked
+            };
+            for node in &self.nodes {
+                while !is_so(node) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "a node does not know of the block");
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            begun.elapsed()
+        };
+        post(node(round), "/api/block", "for=10m");
+        let begins = until(true);
+        post(node(round + 1), "/api/unblock", "");
+        [begins, until(false)]
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {

@@ -1,9 +1,10 @@
 //! Many real nodes and a real Redis: how exactly they share one rate, and what the failures of the store cost.
 //!
 //! `cargo bench --bench cluster [-- SECONDS] [PART ...]`, or tests/cluster/run. 35 nodes by default, or as many as
-//! CLUSTER_NODES says. All programs share the machine with their clients: CPU time is what bounds them. Delays are obeyed
-//! by the clients (`/check?hold=off`), and a request counts at the moment at which it leaves. In the part `proxies`, delays
-//! are late answers, and a request counts when its answer comes.
+//! CLUSTER_NODES says. CLUSTER_ONLY chooses lines of the part `silence` by a part of their name, like `stopped`. All
+//! programs share the machine with their clients: CPU time is what bounds them. Delays are obeyed by the clients
+//! (`/check?hold=off`), and a request counts at the moment at which it leaves. In the part `proxies`, delays are late
+//! answers, and a request counts when its answer comes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -26,11 +27,12 @@ use crowd::{Load, Spread};
 use fleet::Fleet;
 use support::effort::{self, Effort, Part};
 use support::programs::doors::Doors;
+use support::programs::redis::Redis;
 use support::programs::token_server::Pair;
 use tally::{Figures, Tally};
 use tokio::time::sleep;
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 13] = [
     ("steady", steady),
     ("slow", slow),
     ("step", step),
@@ -38,6 +40,9 @@ const PARTS: [Part; 10] = [
     ("silence", silence),
     ("forget", forget),
     ("leave", leave),
+    ("lease", lease),
+    ("clocks", clocks),
+    ("blocks", blocks),
     ("nodes", nodes),
     ("proxies", proxies),
     ("standby", standby),
@@ -197,7 +202,8 @@ fn silence(effort: Effort) {
         ("3 x the rate, even", |_, time| open(3.0 * RATE, Spread::Even, time)),
     ];
     for (way, fault) in ways {
-        for (name, load) in loads {
+        let wanted = std::env::var("CLUSTER_ONLY").unwrap_or_default();
+        for (name, load) in loads.into_iter().filter(|(name, _)| format!("{way}: {name}").contains(&wanted)) {
             let (before, dead, after) = (warm_up(effort) * 2, effort.time * 3, warm_up(effort) * 3);
             let (tally, _) = with_fault(effort, load(effort, before + dead + after), before, dead, fault);
             let (from, to) = (seconds(before), seconds(before + dead));
@@ -259,15 +265,87 @@ fn leave(effort: Effort) {
     let (tally, fleet) = with_fault(effort, closed(effort, Spread::Any, time), before, dead, fault);
     line("all the time", &tally.figures(seconds(before)..seconds(time), RATE));
     line("three seconds after", &tally.figures(seconds(before + dead) + 3.0..seconds(time), RATE));
-    let Fleet { store, nodes, .. } = fleet;
-    drop(nodes);
-    std::thread::sleep(effort.time.min(Duration::from_secs(40)));
+    let Fleet { store, mut nodes, .. } = fleet;
+    // They die at once, some of them in the middle of a message.
+    nodes.iter_mut().for_each(|node| node.kill());
+    let rest = (effort.time * 8).min(Duration::from_secs(40));
+    std::thread::sleep(rest);
+    let keys = store.ask(&["KEYS", "*"]);
+    let of_slos = keys.lines().filter(|key| !key.contains("{cluster}")).count();
+    println!("{:<34}{of_slos:>10} keys of SLOs in the store {} s later", "", seconds(rest));
+}
+
+/// Pass mark 12: a quota that is handed out in parts.
+fn lease(effort: Effort) {
+    header("a quota of 20000 in an hour, by leases", effort);
+    block_on(async {
+        let slo = "burst=1 rate=20000/h law=fixed-window cluster=lease";
+        let fleet = Fleet::start(node_count(effort), slo, NEAR).await;
+        let load = closed(effort, Spread::Skewed, effort.time);
+        let tally = crowd::run(load, fleet.addresses(), async {}).await;
+        let passed = tally.figures(0.0..seconds(effort.time), RATE).per_s * seconds(effort.time);
+        println!("{:<34}{passed:>10.0} of 20000 let through in {} s", "", seconds(effort.time));
+    });
+}
+
+/// Pass mark 9: nodes whose clocks differ by up to an hour. Pass mark 8: a new master's clock differs by five seconds.
+fn clocks(effort: Effort) {
+    header("clocks apart", effort);
+    block_on(async {
+        let redis = Redis::start();
+        let wire = ("redis", redis.address);
+        let clock = |number: usize| Some(["-1h", "+0s", "+1h"][number % 3].to_owned());
+        let fleet = Fleet::with_clocks(redis, wire, node_count(effort), (SLO, NEAR), clock).await;
+        let time = warm_up(effort) + effort.time;
+        let tally = crowd::run(closed(effort, Spread::Even, time), fleet.addresses(), async {}).await;
+        line("nodes an hour apart", &tally.figures(seconds(warm_up(effort))..seconds(time), RATE));
+    });
+    let masters: [(&str, Fault); 2] = [
+        ("behind", |fleet, begins| {
+            if begins {
+                fleet.store.was_ahead_by(5)
+            }
+        }),
+        ("ahead", |fleet, begins| {
+            if begins {
+                fleet.store.was_ahead_by(-5)
+            }
+        }),
+    ];
+    for (clock, fault) in masters {
+        let (before, after) = (warm_up(effort) * 2, warm_up(effort) * 2);
+        let load = closed(effort, Spread::Even, before + after);
+        let (tally, _) = with_fault(effort, load, before, Duration::ZERO, fault);
+        let from = seconds(before);
+        line(
+            &format!("a new master's clock, 5 s {clock}"),
+            &tally.figures(from - 1.0..seconds(before + after), RATE),
+        );
+        line("  two seconds after it", &tally.figures(from + 2.0..seconds(before + after), RATE));
+    }
+}
+
+/// Pass mark 13: the time until a block holds on every node, and until its end does.
+fn blocks(effort: Effort) {
     println!(
-        "{:<34}{:>10} keys in the store {} s later",
+        "a block on all of {} nodes, in ms\n{:<34}{:>10}{:>10}",
+        node_count(effort),
         "",
-        store.ask(&["DBSIZE"]),
-        seconds(effort.time.min(Duration::from_secs(40)))
+        "median",
+        "worst"
     );
+    for (round_trip, distance) in [(NEAR, "near"), (FAR, "50 ms")] {
+        block_on(async {
+            let fleet = Fleet::start(node_count(effort), SLO, round_trip).await;
+            let took = tokio::task::block_in_place(|| {
+                let rounds = effort.count(20).max(1);
+                (0..rounds).flat_map(|round| fleet.block_and_unblock(round as usize)).collect::<Vec<_>>()
+            });
+            let mut ms: Vec<f64> = took.iter().map(|took| seconds(*took) * 1e3).collect();
+            ms.sort_by(f64::total_cmp);
+            println!("{distance:<34}{:>10.0}{:>10.0}", ms[ms.len() / 2], ms[ms.len() - 1]);
+        });
+    }
 }
 
 /// Pass mark 15: more and fewer nodes at 3000/s offered.

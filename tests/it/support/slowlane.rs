@@ -9,7 +9,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{client, own_address};
+use super::{client, own_address, set_clock};
 
 /// The path of the binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slowlane");
@@ -21,6 +21,8 @@ pub struct Slowlane {
     pub http: SocketAddr,
     pub admin: SocketAddr,
     folder: TempDir,
+    /// The offset of its wall clock, if it has one of its own.
+    clock: Option<String>,
 }
 
 impl Slowlane {
@@ -32,6 +34,15 @@ impl Slowlane {
 
     /// The same, with a config file of this text.
     pub fn with_config(files: &[(&str, &str)], config: &str) -> Slowlane {
+        Slowlane::start(Slowlane::folder_with(files, config), None)
+    }
+
+    /// The same, with a wall clock of its own: the time of the machine and this offset, like `-1h`.
+    pub fn with_clock(files: &[(&str, &str)], config: &str, offset: &str) -> Slowlane {
+        Slowlane::start(Slowlane::folder_with(files, config), Some(offset.to_owned()))
+    }
+
+    fn folder_with(files: &[(&str, &str)], config: &str) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policy")).unwrap();
         for (name, text) in files {
@@ -39,17 +50,21 @@ impl Slowlane {
         }
         fs::write(folder.path().join("slowlane.toml"), config).unwrap();
         fs::write(folder.path().join("secret"), [0; 16]).unwrap();
-        Slowlane::start(folder, [own_address(), own_address(), own_address()])
+        folder
     }
 
-    fn start(folder: TempDir, [spop, http, admin]: [SocketAddr; 3]) -> Slowlane {
-        let process = Slowlane::serving(folder.path(), [spop, http, admin]);
-        Slowlane { process, spop, http, admin, folder }
+    fn start(folder: TempDir, clock: Option<String>) -> Slowlane {
+        let [spop, http, admin] = std::array::from_fn(|_| own_address());
+        let process = Slowlane::serving(folder.path(), [spop, http, admin], clock.as_deref());
+        Slowlane { process, spop, http, admin, folder, clock }
     }
 
     /// A process that serves.
-    fn serving(folder: &Path, [spop, http, admin]: [SocketAddr; 3]) -> Process {
+    fn serving(folder: &Path, [spop, http, admin]: [SocketAddr; 3], clock: Option<&str>) -> Process {
         let mut command = Command::new(BINARY);
+        if let Some(offset) = clock {
+            set_clock(&mut command, offset);
+        }
         command.arg("run").arg("--config").arg(folder.join("slowlane.toml"));
         command.arg("--policy").arg(folder.join("policy"));
         for (flag, address) in [("--spop", spop), ("--http", http), ("--admin", admin)] {
@@ -109,7 +124,8 @@ impl Slowlane {
 
     /// The same in place.
     pub fn restart(&mut self) {
-        self.process = Slowlane::serving(self.folder.path(), [self.spop, self.http, self.admin]);
+        self.process =
+            Slowlane::serving(self.folder.path(), [self.spop, self.http, self.admin], self.clock.as_deref());
     }
 
     pub fn policy(&self) -> PathBuf {
