@@ -70,7 +70,7 @@ struct Task<'n> {
     /// Since when the store answers, or not.
     since: Timestamp,
     silent: Option<String>,
-    /// The last heartbeat that was answered, and the last answer about blocks.
+    /// When the last heartbeat that was answered was sent, and the last question about blocks.
     beaten: Option<Instant>,
     asked: Option<Instant>,
     courier: Courier,
@@ -152,7 +152,7 @@ impl<'n> Task<'n> {
         match told.unwrap_or(Err(StoreError::Silent(silent_after))) {
             Ok(told) => {
                 self.round_trip = sent.elapsed();
-                self.answered(&due, told);
+                self.answered(&due, told, sent);
                 Ok(())
             }
             Err(error) => {
@@ -164,7 +164,12 @@ impl<'n> Task<'n> {
     }
 
     /// Takes up the answers of the store.
-    fn answered(&mut self, Due { tellings, .. }: &Due, Told { answers, census, blocks }: Told) {
+    fn answered(
+        &mut self,
+        Due { tellings, .. }: &Due,
+        Told { answers, census, blocks }: Told,
+        sent: Instant,
+    ) {
         let Node { cluster, clock, metrics, throttle, .. } = self.node;
         let now = clock.now();
         cluster.set_round_trip(self.round_trip);
@@ -184,11 +189,11 @@ impl<'n> Task<'n> {
             cluster.set_silent(false);
         }
         if let Some(blocks) = blocks {
-            self.asked = Some(Instant::now());
+            self.asked = Some(sent);
             self.courier.news(blocks, throttle, now);
         }
         if let Some(census) = census {
-            self.beaten = Some(Instant::now());
+            self.beaten = Some(sent);
             self.counted(census, now);
         }
     }
