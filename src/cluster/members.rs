@@ -21,10 +21,10 @@ pub struct Member {
 }
 
 /// How long a node counts without a heartbeat.
-pub(crate) const PRESENT: Duration = Duration::from_millis(3_500);
+pub const PRESENT: Duration = Duration::from_millis(3_500);
 
 /// How long the key secret outlives the last node.
-pub(crate) const SECRET_KEPT: Duration = Duration::from_secs(86_400);
+pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
 /// The longest name of a node that is taken up.
 const TEXT_BYTES_MAX: usize = 128;
