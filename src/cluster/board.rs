@@ -56,6 +56,24 @@ pub enum Extent {
     Lost,
 }
 
+impl Extent {
+    const ALL: [Extent; 3] = [Extent::News, Extent::All, Extent::Lost];
+
+    /// Its word in an answer of the store.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Extent::News => "news",
+            Extent::All => "all",
+            Extent::Lost => "lost",
+        }
+    }
+
+    /// The inverse of [`Extent::word`].
+    pub fn from_word(word: &str) -> Option<Extent> {
+        Extent::ALL.into_iter().find(|extent| extent.word() == word)
+    }
+}
+
 /// The blocks of all nodes, with the last changes. Each node reads the changes that it does not know yet.
 #[derive(Debug)]
 pub struct Board {

@@ -147,7 +147,7 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
 /// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let Some(line) = agent.status.cluster.get() else {
-        return plain(StatusCode::NOT_FOUND, "this slowlane is alone: it has no [cluster] store\n");
+        return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
     };
     match wants_json(request) || request.uri().query() == Some("json") {
         true => with_type(JSON, serde_json::to_vec(&line).expect("a line is plain data")),

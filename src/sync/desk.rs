@@ -6,7 +6,7 @@ use crate::base::key::{Key, KeySecret};
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 use crate::base::token::Token;
-use crate::cluster::{Beat, BlockWord, BlockWords, Board, Extent, Ledger, Member, Roll};
+use crate::cluster::{Beat, BlockWord, BlockWords, Board, Ledger, Member, Roll};
 use crate::sync::call::Call;
 use crate::sync::numbers;
 use crate::wire::resp;
@@ -163,13 +163,8 @@ impl Desk {
             return None;
         }
         let change = |words: &[&[u8]]| {
-            // What is negative is no rest: the block has ended.
-            let rest_ms: i64 = text(words[1])?.parse().ok()?;
-            Some(BlockWord {
-                target: Target::parse(words[0]).ok()?,
-                rest: u64::try_from(rest_ms).ok().map(Duration::from_millis),
-                is_taught: words[2] == b"1",
-            })
+            let (target, rest) = (Target::parse(words[0]).ok()?, numbers::rest(words[1])?);
+            Some(BlockWord { target, rest, is_taught: words[2] == b"1" })
         };
         let changes = changes.chunks_exact(3).map(change).collect::<Option<_>>()?;
         let words = BlockWords { epoch: text(epoch)?.to_owned(), seq: text(seq)?.parse().ok()?, changes };
@@ -177,19 +172,11 @@ impl Desk {
         resp::write_array(out, 4);
         resp::write_bulk(out, news.epoch);
         resp::write_bulk(out, news.seq.to_string());
-        resp::write_bulk(
-            out,
-            match news.extent {
-                Extent::News => "news",
-                Extent::All => "all",
-                Extent::Lost => "lost",
-            },
-        );
+        resp::write_bulk(out, news.extent.word());
         resp::write_array(out, 2 * news.list.len());
         for (target, rest) in news.list {
             resp::write_bulk(out, target.to_string());
-            let rest_ms = rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX));
-            resp::write_bulk(out, rest_ms.to_string());
+            resp::write_bulk(out, numbers::of_rest(rest));
         }
         Some(())
     }

@@ -1,5 +1,7 @@
 //! The numbers of words and answers, as the store's scripts have them.
 
+use std::time::Duration;
+
 use crate::cluster::{
     Answer, CountPosting, CountReply, LeasePosting, LeaseReply, Plan, Posting, RatePosting, Reply, Words,
 };
@@ -133,6 +135,17 @@ pub(super) fn of_answer(answer: &Answer) -> String {
             format!("{granted:.0} {given:.0} {:.0}", rest_s * 1e6)
         }
     }
+}
+
+/// The rest of a block, in milliseconds; negative: it has ended.
+pub(super) fn of_rest(rest: Option<Duration>) -> String {
+    rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)).to_string()
+}
+
+/// The inverse of [`of_rest`]. None if it is no number.
+pub(super) fn rest(text: &[u8]) -> Option<Option<Duration>> {
+    let rest_ms: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    Some(u64::try_from(rest_ms).ok().map(Duration::from_millis))
 }
 
 fn us(seconds: f64) -> String {

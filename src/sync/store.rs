@@ -272,23 +272,17 @@ impl Store {
         let mut arguments =
             vec![words.epoch.clone(), words.seq.to_string(), format!("{:016x}", fastrand::u64(..))];
         for BlockWord { target, rest, is_taught } in &words.changes {
-            let rest_ms = rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX));
-            arguments.extend([target.to_string(), rest_ms.to_string(), u8::from(*is_taught).to_string()]);
+            let is_taught = u8::from(*is_taught).to_string();
+            arguments.extend([target.to_string(), numbers::of_rest(*rest), is_taught]);
         }
         let keys = self.common(&["state", "blocks", "changes"]);
         let (epoch, seq, kind, list): (String, u64, String, Vec<Vec<u8>>) =
             self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
             // A stranger's text is no block.
-            let rest_ms: i64 = std::str::from_utf8(&pair[1]).ok()?.parse().ok()?;
-            Some((Target::parse(&pair[0]).ok()?, u64::try_from(rest_ms).ok().map(Duration::from_millis)))
+            Some((Target::parse(&pair[0]).ok()?, numbers::rest(&pair[1])?))
         });
-        let extent = match kind.as_str() {
-            "news" => Extent::News,
-            "all" => Extent::All,
-            "lost" => Extent::Lost,
-            _ => return Err(StoreError::Garbage),
-        };
+        let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
         Ok(BlockNews { epoch, seq, extent, list: list.collect() })
     }
 

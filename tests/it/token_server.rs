@@ -40,6 +40,11 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     assert!(server.slowlane.metric("slowlane_token_server_records", "") >= 1.0);
     assert!(server.slowlane.metric("slowlane_token_server_commands_total", "") >= 4.0);
     assert_eq!(server.slowlane.metric("slowlane_connections", "cluster"), 2.0);
+    // The token server itself shares no SLO.
+    let admin = server.slowlane.admin.to_string();
+    let told = Command::new(BINARY).args(["cluster", "--admin", &admin]).output().unwrap();
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(told.contains("this slowlane is alone: it has no [cluster] store"), "{told}");
 }
 
 /// A leased quota is never exceeded, and windows are counted together, as with Redis.
