@@ -35,23 +35,33 @@ impl<'a> Host<'a> {
     /// ```
     #[inline]
     pub fn read(text: &'a [u8]) -> Option<Host<'a>> {
-        // Nearly always the text is the name, in lower case. One pass finds that out.
-        let mut all = 0;
-        let mut before = Byte::DOT;
-        for (at, &byte) in text.iter().enumerate() {
+        // Nearly always the text is the name, in lower case. One pass without a branch finds that out.
+        let (mut all, mut twins, mut before) = (0, 0, Byte::DOT);
+        for &byte in text {
             let class = CLASSES[usize::from(byte)];
-            if class & Byte::OF_NAME == 0 || class & before & Byte::DOT != 0 {
-                return Host::read_rest(text, at, all);
-            }
             all |= class;
+            twins |= class & before;
             before = class;
         }
-        Host::named(text, all)
+        match (all & Byte::OTHER) | (twins & Byte::DOT) {
+            0 => Host::named(text, all),
+            _ => Host::read_rest(text),
+        }
     }
 
-    /// Goes on at the first byte that does not continue a name.
+    /// Reads what is more than a name: it goes on at the first byte that does not continue one.
     #[cold]
-    fn read_rest(text: &'a [u8], at: usize, all: u8) -> Option<Host<'a>> {
+    fn read_rest(text: &'a [u8]) -> Option<Host<'a>> {
+        let (mut all, mut before) = (0, Byte::DOT);
+        let ends = |&byte: &u8| {
+            let class = CLASSES[usize::from(byte)];
+            let ends = class == Byte::OTHER || class & before & Byte::DOT != 0;
+            if !ends {
+                (all, before) = (all | class, class);
+            }
+            ends
+        };
+        let at = text.iter().position(ends)?;
         let (head, rest) = text.split_at(at);
         if let (b"", [b'[', inside @ ..]) = (head, rest) {
             let end = inside.iter().position(|&byte| byte == b']')?;
@@ -91,7 +101,8 @@ impl Byte {
     const LABEL: u8 = 1;
     const UPPER: u8 = 2;
     const DOT: u8 = 4;
-    const OF_NAME: u8 = Byte::LABEL | Byte::UPPER | Byte::DOT;
+    /// In no name.
+    const OTHER: u8 = 8;
 }
 
 const CLASSES: [u8; 256] = {
@@ -102,7 +113,7 @@ const CLASSES: [u8; 256] = {
             b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | 0x80.. => Byte::LABEL,
             b'A'..=b'Z' => Byte::UPPER,
             b'.' => Byte::DOT,
-            _ => 0,
+            _ => Byte::OTHER,
         };
         byte += 1;
     }
