@@ -28,7 +28,8 @@ const BUSY: f64 = 0.95;
 /// Of a reply that shows less debt than was feared, this part is believed at once.
 const BELIEVED: f64 = 0.7;
 
-/// Once the store answers again, the others need this time to tell what they owe. Until then no lower debt is believed.
+/// Once the store answers again, the others need this time to tell what they owe. Until then no lower debt is believed,
+/// and no larger share for the next silence.
 const RETURN_S: f64 = 0.4;
 
 /// The store's sums have faded meanwhile. For so many of their memories, no lower demand of the others is believed.
@@ -64,6 +65,8 @@ pub struct View {
     /// Let through, and asked, since the last message.
     unsent: f64,
     asked: f64,
+    /// What is asked since then, faded as in the slow demand of the store.
+    asked_lately: Decayed,
     /// Requests that this node expects to let through.
     allowance: f64,
     /// The part of a request that is charged at once, for the others.
@@ -127,6 +130,7 @@ impl View {
             slow_demand: Decayed::default(),
             unsent: 0.0,
             asked: 0.0,
+            asked_lately: Decayed::default(),
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             at_once: 0.0,
             known: None,
@@ -154,6 +158,7 @@ impl View {
         self.demand.add(cost, now_s, plan.memory_s());
         self.slow_demand.add(cost, now_s, SLOW_MEMORY_S);
         self.asked += cost;
+        self.asked_lately.add(cost, now_s, SLOW_MEMORY_S);
         self.drift(plan, now_s);
         let slots_s = cost * plan.slot_s();
         if self.is_blind(plan, now_s) {
@@ -266,14 +271,14 @@ impl View {
             charge: self.unsent,
             returns: self.is_blind(plan, now_s),
             asked: self.asked.min(own),
-            asked_lately: self.asked.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
+            asked_lately: self.asked_lately.sum(now_s, SLOW_MEMORY_S),
             // It says so when it arrives, half a round trip from now.
             taught_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             own,
         };
         self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
-        (self.unsent, self.asked) = (0.0, 0.0);
+        (self.unsent, self.asked, self.asked_lately) = (0.0, 0.0, Decayed::default());
         (self.told_s, self.told_per_s) = (now_s, own / plan.memory_s());
         self.waiting_s.get_or_insert(now_s);
         message
@@ -283,6 +288,7 @@ impl View {
     pub fn lost(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
+        self.asked_lately.join(Decayed::new(message.asked_lately, self.told_s), SLOW_MEMORY_S);
         self.sent = None;
     }
 
@@ -315,10 +321,14 @@ impl View {
         // No store answers with more, unless somebody else writes to it.
         let ahead_s = reply.ahead_s.min(plan.cap_s() + Plan::AHEAD_MAX_S);
         let tat_s = now_s - half_trip_s + ahead_s;
+        let mut slow_share = (slow / reply.slow_demand.max(slow).max(1e-9)).clamp(1e-4, 1.0);
+        if now_s - self.returned_s < RETURN_S {
+            slow_share = slow_share.min(self.known.map_or(1.0, |known| known.slow_share));
+        }
         let known = Known {
             others_per_s,
             share: share.clamp(SHARE_MIN * plan.equal_share(), 1.0),
-            slow_share: (slow / reply.slow_demand.max(slow).max(1e-9)).clamp(1e-4, 1.0),
+            slow_share,
             tat_s,
             half_trip_s,
             at_s: now_s,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use slowlane::base::time::Timestamp;
 use slowlane::cluster::{
-    CountReply, CountView, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Reply, View,
+    CountReply, CountView, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Record, Reply, View,
 };
 
 /// Something that happens to a view, after a time in milliseconds.
@@ -167,5 +167,86 @@ proptest! {
             prop_assert!(passed <= granted + answers + 1.0, "{passed} of {granted} in {answers} windows");
             prop_assert!(view.hand().is_finite() && view.hand() >= 0.0);
         }
+    }
+}
+
+/// Nodes with the same demand, and a record of the store. Times are milliseconds since the start.
+struct Nodes {
+    plan: Plan,
+    views: Vec<View>,
+    record: Record,
+    now_ms: u64,
+}
+
+impl Nodes {
+    fn new(count: u32) -> Nodes {
+        let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
+        let silent_after = Duration::from_millis(500);
+        let on_silence = OnSilence::Share;
+        let plan = Plan {
+            rate_per_s: 400.0,
+            burst: 40.0,
+            max_delay,
+            period,
+            silent_after,
+            on_silence,
+            nodes: count,
+        };
+        let views = (0..count).map(|_| View::new(&plan, START)).collect();
+        Nodes { plan, views, record: Record::new(0.0), now_ms: 0 }
+    }
+
+    /// Asks for three times the rate in all. Returns how much was let through, in percent of the rate, in the second
+    /// half of the time.
+    fn run(&mut self, time_ms: u64, is_silent: bool) -> f64 {
+        let (begin_ms, end_ms) = (self.now_ms, self.now_ms + time_ms);
+        let (mut passed, mut lost) = (0.0, vec![None; self.views.len()]);
+        // Each node asks every 10 ms, but not in the same moment as the next.
+        let cost = 3.0 * self.plan.rate_per_s / 100.0 / f64::from(self.plan.nodes);
+        while self.now_ms < end_ms {
+            let now = START + Duration::from_millis(self.now_ms);
+            for (number, view) in self.views.iter_mut().enumerate() {
+                let is_its_turn = self.now_ms % 10 == number as u64 % 10;
+                if is_its_turn && view.judge(&self.plan, cost, now).is_ok() {
+                    passed += if self.now_ms >= (begin_ms + end_ms) / 2 { cost } else { 0.0 };
+                }
+                // A silent store costs a message its time, as a connection does that is refused.
+                if is_silent
+                    && let Some((_, message)) = lost[number].take_if(|(at_ms, _)| self.now_ms >= *at_ms)
+                {
+                    view.lost(&message);
+                }
+                if !is_its_turn || lost[number].is_some() || !view.has_to_tell(&self.plan, now) {
+                    continue;
+                }
+                let message = view.message(&self.plan, now);
+                if is_silent {
+                    lost[number] = Some((self.now_ms + 150, message));
+                    continue;
+                }
+                let at_s = self.now_ms as f64 / 1e3;
+                let reply = self.record.merge(&message.posting(&self.plan), at_s);
+                view.reply(&self.plan, &message, &reply, TRIP, now + TRIP);
+            }
+            self.now_ms += 1;
+        }
+        let under_way = self.views.iter_mut().zip(lost).filter_map(|(view, lost)| Some((view, lost?.1)));
+        under_way.for_each(|(view, message)| view.lost(&message));
+        200_000.0 * passed / (time_ms as f64 * self.plan.rate_per_s)
+    }
+}
+
+/// The store's sums of the demand have faded in a silence, and those of the nodes have not.
+#[test]
+fn a_second_silence_is_no_worse_than_the_first() {
+    for (first_ms, between_ms) in
+        [(60_000, 10_000), (60_000, 3_000), (60_000, 1_000), (60_000, 300), (5_000, 3_000), (2_000, 1_000)]
+    {
+        let mut nodes = Nodes::new(10);
+        nodes.run(20_000, false);
+        nodes.run(first_ms, true);
+        nodes.run(between_ms, false);
+        let passed = nodes.run(60_000, true);
+        assert!((97.0..=103.0).contains(&passed), "{first_ms} ms, {between_ms} ms later again: {passed} %");
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::support::usage::CpuTime;
 use crate::tally::Tally;
 
 /// A load on many nodes.
@@ -22,6 +23,8 @@ pub struct Load {
     pub open_per_s: f64,
     pub spread: Spread,
     pub time: Duration,
+    /// From this moment on, requests have a key that they did not have before.
+    pub other_key_from: Duration,
 }
 
 /// Where a request goes.
@@ -37,6 +40,7 @@ pub enum Spread {
 }
 
 const REQUEST: &[u8] = b"GET /check?hold=off HTTP/1.1\r\nHost: x\r\nX-Slowlane-Website: shop.example\r\n\r\n";
+const OTHER: &[u8] = b"GET /check?hold=off HTTP/1.1\r\nHost: x\r\nX-Slowlane-Website: other.example\r\n\r\n";
 
 /// Runs a load, and hands out its tally. `meanwhile` runs beside it.
 pub async fn run(load: Load, addresses: Vec<SocketAddr>, meanwhile: impl Future<Output = ()>) -> Tally {
@@ -61,9 +65,12 @@ pub async fn run(load: Load, addresses: Vec<SocketAddr>, meanwhile: impl Future<
             tasks.join_all().await;
         })
     };
+    let before = CpuTime::now();
     tokio::join!(asking, meanwhile);
     drop(local);
-    Rc::into_inner(crowd).expect("every task has ended").tally.into_inner()
+    let mut tally = Rc::into_inner(crowd).expect("every task has ended").tally.into_inner();
+    tally.stolen = before.stolen_since();
+    tally
 }
 
 struct Crowd {
@@ -144,7 +151,8 @@ impl Crowd {
             None => TcpStream::connect(self.addresses[node]).await.ok()?,
         };
         let asked = Instant::now();
-        stream.write_all(REQUEST).await.ok()?;
+        let is_late = self.start.elapsed() >= self.load.other_key_from;
+        stream.write_all(if is_late { OTHER } else { REQUEST }).await.ok()?;
         let (mut answer, mut length) = ([0; 1_024], 0);
         while !answer[..length].ends_with(b"\r\n\r\n") {
             match stream.read(&mut answer[length..]).await {
@@ -152,7 +160,7 @@ impl Crowd {
                 _ => return None,
             }
         }
-        self.tally.borrow_mut().answered(asked.elapsed());
+        self.tally.borrow_mut().answered(self.start.elapsed(), asked.elapsed());
         self.pools[node].borrow_mut().push(stream);
         let answer = std::str::from_utf8(&answer[..length]).ok()?;
         if !answer.starts_with("HTTP/1.1 204") {

@@ -24,7 +24,7 @@ pub struct Fleet<S = Redis> {
 }
 
 impl Fleet {
-    /// `slo`: the SLO of the website `shop.example`.
+    /// `slo`: the SLO of the websites `shop.example` and `other.example`, of each alone.
     pub async fn start(count: usize, slo: &str, round_trip: Duration) -> Fleet {
         let redis = Redis::start();
         let address = redis.address;
@@ -55,7 +55,8 @@ impl<S> Fleet<S> {
         let wire = Wire::lay(address, round_trip / 2).await;
         let node = |number: usize| {
             let slo_map = format!("0 rate=unlimited\n2001 {slo}\n");
-            let files = [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\n")];
+            let files =
+                [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\nother.example 2001\n")];
             let cluster = format!("store = \"{scheme}://{}\"\nnode = \"node{number}\"", wire.address);
             let config = format!("[table]\nsize = 20000\n[cluster]\n{cluster}\n");
             match clock(number) {

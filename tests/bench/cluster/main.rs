@@ -15,6 +15,7 @@
 
 mod crowd;
 mod fleet;
+mod flood;
 #[path = "../support/mod.rs"]
 mod support;
 mod tally;
@@ -28,18 +29,22 @@ use fleet::Fleet;
 use support::effort::{self, Effort, Part};
 use support::programs::doors::Doors;
 use support::programs::redis::Redis;
+use support::programs::slowlane::Slowlane;
 use support::programs::token_server::Pair;
 use tally::{Figures, Tally};
 use tokio::time::sleep;
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 16] = [
     ("steady", steady),
     ("slow", slow),
     ("step", step),
     ("below", below),
     ("silence", silence),
+    ("again", again),
+    ("fresh", fresh),
     ("forget", forget),
     ("leave", leave),
+    ("keys", keys),
     ("lease", lease),
     ("clocks", clocks),
     ("blocks", blocks),
@@ -59,6 +64,10 @@ type Fault = fn(&mut Fleet, bool);
 /// A load of so much time.
 type Offered = fn(Effort, Duration) -> Load;
 
+const STOPPED: Fault =
+    |fleet, begins| if begins { fleet.store.process.stop() } else { fleet.store.process.signal("CONT") };
+const BLACK_HOLE: Fault = |fleet, begins| fleet.wire.swallow(begins);
+
 fn main() {
     effort::run(&PARTS, Effort::from_arguments(20.0));
 }
@@ -75,11 +84,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// 400 clients that wait, as many as the short run allows.
 fn closed(effort: Effort, spread: Spread, time: Duration) -> Load {
-    Load { clients: effort.count(400) as usize, open_per_s: 0.0, spread, time }
+    Load { clients: effort.count(400) as usize, open_per_s: 0.0, spread, time, other_key_from: Duration::MAX }
 }
 
 fn open(per_s: f64, spread: Spread, time: Duration) -> Load {
-    Load { clients: 0, open_per_s: per_s, spread, time }
+    Load { clients: 0, open_per_s: per_s, spread, time, other_key_from: Duration::MAX }
 }
 
 fn header(title: &str, effort: Effort) {
@@ -134,7 +143,7 @@ fn slow(effort: Effort) {
         block_on(async {
             let fleet = Fleet::start(node_count(effort), "burst=50 rate=50/s", NEAR).await;
             let time = warm_up(effort) * 2 + effort.time * 3;
-            let load = Load { clients: 50, open_per_s: 0.0, spread, time };
+            let load = Load { clients: 50, ..closed(effort, spread, time) };
             let tally = crowd::run(load, fleet.addresses(), async {}).await;
             line(name, &tally.figures(2.0 * seconds(warm_up(effort))..seconds(time), 50.0));
         });
@@ -180,12 +189,7 @@ fn below(effort: Effort) {
 fn silence(effort: Effort) {
     header("a silent store", effort);
     let ways: [(&str, Fault); 4] = [
-        (
-            "stopped",
-            |fleet, begins| {
-                if begins { fleet.store.process.stop() } else { fleet.store.process.signal("CONT") }
-            },
-        ),
+        ("stopped", STOPPED),
         ("killed", |fleet, begins| if begins { fleet.store.kill() } else { fleet.store.restart() }),
         ("paused", |fleet, begins| {
             fleet.store.ask(if begins {
@@ -194,7 +198,7 @@ fn silence(effort: Effort) {
                 &["CLIENT", "UNPAUSE"]
             });
         }),
-        ("a black hole", |fleet, begins| fleet.wire.swallow(begins)),
+        ("a black hole", BLACK_HOLE),
     ];
     let loads: [(&str, Offered); 3] = [
         ("clients, even", |effort, time| closed(effort, Spread::Even, time)),
@@ -208,21 +212,70 @@ fn silence(effort: Effort) {
             let (tally, _) = with_fault(effort, load(effort, before + dead + after), before, dead, fault);
             let (from, to) = (seconds(before), seconds(before + dead));
             line(&format!("{way}: {name}"), &tally.figures(from..to, RATE));
+            line("  before it", &tally.figures(seconds(warm_up(effort))..from, RATE));
             line("  three seconds after it", &tally.figures(to + 3.0..seconds(before + dead + after), RATE));
         }
     }
 }
 
+/// Pass mark 5: the store is silent twice in a row.
+fn again(effort: Effort) {
+    header("a store that is silent twice", effort);
+    let (before, dead) = (warm_up(effort) * 2, effort.time * 3);
+    for (way, fault) in [("stopped", STOPPED), ("a black hole", BLACK_HOLE)] {
+        let load = closed(effort, Spread::Even, (before + dead) * 2 + before);
+        let (tally, _) = with_faults(effort, load, (before, dead), 2, fault);
+        line(&format!("{way}: before"), &tally.figures(seconds(warm_up(effort))..seconds(before), RATE));
+        for (round, name) in [(1, "first"), (2, "second")] {
+            let end = (before + dead) * round;
+            line(&format!("  the {name} time"), &tally.figures(seconds(end - dead)..seconds(end), RATE));
+            let after = seconds(end) + 3.0..seconds(end + before);
+            line("  three seconds after it", &tally.figures(after, RATE));
+        }
+    }
+}
+
+/// Pass mark 6: while the store is silent, clients have a key that no node has seen, or move to other nodes.
+fn fresh(effort: Effort) {
+    header("a silent store, and what is new meanwhile", effort);
+    let (before, dead, after) = (warm_up(effort) * 2, effort.time * 3, warm_up(effort) * 3);
+    let (time, from) = (before + dead + after, before + Duration::from_secs(1));
+    let loads = [
+        ("a new key, even", Load { other_key_from: from, ..closed(effort, Spread::Even, time) }),
+        ("a new key, 80 % on one", Load { other_key_from: from, ..closed(effort, Spread::Skewed, time) }),
+        ("clients move", closed(effort, Spread::Moving, time)),
+    ];
+    for (name, load) in loads {
+        let (tally, _) = with_fault(effort, load, before, dead, STOPPED);
+        let (from, to) = (seconds(from), seconds(before + dead));
+        line(name, &tally.figures(from..to, RATE));
+        line("  three seconds after it", &tally.figures(to + 3.0..seconds(time), RATE));
+    }
+}
+
 /// A load with a fault in its middle.
 fn with_fault(effort: Effort, load: Load, before: Duration, dead: Duration, fault: Fault) -> (Tally, Fleet) {
+    with_faults(effort, load, (before, dead), 1, fault)
+}
+
+/// A load with a fault several times, each after the same time without it.
+fn with_faults(
+    effort: Effort,
+    load: Load,
+    (before, dead): (Duration, Duration),
+    times: usize,
+    fault: Fault,
+) -> (Tally, Fleet) {
     block_on(async {
         let mut fleet = Fleet::start(node_count(effort), SLO, NEAR).await;
         let addresses = fleet.addresses();
         let meanwhile = async {
-            sleep(before).await;
-            tokio::task::block_in_place(|| fault(&mut fleet, true));
-            sleep(dead).await;
-            tokio::task::block_in_place(|| fault(&mut fleet, false));
+            for _ in 0..times {
+                sleep(before).await;
+                tokio::task::block_in_place(|| fault(&mut fleet, true));
+                sleep(dead).await;
+                tokio::task::block_in_place(|| fault(&mut fleet, false));
+            }
         };
         let tally = crowd::run(load, addresses, meanwhile).await;
         (tally, fleet)
@@ -273,6 +326,36 @@ fn leave(effort: Effort) {
     let keys = store.ask(&["KEYS", "*"]);
     let of_slos = keys.lines().filter(|key| !key.contains("{cluster}")).count();
     println!("{:<34}{of_slos:>10} keys of SLOs in the store {} s later", "", seconds(rest));
+}
+
+/// Pass mark 11: three nodes know a million keys each, of which a thousand are hot.
+fn keys(effort: Effort) {
+    let (nodes, hot, per_s) = (3, effort.count(1_000) as u32, 10);
+    let cold = effort.count(1_000_000) as u32;
+    println!("{nodes} nodes with {cold} keys each, and {hot} hot ones");
+    let redis = Redis::start();
+    let files =
+        [("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n"), ("source.map", "0.0.0.0/0 3001\n")];
+    let config = |number| {
+        let cluster = format!("store = \"redis://{}\"\nnode = \"node{number}\"", redis.address);
+        format!("[table]\nsize = 1200000\nexpire = \"10m\"\n[cluster]\n{cluster}\n")
+    };
+    let fleet: Vec<Slowlane> =
+        (0..nodes).map(|number| Slowlane::with_config(&files, &config(number))).collect();
+    let addresses: Vec<_> = fleet.iter().map(|node| node.http).collect();
+    let sum = |name: &str| -> f64 { fleet.iter().map(|node| node.metric(name, "")).sum() };
+    flood::once(&addresses, hot..hot + cold);
+    let told = sum("slowlane_cluster_messages_total");
+    println!("{:<34}{:>10.0} entries, {told:.0} tellings of cold keys", "", sum("slowlane_table_entries"));
+    // The first seconds make the keys known.
+    flood::again(&addresses, 0..hot, hot * per_s, warm_up(effort));
+    let before = sum("slowlane_cluster_messages_total");
+    let asked = flood::again(&addresses, 0..hot, hot * per_s, effort.time) / f64::from(hot);
+    let told = (sum("slowlane_cluster_messages_total") - before) / seconds(effort.time);
+    let formula = 10.0 * nodes as f64 * f64::from(hot);
+    println!("{:<34}{asked:>10.1} requests of a hot key per second and node", "");
+    println!("{:<34}{told:>10.0} tellings/s, x{:.2} of the formula's {formula}", "", told / formula);
+    println!("{:<34}{:>10} records in the store", "", redis.ask(&["DBSIZE"]).trim());
 }
 
 /// Pass mark 12: a quota that is handed out in parts.

@@ -12,7 +12,10 @@ pub struct Tally {
     refused: Vec<f64>,
     clients: Vec<Vec<f64>>,
     delays_ms: Vec<(f64, f64)>,
-    answers_us: Vec<f64>,
+    /// Moments of answers, and how long each took.
+    answers_us: Vec<(f64, f64)>,
+    /// CPU time that other machines took from this one, in percent of all, over the whole load.
+    pub stolen: f64,
 }
 
 /// The figures of a part of a load.
@@ -30,6 +33,7 @@ pub struct Figures {
     pub p99_ms: f64,
     /// The time of an answer, in microseconds.
     pub answer_p999_us: f64,
+    pub stolen: f64,
 }
 
 impl Tally {
@@ -41,6 +45,7 @@ impl Tally {
             clients,
             delays_ms: Vec::new(),
             answers_us: Vec::new(),
+            stolen: f64::NAN,
         }
     }
 
@@ -56,8 +61,8 @@ impl Tally {
         add(&mut self.refused, at);
     }
 
-    pub fn answered(&mut self, took: Duration) {
-        self.answers_us.push(took.as_secs_f64() * 1e6);
+    pub fn answered(&mut self, at: Duration, took: Duration) {
+        self.answers_us.push((at.as_secs_f64(), took.as_secs_f64() * 1e6));
     }
 
     /// The figures of these seconds, against a rate.
@@ -79,9 +84,10 @@ impl Tally {
             .collect();
         let (sum, squares) =
             shares.iter().fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
-        let mut delays: Vec<f64> =
-            self.delays_ms.iter().filter(|(leaves, _)| within(leaves)).map(|(_, delay)| *delay).collect();
-        let mut answers = self.answers_us.clone();
+        let at_the_time = |values: &[(f64, f64)]| -> Vec<f64> {
+            values.iter().filter(|(at, _)| within(at)).map(|(_, value)| *value).collect()
+        };
+        let (mut delays, mut answers) = (at_the_time(&self.delays_ms), at_the_time(&self.answers_us));
         Figures {
             per_s,
             error: percent(per_s),
@@ -92,6 +98,7 @@ impl Tally {
             p50_ms: quantile(&mut delays, 0.5),
             p99_ms: quantile(&mut delays, 0.99),
             answer_p999_us: quantile(&mut answers, 0.999),
+            stolen: self.stolen,
         }
     }
 }
@@ -114,16 +121,17 @@ fn quantile(values: &mut [f64], part: f64) -> f64 {
 
 impl Figures {
     pub const HEADER: &str =
-        "     per s  mean %  worst s %  least s %   Jain  429 %  p50 ms  p99 ms  answer p99.9 us";
+        "     per s  mean %  worst s %  least s %   Jain  429 %  p50 ms  p99 ms  answer p99.9 us  stolen %";
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { per_s, error, worst, least, jain, refused, p50_ms, p99_ms, answer_p999_us } = self;
+        let Figures { per_s, error, worst, least, jain, refused, p50_ms, p99_ms, answer_p999_us, stolen } =
+            self;
         write!(
             f,
             "{per_s:>10.1} {error:>+7.2} {worst:>+10.1} {least:>+10.1} {jain:>6.3} {refused:>6.2} {p50_ms:>7.0} \
-             {p99_ms:>7.0} {answer_p999_us:>16.0}"
+             {p99_ms:>7.0} {answer_p999_us:>16.0} {stolen:>9.1}"
         )
     }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::programs::client::Client;
+use crate::support::usage::CpuTime;
 use crate::tally::Tally;
 
 /// An answer: when it came, and the time that it took. None: refused.
@@ -12,7 +13,7 @@ type Answer = (Duration, Option<Duration>);
 
 /// Lets clients ask for a time, spread evenly over the doors. A request counts when its answer comes.
 pub fn run(clients: usize, time: Duration, doors: &[SocketAddr]) -> Tally {
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), CpuTime::now());
     let mut tally = Tally::new(clients);
     thread::scope(|scope| {
         let visitor = |&door| scope.spawn(move || visit(door, start, time));
@@ -23,6 +24,7 @@ pub fn run(clients: usize, time: Duration, doors: &[SocketAddr]) -> Tally {
             }
         }
     });
+    tally.stolen = before.stolen_since();
     tally
 }
 
@@ -30,7 +32,7 @@ fn add(tally: &mut Tally, client: usize, at: Duration, took: Option<Duration>) {
     match took {
         Some(took) => {
             tally.passed(at, took, client);
-            tally.answered(took);
+            tally.answered(at, took);
         }
         None => tally.refused(at),
     }

@@ -19,3 +19,27 @@ pub fn resident_bytes(process: u32) -> u64 {
     let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of KiB");
     kib * 1_024
 }
+
+/// The CPU time of the whole machine up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTime {
+    total: u64,
+    stolen: u64,
+}
+
+impl CpuTime {
+    pub fn now() -> CpuTime {
+        let stat = fs::read_to_string("/proc/stat").expect("Linux has it");
+        let first = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        // user, nice, system, idle, iowait, irq, softirq, steal; proc_stat(5)
+        let ticks: Vec<u64> = first.take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+        CpuTime { total: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or_default() }
+    }
+
+    /// CPU time that other virtual machines took since then, in percent of all. A measurement with much of it says
+    /// little.
+    pub fn stolen_since(self) -> f64 {
+        let now = CpuTime::now();
+        100.0 * (now.stolen - self.stolen) as f64 / (now.total - self.total).max(1) as f64
+    }
+}
