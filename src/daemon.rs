@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
 
 use crate::base::address::Address;
+use crate::base::key::KeySecret;
 use crate::cluster::Cluster;
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, TokenServerConfig};
 use crate::observe::clock::Clock;
@@ -37,7 +38,7 @@ use crate::server::http::Check;
 use crate::server::listener::{Guarded, Listener, UNIX_MODE};
 use crate::server::shutdown::{self, Shutdown, Trigger};
 use crate::server::spoe::Spoe;
-use crate::sync::{Node, TokenServer};
+use crate::sync::{Found, Keeper, Node, TokenServer};
 use crate::throttle::{KEY_BLOCKS_MAX, Throttle};
 use crate::watch::{self, Reload};
 
@@ -66,6 +67,9 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     if let Some(log) = serving.agent.decision_log() {
         log.flush();
     }
+    if let Some(keeper) = serving.keeper {
+        keeper.end();
+    }
     Ok(())
 }
 
@@ -79,16 +83,23 @@ pub(crate) struct Serving {
     pub reload: Option<Reload>,
     pub end: Trigger,
     agent: Arc<Agent>,
+    keeper: Option<Keeper>,
     _asides: Vec<Aside>,
 }
 
 /// Builds all parts and starts to serve.
 pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
-    let clock = Clock::start();
+    let found =
+        config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
+    let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
     let metrics = Arc::new(metrics(config));
     let status = Arc::new(Status::default());
     let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
-    let (throttle, reload) = throttle(config, cluster.clone(), clock, &metrics, &status)?;
+    let key_secret = config.secret_of_this_run(found.as_ref().and_then(Found::key_secret))?;
+    let (throttle, reload) = throttle(config, key_secret, cluster.clone(), clock, &metrics, &status)?;
+    if let Some(found) = found {
+        found.restore(&throttle);
+    }
     let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
     let agent = Arc::new(agent.with_decision_log(decision_log(config, &metrics, clock)?));
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -133,7 +144,9 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
     });
     let asides = token_server.map(|bound| bound.open(&agent, &shutdown)).into_iter().chain([aside]).collect();
     watchdog(&shutdown);
-    Ok(Serving { spop: spop_addresses, admin: admin_addresses, reload, end, agent, _asides: asides })
+    let (spop, admin) = (spop_addresses, admin_addresses);
+    let keeper = keeper(config, &agent)?;
+    Ok(Serving { spop, admin, reload, end, agent, keeper, _asides: asides })
 }
 
 fn metrics(config: &Config) -> Metrics {
@@ -144,12 +157,16 @@ fn metrics(config: &Config) -> Metrics {
     if config.token_server.is_some() {
         metrics = metrics.with_token_server();
     }
+    if config.state.is_some() {
+        metrics = metrics.with_state();
+    }
     metrics
 }
 
 /// Reads the first policy and starts the reloader, which reads the later ones.
 fn throttle(
     config: &Config,
+    key_secret: KeySecret,
     cluster: Option<Arc<Cluster>>,
     clock: Clock,
     metrics: &Arc<Metrics>,
@@ -162,7 +179,6 @@ fn throttle(
             None => throttle,
         }
     };
-    let key_secret = config.secret_of_this_run()?;
     let Some(source) = config.policy.clone() else {
         let policy = Policy::builtin().with_key_secret(key_secret);
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
@@ -178,6 +194,13 @@ fn throttle(
     let throttle = Arc::new(build(policy));
     let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
     Ok((throttle, Some(reload)))
+}
+
+/// Starts to keep the state in a file.
+fn keeper(config: &Config, agent: &Agent) -> anyhow::Result<Option<Keeper>> {
+    let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
+    let keeper = Keeper::start(file.clone(), agent.throttle.clone(), agent.clock, metrics.clone());
+    Ok(Some(keeper.context("cannot start a thread")?))
 }
 
 /// Opens the decision log. The start fails if it cannot be written.

@@ -28,10 +28,11 @@
 //!  main, cli  one file per command
 //!  tools      access logs, replay, simulate, chart, demo, top
 //!  daemon     builds everything once              config    flags and slowlane.toml
-//!  sync       the task that talks to the store of a cluster
+//!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the words of HAProxy and nginx, and the files shipped for them
+//!  snapshot   what a restart does not forget, as the parts of a file
 //!  throttle   the decision
 //!  policy     which SLOs a request falls under: read, index, classify
 //!  cluster    many nodes share one SLO
@@ -64,6 +65,7 @@ pub mod observe;
 pub mod policy;
 pub mod proxy;
 pub mod server;
+pub mod snapshot;
 mod sync;
 pub mod table;
 pub mod throttle;

@@ -5,10 +5,11 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
 use siphasher::sip::{SipHasher13, SipHasher24};
 
 /// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key(u64);
 
 impl Key {

@@ -3,6 +3,11 @@
 use std::ops::Add;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+/// 1990 in the time of the wall clock. One that shows an earlier time is not set yet.
+pub const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
+
 /// A moment in nanoseconds since the Unix epoch, on a clock that never steps.
 ///
 /// Functions below the sockets take a `Timestamp` as an argument and read no clock, so tests need no waiting:
@@ -15,7 +20,7 @@ use std::time::Duration;
 /// assert_eq!((noon + Duration::from_millis(5)).since(noon), Duration::from_millis(5));
 /// assert_eq!(noon.since(noon + Duration::from_millis(5)), Duration::ZERO);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

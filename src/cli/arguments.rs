@@ -34,6 +34,10 @@ pub(super) struct RunArguments {
     /// The store of a cluster, like redis://127.0.0.1:6379: all its nodes share each SLO
     #[arg(long, value_name = "URL")]
     pub(super) cluster: Option<StoreUrl>,
+
+    /// Keep the state in this file: a restart then forgets nothing
+    #[arg(long, value_name = "FILE")]
+    pub(super) state: Option<PathBuf>,
 }
 
 /// The config file of the service, as the package installs it.
@@ -59,7 +63,7 @@ pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
 /// The config file, and the settings from the command line.
 impl From<RunArguments> for (Option<PathBuf>, Flags) {
     fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin, cluster } = typed;
-        (config, Flags { policy, spop, http, admin, cluster })
+        let RunArguments { files: Files { config, policy }, spop, http, admin, cluster, state } = typed;
+        (config, Flags { policy, spop, http, admin, cluster, state })
     }
 }

@@ -34,6 +34,7 @@ pub(super) struct File {
     pub(super) table: Table,
     pub(super) policy: Policy,
     pub(super) cluster: Cluster,
+    pub(super) state: State,
     pub(super) decision_log: DecisionLog,
     pub(super) log: Log,
 }
@@ -41,7 +42,7 @@ pub(super) struct File {
 impl File {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
-        let Flags { policy, spop, http, admin, cluster } = flags;
+        let Flags { policy, spop, http, admin, cluster, state } = flags;
         let listens =
             [(&mut self.spop.listen, spop), (&mut self.http.listen, http), (&mut self.admin.listen, admin)];
         for (written, typed) in listens {
@@ -54,6 +55,7 @@ impl File {
         }
         self.policy.dir = policy.or(self.policy.dir);
         self.cluster.store = cluster.or(self.cluster.store);
+        self.state.file = state.or(self.state.file);
         self
     }
 
@@ -63,7 +65,11 @@ impl File {
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
         let Policy { dir, key_secret_file, .. } = &mut self.policy;
         let Cluster { ca, token_file: node_token_file, .. } = &mut self.cluster;
-        [dir, key_secret_file, token_file, socket, ca, node_token_file].into_iter().flatten().chain(log)
+        let state = &mut self.state.file;
+        [dir, key_secret_file, token_file, socket, ca, node_token_file, state]
+            .into_iter()
+            .flatten()
+            .chain(log)
     }
 }
 
@@ -168,6 +174,20 @@ pub(super) struct Table {
 impl Default for Table {
     fn default() -> Table {
         Table { size: 1_000_000, expire: Duration::from_secs(30), annex_bytes_max: 64 << 20 }
+    }
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct State {
+    pub(super) file: Option<PathBuf>,
+    #[serde(deserialize_with = "every", serialize_with = "written")]
+    pub(super) every: Duration,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { file: None, every: Duration::from_secs(10) }
     }
 }
 
@@ -447,6 +467,12 @@ fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
     let period = duration(deserializer)?;
     let is_fit = (Duration::from_millis(10)..=Duration::from_secs(10)).contains(&period);
     if is_fit { Ok(period) } else { Err(D::Error::custom("expected 10ms to 10s")) }
+}
+
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let every = duration(deserializer)?;
+    let is_fit = (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&every);
+    if is_fit { Ok(every) } else { Err(D::Error::custom("expected 1s to 1h")) }
 }
 
 /// A shared key takes 300 to 600 bytes.

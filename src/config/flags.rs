@@ -13,4 +13,5 @@ pub(crate) struct Flags {
     pub http: Vec<Address>,
     pub admin: Vec<Address>,
     pub cluster: Option<StoreUrl>,
+    pub state: Option<PathBuf>,
 }

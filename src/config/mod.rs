@@ -24,7 +24,7 @@ use crate::base::token::Token;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
 use crate::server::listener::Guarded;
-use crate::sync::SyncConfig;
+use crate::sync::{StateFile, SyncConfig};
 use crate::table::Sizing;
 use crate::watch::Source;
 
@@ -70,6 +70,8 @@ pub(crate) struct Config {
     pub key_secret: Option<KeySecret>,
     /// `None`: this slowlane is alone.
     pub cluster: Option<SyncConfig>,
+    /// `None`: a restart forgets everything.
+    pub state: Option<StateFile>,
     /// `None`: this slowlane is the store of no others.
     pub token_server: Option<TokenServerConfig>,
     /// `None`: no decisions are logged.
@@ -186,12 +188,12 @@ impl Config {
         told.collect()
     }
 
-    /// The secret of the keys of this run: that of the config, or a random one.
+    /// The secret of the keys of this run: that of the config, that of an earlier run, or a random one.
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub(crate) fn secret_of_this_run(&self) -> Result<KeySecret, ConfigError> {
-        self.key_secret.map_or_else(secret::draw, Ok)
+    pub(crate) fn secret_of_this_run(&self, earlier: Option<KeySecret>) -> Result<KeySecret, ConfigError> {
+        self.key_secret.or(earlier).map_or_else(secret::draw, Ok)
     }
 
     /// The configuration in force as a config file, with every key and its comment.
@@ -220,7 +222,8 @@ impl Config {
                 None => error,
             });
         };
-        let file::File { spop, http, admin, hold, table, policy, cluster, decision_log, log } = written;
+        let file::File { spop, http, admin, hold, table, policy, cluster, state, decision_log, log } =
+            written;
         let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
         let file::Policy { dir, layout, key_secret_file } = policy;
         let admin = AdminConfig::new(admin, |key, error| report("admin", key, error));
@@ -250,6 +253,7 @@ impl Config {
             policy: dir.map(|dir| Source::new(dir, layout, hold.longest).in_cluster(period)),
             cluster,
             token_server,
+            state: state.file.map(|path| StateFile { path, every: state.every }),
             key_secret,
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },

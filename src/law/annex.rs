@@ -1,10 +1,12 @@
 //! A law's memory beside the row of an entry. Most laws have none.
 
+use serde::{Deserialize, Serialize};
+
 use crate::law::calendar::Calendar;
 use crate::law::log::Log;
 
 /// The annex of one entry. A new one is empty and allocates nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Annex {
     /// The coming slots of a `fair` bucket.
     Calendar(Calendar),
@@ -18,6 +20,14 @@ impl Annex {
         match self {
             Annex::Calendar(calendar) => calendar.bytes(),
             Annex::Log(log) => log.bytes(),
+        }
+    }
+
+    /// Whether a law could have written it.
+    pub fn is_sound(&self) -> bool {
+        match self {
+            Annex::Calendar(calendar) => calendar.is_whole(),
+            Annex::Log(log) => log.is_sound(),
         }
     }
 

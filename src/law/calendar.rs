@@ -15,8 +15,10 @@
 //! slots become tokens, and a pending sharer may take those. So nothing is lost that the bucket has room for. A bucket
 //! of one token keeps nothing: its token belongs to the current slot.
 
+use serde::{Deserialize, Serialize};
+
 /// The annex of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     slot_ns: u64,
     tokens_max: u32,
@@ -26,7 +28,7 @@ pub struct Calendar {
 }
 
 /// The part that changes with time alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Tide {
     /// The beginning of slot 0.
     origin_ns: u64,
@@ -41,7 +43,7 @@ struct Tide {
     is_full: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Sharer {
     id: u64,
     eligible: u64,
@@ -440,11 +442,7 @@ fn words(from: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> {
 
 /// The lowest `count` bits that are set in a word.
 fn lowest(word: u64, count: u32) -> u64 {
-    if word.count_ones() <= count {
-        return word;
-    }
-    let above = (0..count).fold(word, |left, _| left & (left - 1));
-    word & !above
+    word & !(0..count.min(word.count_ones())).fold(word, |left, _| left & (left - 1))
 }
 
 /// The highest `count` bits that are set in a word.
@@ -462,6 +460,15 @@ impl Calendar {
     pub(super) fn is_sound(&self) -> bool {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
         set == self.tide.taken && self.tide.tokens <= held_max(self.tokens_max, self.tide.taken)
+    }
+
+    /// Whether requests can have made it: it is sound, and its ring reaches as far as it says.
+    pub(super) fn is_whole(&self) -> bool {
+        let Tide { begun, reach, taken, .. } = self.tide;
+        let is_in_reach = || begun < u64::MAX / 2 && reach <= begun + self.slots();
+        let is_counted = || self.is_sound() && self.taken_before(&self.tide, reach + 1).0 == taken;
+        let is_filled = self.slot_ns > 0 && self.tokens_max > 0 && !self.ring.is_empty();
+        *self == Calendar::default() || is_filled && is_in_reach() && is_counted()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::table::deque_bytes_after;
 
 /// The annex of `sliding-log`. Times are nanoseconds, the oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     admitted_at: VecDeque<u64>,
     /// From here on the log holds every admission that counts. 0: the log has not begun.
@@ -53,6 +55,11 @@ impl Log {
         let from = self.admitted_at.partition_point(|&at| at < due_ns);
         let end = self.admitted_at.partition_point(|&at| at <= due_ns);
         self.admitted_at.drain(from..end.min(from.saturating_add(cost as usize)));
+    }
+
+    /// The invariant: the oldest come first.
+    pub(super) fn is_sound(&self) -> bool {
+        self.admitted_at.iter().is_sorted()
     }
 
     /// The most memory that it takes after `more` admissions.

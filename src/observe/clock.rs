@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::base::time::Timestamp;
+use crate::base::time::{EARLIEST, Timestamp};
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
@@ -17,13 +17,19 @@ pub struct Clock {
     started_at: Timestamp,
 }
 
-/// 1990 in the time of the wall clock.
-const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
-
 impl Clock {
     pub fn start() -> Clock {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Clock::starting_at(wall)
+        Clock::starting_at(Clock::wall())
+    }
+
+    /// A clock that goes on from a moment of an earlier process.
+    pub fn going_on_at(moment: Timestamp) -> Clock {
+        Clock { started: Instant::now(), started_at: moment }
+    }
+
+    /// The time of the wall clock, since 1970.
+    pub fn wall() -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     fn starting_at(wall: Duration) -> Clock {

@@ -20,6 +20,7 @@ use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
+use crate::observe::state_metrics::StateMetrics;
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct Metrics {
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterMetrics>,
     pub token_server: Option<TokenServerMetrics>,
+    /// None: no state is kept in a file.
+    pub state: Option<StateMetrics>,
 }
 
 /// The connections of one listener.
@@ -261,6 +264,7 @@ impl Metrics {
             decision_log,
             cluster: None,
             token_server: None,
+            state: None,
             registry,
         }
     }
@@ -274,6 +278,12 @@ impl Metrics {
     /// Adds the metrics of a token server.
     pub fn with_token_server(mut self) -> Metrics {
         self.token_server = Some(TokenServerMetrics::register(&mut self.registry));
+        self
+    }
+
+    /// Adds the metrics of the state file.
+    pub fn with_state(mut self) -> Metrics {
+        self.state = Some(StateMetrics::register(&mut self.registry));
         self
     }
 

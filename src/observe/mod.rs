@@ -8,5 +8,6 @@ pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
 pub(crate) mod revive;
+pub mod state_metrics;
 pub mod status;
 pub(crate) mod systemd;

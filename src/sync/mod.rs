@@ -1,4 +1,4 @@
-//! The edge of the cluster: the one task that talks to the store, and the token server.
+//! The edge of cluster and snapshot: the one task that talks to the store, the token server, and the state file.
 //!
 //! ```text
 //! Cluster::collect ─▶ Store::exchange ─▶ Cluster::reply      one exchange at a time
@@ -7,7 +7,7 @@
 //!                       blocks.lua: blocks, by the Courier
 //! no answer ─▶ Cluster::lost; a new connection, after a pause
 //! ```
-//! It runs in a thread of its own. No request waits for it.
+//! It runs in a thread of its own, as the keeper of the state file does. No request waits for either.
 //!
 //! The store may be a slowlane, too, the token server: its desk answers the same calls by the records of `cluster`.
 //!
@@ -24,6 +24,7 @@
 mod call;
 mod courier;
 mod desk;
+mod keeper;
 mod numbers;
 mod pause;
 mod settings;
@@ -32,6 +33,7 @@ mod task;
 mod token_server;
 mod url;
 
+pub(crate) use keeper::{Found, Keeper, StateFile};
 pub(crate) use settings::SyncConfig;
 pub(crate) use task::Node;
 pub(crate) use token_server::TokenServer;

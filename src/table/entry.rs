@@ -1,10 +1,12 @@
 //! The columns of one key in the table.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::time::Timestamp;
 use crate::table::freq_ctr::FreqCtr;
 
 /// A row as a reader of stick tables knows it, the same under every law.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// State of the law; only the law gives it a meaning.
     pub state: State,
@@ -34,7 +36,7 @@ impl Entry {
 /// Memory of a law beside the columns: a moment and a count, or three counts. A fresh entry holds zeros.
 ///
 /// Three words of 32 bits leave no gap in a row, so a row fits one cache line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State([u32; 3]);
 
 impl State {

@@ -1,5 +1,7 @@
 //! A rate over the last second, counted exactly as HAProxy counts it.
 
+use serde::{Deserialize, Serialize};
+
 /// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
 pub const PERIOD_MS: u32 = 1_000;
 
@@ -18,7 +20,7 @@ pub const PERIOD_MS: u32 = 1_000;
 /// assert_eq!(requests.read(61_500), 5); // half of the next window has passed
 /// assert_eq!(requests.read(62_000), 0);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreqCtr {
     /// Start of the current window. Bit 0 is always clear, because HAProxy keeps a lock there.
     pub curr_tick: u32,

@@ -74,7 +74,8 @@ impl Expiry {
     }
 
     fn left(self, now: Timestamp) -> Duration {
-        Duration::from_millis(self.units_left(now).max(0) as u64 * EXPIRY_UNIT_MS)
+        let of_unit = Duration::from_nanos(now.as_nanos() % (EXPIRY_UNIT_MS * 1_000_000));
+        Duration::from_millis(self.units_left(now).max(0) as u64 * EXPIRY_UNIT_MS).saturating_sub(of_unit)
     }
 }
 
@@ -239,6 +240,18 @@ impl Shard {
             self.quiet_until = expires;
         }
         &mut self.rows[number as usize].entry
+    }
+
+    /// Gives a key the entry that it had, with the same expiry. It stands behind the rows of its class, though it may
+    /// expire before them: it may then be evicted later than others, or cleared away later.
+    pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
+        *self.entry(key, now, left) = entry;
+        let expires = Expiry::at(now + left);
+        let number = self.find(key).expect("it was just put in");
+        self.rows[number as usize].expires = expires;
+        if expires.units_left(now) < self.quiet_until.units_left(now) {
+            self.quiet_until = expires;
+        }
     }
 
     /// Reads the memory that [`entry`](Shard::entry) is going to write: the row, and usually its neighbours

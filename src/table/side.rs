@@ -147,6 +147,36 @@ impl<T> Side<T> {
         (of_others + needed <= self.bytes_max).then_some(value)
     }
 
+    /// All keys that have a value.
+    pub fn keys(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.shards.iter().for_each(|shard| keys.extend(lock(shard).iter().map(|kept| kept.key)));
+        keys
+    }
+
+    /// A copy of the value of `key` and its remaining lifetime, if it has not expired.
+    pub fn kept_of(&self, key: Key, now: Timestamp) -> Option<(T, Duration)>
+    where
+        T: Clone,
+    {
+        let shard = self.shard(key);
+        let kept = shard.find(self.spread.bits(key), |kept| kept.key == key)?;
+        let left = kept.expires.since(now);
+        (!left.is_zero()).then(|| (kept.value.clone(), left))
+    }
+
+    /// Gives `key` a value with this much heap memory, which replaces any other. False without room for it.
+    pub fn put(&self, key: Key, value: T, heap_bytes: usize, expires: Timestamp) -> bool {
+        self.remove(key);
+        let bytes = Kept::<T>::PLACE_BYTES + heap_bytes;
+        let has_room = self.reserve(bytes);
+        if has_room {
+            let kept = Kept { key, value, expires, bytes };
+            self.shard(key).insert_unique(self.spread.bits(key), kept, |kept| self.spread.bits(kept.key));
+        }
+        has_room
+    }
+
     /// Removes the value of `key`.
     pub fn remove(&self, key: Key) {
         let mut shard = self.shard(key);

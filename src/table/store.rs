@@ -182,6 +182,11 @@ impl Table {
         }
     }
 
+    /// Gives `key` an entry that it had, which expires after `left`.
+    pub fn put_back(&self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
+        self.shard(key).put_back(key, entry, left, now);
+    }
+
     /// A copy of the entry of `key` and its remaining lifetime, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
         self.shard(key).get(key, now)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::law::{Annex, Law};
@@ -14,7 +16,7 @@ use crate::throttle::open_tickets::OpenTickets;
 pub struct Annexes(Side<Beside>);
 
 /// The value of a key. A law has an annex or counts ends, never both.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Beside {
     Annex(Annex),
     Open(OpenTickets),
@@ -96,6 +98,22 @@ impl Annexes {
         self.0.remove(key);
     }
 
+    /// All keys with an annex or open tickets.
+    pub fn keys(&self) -> Vec<Key> {
+        self.0.keys()
+    }
+
+    /// A copy of what a key has beside its row, and how long it still lives.
+    pub fn kept(&self, key: Key, now: Timestamp) -> Option<(Aside, Duration)> {
+        self.0.kept_of(key, now).map(|(beside, left)| (Aside(beside), left))
+    }
+
+    /// Puts a copy back. False if there is no room for it, or if it is none that slowlane makes.
+    pub fn put_back(&self, key: Key, Aside(beside): Aside, expires: Timestamp) -> bool {
+        let bytes = bytes(&beside);
+        is_sound(&beside) && self.0.put(key, beside, bytes, expires)
+    }
+
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
@@ -159,6 +177,17 @@ impl Keep<Beside> for Opening {
 
     fn lifetime(&self) -> Duration {
         self.lease
+    }
+}
+
+/// A copy of what a key has beside its row, for the snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside(Beside);
+
+fn is_sound(beside: &Beside) -> bool {
+    match beside {
+        Beside::Annex(annex) => annex.is_sound(),
+        Beside::Open(tickets) => tickets.is_sound(),
     }
 }
 

@@ -85,6 +85,28 @@ impl Throttle {
         Ok(())
     }
 
+    /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks without
+    /// room.
+    pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
+        let (mut of_operators, mut without_room) = (Vec::new(), 0);
+        for Block { target, until, origin } in blocks {
+            let until = until.min(now + DURATION_MAX);
+            let (slo, is_dry_run) = match origin {
+                BlockOrigin::Operator => (None, false),
+                BlockOrigin::Slo(slo) => (slo, false),
+                BlockOrigin::DryRun(slo) => (slo, true),
+            };
+            match target {
+                Target::Fields(_) => of_operators.push(Change { target, until: Some(until) }),
+                Target::Key(key) => {
+                    let block = KeyBlock { until, slo, is_dry_run };
+                    without_room += usize::from(!self.blocks.keys.put(key, block, now));
+                }
+            }
+        }
+        without_room + self.apply(of_operators, now)
+    }
+
     /// Ends a block. False if there was none.
     pub fn unblock(&self, target: &Target) -> bool {
         let mut operators = self.blocks.operators();

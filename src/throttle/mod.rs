@@ -21,7 +21,7 @@ mod ruling;
 mod state;
 mod undo;
 
-pub use annexes::Annexes;
+pub use annexes::{Annexes, Aside};
 pub use blocking::{Block, BlockOrigin, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes};

@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::time::Timestamp;
 use crate::table::deque_bytes_after;
 
 /// The open tickets of one key, in the order of their serials.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenTickets {
     open: VecDeque<Open>,
     last_serial: u32,
 }
 
 /// A request that has begun, with the moment that its ticket shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Open {
     serial: u32,
     begun_ms: u32,
@@ -48,6 +50,12 @@ impl OpenTickets {
 
     pub(super) fn bytes(&self) -> usize {
         self.open.capacity() * size_of::<Open>()
+    }
+
+    /// The invariant: counted from the first, serials rise.
+    pub(super) fn is_sound(&self) -> bool {
+        let first = self.open.front().map_or(0, |open| open.serial);
+        self.open.iter().map(|open| open.serial.wrapping_sub(first)).is_sorted_by(|one, next| one < next)
     }
 
     /// The most memory that it takes after one more ticket.

@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 use crate::cluster::{Cluster, Terms};
 use crate::policy::{Case, Policy};
 use crate::table::{Entry, Sizing, Table, Usage};
-use crate::throttle::annexes::Annexes;
+use crate::throttle::annexes::{Annexes, Aside};
 use crate::throttle::blocks::Blocks;
 
 /// The policy in force, the table, and the annexes beside it.
@@ -100,6 +100,21 @@ impl Throttle {
     /// Shares a key with the other nodes from its next request on, if it has an entry.
     pub fn share(&self, key: Key, now: Timestamp) {
         self.table.with_known(key, now, |entry, _| Cluster::share(entry));
+    }
+
+    /// All keys that have something beside their row: an annex, or open tickets.
+    pub fn aside_keys(&self) -> Vec<Key> {
+        self.annexes.keys()
+    }
+
+    /// A copy of what a key has beside its row, and how long it still lives.
+    pub fn aside(&self, key: Key, now: Timestamp) -> Option<(Aside, Duration)> {
+        self.annexes.kept(key, now)
+    }
+
+    /// Puts such a copy back. False if there is no room for it, or if no law can have made it.
+    pub fn put_aside(&self, key: Key, aside: Aside, expires: Timestamp) -> bool {
+        self.annexes.put_back(key, aside, expires)
     }
 
     pub fn table(&self) -> &Table {

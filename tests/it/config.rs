@@ -33,7 +33,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[spo]",
-            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `cluster`, `decision_log`, `log`",
+            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `cluster`, `state`, `decision_log`, `log`",
         ),
         (
             "[policy]\ndirectory = \"x\"",
@@ -44,6 +44,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             ":4: unknown field `method`, expected one of `fields`, `map`, `match`",
         ),
         ("[[policy.lookups]]\nfields = [\"a\"]\nmatch = \"str\"", ":1: missing field `map`"),
+        ("[state]\nevery = \"10ms\"", ":2: expected 1s to 1h"),
         // Types of values.
         (
             "\n\n[spop]\nlisten = \"127.0.0.1:9000\"",

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::support::project;
 
 #[path = "../fuzz/targets/mod.rs"]
-mod targets;
+pub mod targets;
 
 /// The inputs of a target, in a stable order.
 fn corpus(target: &str) -> Vec<PathBuf> {

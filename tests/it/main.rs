@@ -47,6 +47,8 @@ mod scripts;
 mod shipped;
 mod simulate;
 mod slos;
+mod snapshot;
+mod state;
 mod support;
 mod systemd;
 mod table_cli;

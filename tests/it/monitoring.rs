@@ -20,7 +20,8 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
                    2002 burst=0 rate=0/s dry_run=yes\n";
     let websites = "slow.example 2001\ntried.example 2002\n";
     // Nobody listens at this port. The metrics of a cluster are there without a store.
-    let config = "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n";
+    let config = "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n\
+                  [state]\nfile = \"state\"\n";
     let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], config);
     eventually("the store is silent", || {
         (slowlane.metric("slowlane_cluster_errors_total", "kind") > 0.0).then_some(())

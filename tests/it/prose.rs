@@ -21,7 +21,7 @@ const BANNED_PHRASES: [&str; 6] =
 const NO_COMMENTS: [&str; 10] = [".gz", ".html", ".json", ".lock", ".md", ".png", ".rs", ".svg", ".1", ".5"];
 
 /// Folders of files that programs write.
-const WRITTEN: [&str; 2] = ["tests/fuzz/corpus/", "tests/proptest-regressions/"];
+const WRITTEN: [&str; 3] = ["tests/fuzz/corpus/", "tests/proptest-regressions/", "tests/it/snapshot/"];
 
 /// How lines of configuration begin that are shipped as comments.
 const CODE: [&str; 14] = [

@@ -252,7 +252,14 @@ impl Stage {
 /// Free ports of the loopback; nginx has no part in this.
 fn flags(policy: PathBuf) -> Flags {
     let any_port = || vec![Address::Tcp("127.0.0.1:0".into())];
-    Flags { policy: Some(policy), spop: any_port(), http: any_port(), admin: any_port(), cluster: None }
+    Flags {
+        policy: Some(policy),
+        spop: any_port(),
+        http: any_port(),
+        admin: any_port(),
+        cluster: None,
+        state: None,
+    }
 }
 
 /// Replaces the file in one step: a reader finds the old one or the new one.

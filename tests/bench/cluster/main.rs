@@ -330,8 +330,8 @@ fn leave(effort: Effort) {
 
 /// Pass mark 11: three nodes know a million keys each, of which a thousand are hot.
 fn keys(effort: Effort) {
-    let (nodes, hot, per_s) = (3, effort.count(1_000) as u32, 10);
-    let cold = effort.count(1_000_000) as u32;
+    let (nodes, hot, per_s) = (3, effort.count(1_000), 10);
+    let cold = effort.count(1_000_000);
     println!("{nodes} nodes with {cold} keys each, and {hot} hot ones");
     let redis = Redis::start();
     let files =

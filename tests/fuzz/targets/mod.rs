@@ -13,6 +13,7 @@ pub mod replay;
 pub mod resp;
 pub mod runtime_api;
 pub mod slo;
+pub mod snapshot;
 pub mod spop_connection;
 pub mod spop_round_trip;
 pub mod target;
@@ -23,7 +24,7 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 16] = [
+pub const ALL: [(&str, Target); 17] = [
     ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
@@ -36,6 +37,7 @@ pub const ALL: [(&str, Target); 16] = [
     ("resp", resp::run),
     ("runtime_api", runtime_api::run),
     ("slo", slo::run),
+    ("snapshot", snapshot::run),
     ("spop_connection", spop_connection::run),
     ("spop_round_trip", spop_round_trip::run),
     ("target", target::run),

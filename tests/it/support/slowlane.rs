@@ -128,6 +128,11 @@ impl Slowlane {
             Slowlane::serving(self.folder.path(), [self.spop, self.http, self.admin], self.clock.as_deref());
     }
 
+    /// Gives it a wall clock of its own from its next start on: the time of the machine and this offset, like `-1h`.
+    pub fn set_clock(&mut self, offset: &str) {
+        self.clock = Some(offset.to_owned());
+    }
+
     pub fn policy(&self) -> PathBuf {
         self.folder.path().join("policy")
     }

@@ -1,0 +1,33 @@
+//! The reasons not to trust a snapshot.
+
+use std::io;
+
+use thiserror::Error;
+
+/// A file that is no snapshot, or no whole one.
+#[derive(Debug, Error)]
+pub enum Fault {
+    #[error("it is no snapshot of slowlane")]
+    Foreign,
+    #[error("it has the layout {0}, and this slowlane reads {1}")]
+    Version(u16, u16),
+    #[error("it was cut off")]
+    CutOff,
+    #[error("it is damaged: part {0} does not match its checksum")]
+    Damaged(u64),
+    #[error("it is larger than {0} bytes, the most that this table and its annexes can need")]
+    Huge(u64),
+    #[error("it is of {0} later than the clock of this machine")]
+    Future(String),
+    #[error(transparent)]
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Fault::CutOff,
+            _ => Fault::Unreadable(error),
+        }
+    }
+}

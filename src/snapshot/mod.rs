@@ -1,0 +1,22 @@
+//! The snapshot: what a restart does not forget, as the parts of a file.
+//!
+//! ```text
+//! Throttle ─▶ save ─▶ Part, Part, … ─▶ Frames ─▶ bytes       every few seconds, and at the end
+//! bytes ─▶ Parts ─▶ Part, Part, … ─▶ restore ─▶ Throttle     at the start
+//! ```
+//! Each part has a checksum, and the last one counts the others: a file that was cut off, or changed in a single bit,
+//! is found out before the first row is put back.
+
+mod fault;
+mod frames;
+mod parts;
+mod restore;
+mod resume;
+mod save;
+
+pub use fault::Fault;
+pub use frames::{FRAME_BYTES_MAX, FrameWriter, VERSION};
+pub use parts::{Head, Parts};
+pub use restore::{Restored, restore};
+pub use resume::resumed;
+pub use save::{Saved, save};

@@ -1,0 +1,67 @@
+//! Saving: a walk through the state of a throttle.
+
+use std::io::{self, Write};
+
+use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
+use crate::snapshot::parts::{Head, Lifetime, Part, PartWriter, Row, SavedBlock};
+use crate::table::{Cursor, Found, Page};
+use crate::throttle::{Block, BlockOrigin, Throttle};
+
+/// Blocks in one part: each has at most some 600 bytes.
+const BLOCKS_PER_PART: usize = 500;
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+/// Writes the state of a throttle at `head.saved_at`. A shard is locked for a page at most, so no request waits for
+/// longer than for `show table`.
+///
+/// # Errors
+/// Those of `to`.
+pub fn save(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved> {
+    let now = head.saved_at;
+    let mut parts = PartWriter::new(to)?;
+    parts.write(&Part::Head(head))?;
+    let rows = save_rows(throttle, now, &mut parts)?;
+    for key in throttle.aside_keys() {
+        if let Some((aside, left)) = throttle.aside(key, now) {
+            parts.write(&Part::Aside(key, now + left, aside))?;
+        }
+    }
+    for blocks in throttle.blocks(usize::MAX, now).chunks(BLOCKS_PER_PART) {
+        parts.write(&Part::Blocks(blocks.iter().map(saved).collect()))?;
+    }
+    Ok(Saved { rows, bytes: parts.end()? })
+}
+
+fn save_rows(throttle: &Throttle, now: Timestamp, parts: &mut PartWriter<impl Write>) -> io::Result<u64> {
+    let (mut page, mut next, mut rows) = (Page::new(), Some(Cursor::default()), 0);
+    while let Some(cursor) = next {
+        next = throttle.table().page(cursor, now, &mut page);
+        let row = |found: &Found| Row { key: found.key, left: Lifetime::of(found.left), entry: found.entry };
+        if !page.is_empty() {
+            rows += page.len() as u64;
+            parts.write(&Part::Rows(page.iter().map(row).collect()))?;
+        }
+    }
+    Ok(rows)
+}
+
+fn saved(block: &Block) -> SavedBlock {
+    let (slo, is_dry_run) = match block.origin {
+        BlockOrigin::Operator => (None, false),
+        BlockOrigin::Slo(slo) => (slo, false),
+        BlockOrigin::DryRun(slo) => (slo, true),
+    };
+    SavedBlock {
+        target: block.target.to_string(),
+        until: block.until,
+        slo: slo.map(SloId::number),
+        is_dry_run,
+    }
+}

@@ -1,0 +1,247 @@
+//! The state in a file: found at the start, and written every few seconds and at the end.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tempfile::Builder;
+
+use crate::base::key::KeySecret;
+use crate::observe::clock::Clock;
+use crate::observe::state_metrics::StateMetrics;
+use crate::snapshot::{Fault, Head, Parts, Restored, Saved, restore, resumed, save};
+use crate::throttle::Throttle;
+
+/// Bytes that are written, or read, at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The most bytes of a row: three numbers of the law's state, eight columns, the key and the lifetime.
+const ROW_BYTES_MAX: u64 = 100;
+
+/// Annexes take up to ten bytes for a number of eight, or five for one of four.
+const ANNEX_GROWTH_MAX: u64 = 2;
+
+/// Room for the blocks, the list of SLOs, and the checksums of what is small.
+const REST_BYTES_MAX: u64 = 64 << 20;
+
+/// The state file of a slowlane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateFile {
+    pub path: PathBuf,
+    /// The time between two snapshots.
+    pub every: Duration,
+}
+
+/// A whole snapshot that an earlier process left.
+#[derive(Debug)]
+pub(crate) struct Found {
+    path: PathBuf,
+    head: Head,
+    pub clock: Clock,
+}
+
+impl StateFile {
+    /// Finds the snapshot of an earlier process. One that cannot be used is set aside, and never stops the start.
+    /// `entries_max` and `annex_bytes_max` bound its size.
+    pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<Found> {
+        self.sweep();
+        let bytes_max = u64::from(entries_max) * ROW_BYTES_MAX
+            + annex_bytes_max as u64 * ANNEX_GROWTH_MAX
+            + REST_BYTES_MAX;
+        let found = self.look(bytes_max);
+        let fault = match found {
+            Ok(found) => return found,
+            Err(fault) => fault,
+        };
+        let (path, aside) = (self.path.display(), beside(&self.path, ".aside"));
+        match fs::rename(&self.path, &aside) {
+            Ok(()) => {
+                tracing::warn!("{path}: {fault}; set aside as {}, starting without it", aside.display())
+            }
+            Err(error) => {
+                tracing::warn!("{path}: {fault}; starting without it; it cannot be set aside: {error}")
+            }
+        }
+        None
+    }
+
+    fn look(&self, bytes_max: u64) -> Result<Option<Found>, Fault> {
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(Fault::Foreign);
+        }
+        if metadata.len() > bytes_max {
+            return Err(Fault::Huge(bytes_max));
+        }
+        if metadata.permissions().mode() & 0o077 != 0 {
+            tracing::warn!(
+                "{}: others may read it, and it holds the secret of the keys: chmod 600",
+                self.path.display()
+            );
+        }
+        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, file))?;
+        let head = parts.head.clone();
+        let moment = resumed(Clock::wall(), head.saved_at, head.wall)
+            .map_err(|ahead| Fault::Future(format!("{} s", ahead.as_secs())))?;
+        // The time of the check counts, too.
+        let clock = Clock::going_on_at(moment);
+        parts.check()?;
+        Ok(Some(Found { path: self.path.clone(), head, clock }))
+    }
+
+    /// Removes what a process left that died while it wrote.
+    fn sweep(&self) {
+        let (Some(folder), Some(prefix)) = (self.path.parent(), self.prefix()) else { return };
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(&prefix) && name.ends_with(NEW)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    fn prefix(&self) -> Option<String> {
+        Some(format!(".{}.", self.path.file_name()?.to_str()?))
+    }
+
+    /// Writes a snapshot beside the old one, and puts it in its place.
+    fn write(&self, throttle: &Throttle, clock: Clock) -> io::Result<Saved> {
+        let policy = throttle.policy();
+        let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.promise(slo.objective))).collect();
+        let head = Head::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
+        drop(policy);
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let prefix = self.prefix().ok_or(io::ErrorKind::InvalidFilename)?;
+        // It can be read by its owner alone, and its name is new: no link that somebody laid is followed.
+        let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
+        let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
+        let saved = save(throttle, head, &mut to)?;
+        to.flush()?;
+        drop(to);
+        new.as_file().sync_all()?;
+        new.persist(&self.path).map_err(|error| error.error)?;
+        Ok(saved)
+    }
+}
+
+const NEW: &str = ".new";
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+impl Found {
+    /// The secret of its keys. None: there is none that can be read.
+    pub(crate) fn key_secret(&self) -> Option<KeySecret> {
+        self.head.key_secret()
+    }
+
+    /// Puts the state back. What it says, and what is no longer as it was, is told to the operator.
+    pub(crate) fn restore(self, throttle: &Throttle) {
+        let Found { path, head, clock } = self;
+        let keys = head.key_secret() == Some(throttle.policy().key_secret());
+        let read = File::open(&path).map_err(Fault::from);
+        let path = path.display();
+        let read = read.and_then(|file| Parts::new(BufReader::with_capacity(BUFFER_BYTES, file)));
+        let restored = read.and_then(|parts| restore(parts, keys, throttle, clock.now()));
+        let age = clock.now().since(head.saved_at).as_secs_f64();
+        match restored {
+            Ok(Restored { rows, blocks, over, left_out }) => tracing::info!(
+                "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} are over",
+                over + left_out
+            ),
+            Err(fault) => tracing::warn!("{path}: {fault}; only a part of the state is back"),
+        }
+        if !keys {
+            tracing::warn!("{path}: it has another key secret than this slowlane, so no entry is back");
+        }
+        let changed = changed(&head, throttle);
+        if changed > 0 {
+            tracing::info!(
+                "{path}: {changed} SLOs are other ones than at that time; what their keys have taken still counts"
+            );
+        }
+    }
+}
+
+/// SLOs that have another objective or law than at the time of the snapshot, or that are gone.
+fn changed(head: &Head, throttle: &Throttle) -> usize {
+    let policy = throttle.policy();
+    let is_same = |(id, promise): &&(u16, String)| {
+        policy.slos().any(|slo| slo.id.number() == *id && slo.law.promise(slo.objective) == *promise)
+    };
+    head.slos.len() - head.slos.iter().filter(is_same).count()
+}
+
+/// Writes the state file, in a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    end: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Keeper {
+    /// # Errors
+    /// There can be no further thread.
+    pub(crate) fn start(
+        file: StateFile,
+        throttle: Arc<Throttle>,
+        clock: Clock,
+        metrics: StateMetrics,
+    ) -> io::Result<Keeper> {
+        let (end, ended) = mpsc::channel();
+        let mut is_told = false;
+        let mut keep = move || {
+            let begun = Instant::now();
+            match file.write(&throttle, clock) {
+                Ok(Saved { rows, bytes }) => {
+                    if is_told {
+                        tracing::info!("{}: the state is written again", file.path.display());
+                    }
+                    metrics.saved(rows, bytes, Clock::wall(), begun.elapsed());
+                    is_told = false;
+                }
+                Err(error) => {
+                    metrics.failures.inc();
+                    if !is_told {
+                        tracing::error!(
+                            "{}: the state cannot be written: {error}; requests are answered all the same, and a \
+                             restart forgets what is newer than the file",
+                            file.path.display()
+                        );
+                    }
+                    is_told = true;
+                }
+            }
+            match ended.recv_timeout(file.every.saturating_sub(begun.elapsed())) {
+                Err(RecvTimeoutError::Timeout) => true,
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                    if let Err(error) = file.write(&throttle, clock) {
+                        tracing::error!("{}: the last state cannot be written: {error}", file.path.display());
+                    }
+                    false
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("state".into()).spawn(move || while keep() {})?;
+        Ok(Keeper { end, thread })
+    }
+
+    /// Writes the last snapshot.
+    pub(crate) fn end(self) {
+        let _ = self.end.send(());
+        let _ = self.thread.join();
+    }
+}
