@@ -65,8 +65,9 @@ pub struct View {
     /// Let through, and asked, since the last message.
     unsent: f64,
     asked: f64,
-    /// What is asked since then, faded as in the slow demand of the store.
-    asked_lately: Decayed,
+    /// Asked since the last message that was tried, and what those that were lost would have told of the slow demand.
+    asked_since_try: f64,
+    lost_lately: Decayed,
     /// Requests that this node expects to let through.
     allowance: f64,
     /// The part of a request that is charged at once, for the others.
@@ -130,7 +131,8 @@ impl View {
             slow_demand: Decayed::default(),
             unsent: 0.0,
             asked: 0.0,
-            asked_lately: Decayed::default(),
+            asked_since_try: 0.0,
+            lost_lately: Decayed::default(),
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             at_once: 0.0,
             known: None,
@@ -158,7 +160,7 @@ impl View {
         self.demand.add(cost, now_s, plan.memory_s());
         self.slow_demand.add(cost, now_s, SLOW_MEMORY_S);
         self.asked += cost;
-        self.asked_lately.add(cost, now_s, SLOW_MEMORY_S);
+        self.asked_since_try += cost;
         self.drift(plan, now_s);
         let slots_s = cost * plan.slot_s();
         if self.is_blind(plan, now_s) {
@@ -267,18 +269,20 @@ impl View {
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
+        let lately = self.lost_lately.sum(now_s, SLOW_MEMORY_S) + self.asked_since_try;
         let message = Message {
             charge: self.unsent,
             returns: self.is_blind(plan, now_s),
             asked: self.asked.min(own),
-            asked_lately: self.asked_lately.sum(now_s, SLOW_MEMORY_S),
+            asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
             // It says so when it arrives, half a round trip from now.
             taught_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             own,
         };
         self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
-        (self.unsent, self.asked, self.asked_lately) = (0.0, 0.0, Decayed::default());
+        (self.unsent, self.asked) = (0.0, 0.0);
+        (self.asked_since_try, self.lost_lately) = (0.0, Decayed::default());
         (self.told_s, self.told_per_s) = (now_s, own / plan.memory_s());
         self.waiting_s.get_or_insert(now_s);
         message
@@ -288,7 +292,7 @@ impl View {
     pub fn lost(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
-        self.asked_lately.join(Decayed::new(message.asked_lately, self.told_s), SLOW_MEMORY_S);
+        self.lost_lately.join(Decayed::new(message.asked_lately, self.told_s), SLOW_MEMORY_S);
         self.sent = None;
     }
 

@@ -13,6 +13,7 @@ use tempfile::Builder;
 
 use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
+use crate::observe::revive::revived;
 use crate::observe::state_metrics::StateMetrics;
 use crate::snapshot::{Fault, Head, Parts, Restored, Saved, restore, resumed, save};
 use crate::throttle::Throttle;
@@ -71,11 +72,11 @@ impl StateFile {
     }
 
     fn look(&self, bytes_max: u64) -> Result<Option<Found>, Fault> {
-        let file = match File::open(&self.path) {
+        // Not opened before it is known to be a file: a pipe would keep the start waiting.
+        let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
+            metadata => metadata?,
         };
-        let metadata = file.metadata()?;
         if !metadata.is_file() {
             return Err(Fault::Foreign);
         }
@@ -88,7 +89,7 @@ impl StateFile {
                 self.path.display()
             );
         }
-        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, file))?;
+        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, File::open(&self.path)?))?;
         let head = parts.head.clone();
         let moment = resumed(Clock::wall(), head.saved_at, head.wall)
             .map_err(|ahead| Fault::Future(format!("{} s", ahead.as_secs())))?;
@@ -235,7 +236,8 @@ impl Keeper {
                 }
             }
         };
-        let thread = thread::Builder::new().name("state".into()).spawn(move || while keep() {})?;
+        let work = move || revived("the state file", || while keep() {});
+        let thread = thread::Builder::new().name("state".into()).spawn(work)?;
         Ok(Keeper { end, thread })
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::cli::ran;
 use crate::support::slowlane::Slowlane;
@@ -134,6 +135,18 @@ fn a_huge_file_is_not_even_read() {
     fs::File::create(file(&slowlane)).unwrap().set_len(1 << 40).unwrap();
     slowlane.restart();
     assert!(slowlane.process.log().iter().any(|line| line.contains("it is larger than ")));
+}
+
+/// To open a pipe would take until somebody writes into it.
+#[test]
+fn a_pipe_does_not_keep_the_start_waiting() {
+    let mut slowlane = slowlane();
+    slowlane.kill();
+    let _ = fs::remove_file(file(&slowlane));
+    let made = Command::new("mkfifo").arg(file(&slowlane)).status().unwrap();
+    assert!(made.success());
+    slowlane.restart();
+    assert!(slowlane.process.log().iter().any(|line| line.contains("it is no snapshot of slowlane")));
 }
 
 #[test]
