@@ -17,12 +17,6 @@ impl Decayed {
         Decayed { sum, at_s }
     }
 
-    /// Adds another sum, each faded to the later moment.
-    pub(super) fn join(&mut self, other: Decayed, memory_s: f64) {
-        let at_s = self.at_s.max(other.at_s);
-        *self = Decayed { sum: self.sum(at_s, memory_s) + other.sum(at_s, memory_s), at_s };
-    }
-
     pub(super) fn sum(&self, now_s: f64, memory_s: f64) -> f64 {
         self.sum * (-(now_s - self.at_s).max(0.0) / memory_s).exp()
     }

@@ -65,9 +65,9 @@ pub struct View {
     /// Let through, and asked, since the last message.
     unsent: f64,
     asked: f64,
-    /// Asked since the last message that was tried, and what those that were lost would have told of the slow demand.
+    /// Asked since the last message, and what lost ones would have told of the slow demand, as of the moment of the last.
     asked_since_try: f64,
-    lost_lately: Decayed,
+    lost_lately: f64,
     /// Requests that this node expects to let through.
     allowance: f64,
     /// The part of a request that is charged at once, for the others.
@@ -132,7 +132,7 @@ impl View {
             unsent: 0.0,
             asked: 0.0,
             asked_since_try: 0.0,
-            lost_lately: Decayed::default(),
+            lost_lately: 0.0,
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             at_once: 0.0,
             known: None,
@@ -269,7 +269,8 @@ impl View {
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
-        let lately = self.lost_lately.sum(now_s, SLOW_MEMORY_S) + self.asked_since_try;
+        let lost = Decayed::new(self.lost_lately, self.told_s).sum(now_s, SLOW_MEMORY_S);
+        let lately = lost + self.asked_since_try;
         let message = Message {
             charge: self.unsent,
             returns: self.is_blind(plan, now_s),
@@ -282,7 +283,7 @@ impl View {
         };
         self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
         (self.unsent, self.asked) = (0.0, 0.0);
-        (self.asked_since_try, self.lost_lately) = (0.0, Decayed::default());
+        (self.asked_since_try, self.lost_lately) = (0.0, 0.0);
         (self.told_s, self.told_per_s) = (now_s, own / plan.memory_s());
         self.waiting_s.get_or_insert(now_s);
         message
@@ -292,7 +293,7 @@ impl View {
     pub fn lost(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
-        self.lost_lately.join(Decayed::new(message.asked_lately, self.told_s), SLOW_MEMORY_S);
+        self.lost_lately += message.asked_lately;
         self.sent = None;
     }
 
