@@ -28,6 +28,7 @@
 //!  main, cli  one file per command
 //!  tools      access logs, replay, simulate, chart, demo, top
 //!  daemon     builds everything once              config    flags and slowlane.toml
+//!  upgrade    hands everything over to a new process
 //!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
@@ -70,5 +71,6 @@ mod sync;
 pub mod table;
 pub mod throttle;
 pub mod tools;
+mod upgrade;
 mod watch;
 pub mod wire;

@@ -4,21 +4,19 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads files, in its own thread")]
 
+mod directories;
+mod files;
 mod fingerprint;
 mod settling;
 mod writers;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeSet;
 use std::iter;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
-
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
@@ -28,6 +26,8 @@ use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::policy::{Layout, Policy, Problems, Strays};
 use crate::throttle::Throttle;
+use directories::{LOOK, Watch, follow};
+pub(crate) use files::{Again, Sight};
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
 use settling::{SECOND_LOOK, Settling, Step};
@@ -38,12 +38,6 @@ const GATHER: Duration = Duration::from_millis(10);
 
 /// The most attempts, at the start and at SIGHUP, to read a policy that is edited meanwhile.
 const READINGS_MAX: u32 = 5;
-
-/// The interval of checks without an event: network file systems send none.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// The longest chain of symbolic links that is followed.
-const LINKS_MAX: usize = 8;
 
 /// A policy directory and its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,23 +128,6 @@ impl Source {
     }
 }
 
-/// Adds the directory of `path` and, if it is a symbolic link, of each target in turn.
-fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
-    for _ in 0..LINKS_MAX {
-        let dir = match path.parent() {
-            Some(dir) if dir.as_os_str().is_empty() => PathBuf::from("."),
-            Some(dir) => dir.to_owned(),
-            None => return,
-        };
-        let target = fs::read_link(&path).map(|target| dir.join(target));
-        dirs.insert(dir);
-        match target {
-            Ok(target) => path = target,
-            Err(_) => return,
-        }
-    }
-}
-
 /// A reason to look at the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wake {
@@ -191,7 +168,12 @@ pub(crate) fn start(
     clock: Clock,
 ) -> Reload {
     let (wake, wakes) = mpsc::channel();
-    let watch = Watch::new(wake.clone());
+    let noticed = wake.clone();
+    let watch = Watch::new("policy", move |event| {
+        if let Some(event) = Noticed::of(event) {
+            let _ = noticed.send(Wake::Noticed(event));
+        }
+    });
     let (settling, writers) = (Settling::new(seen), Writers::default());
     let reloader = Reloader { source, throttle, metrics, status, clock, settling, writers };
     thread::Builder::new()
@@ -334,46 +316,5 @@ pub(crate) fn warn(warnings: &str) {
 fn free(old: Arc<Policy>) {
     while Arc::strong_count(&old) > 1 {
         thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// The watched directories by path, each with its device and inode.
-struct Watch {
-    watcher: Option<RecommendedWatcher>,
-    dirs: BTreeMap<PathBuf, [u64; 2]>,
-}
-
-impl Watch {
-    /// The system limits the number of watchers. Without one, edits are found at the next look ([`LOOK`]).
-    fn new(wake: Sender<Wake>) -> Watch {
-        let edited = move |event: notify::Result<notify::Event>| {
-            if let Some(noticed) = event.ok().as_ref().and_then(Noticed::of) {
-                let _ = wake.send(Wake::Noticed(noticed));
-            }
-        };
-        let watcher = notify::recommended_watcher(edited).inspect_err(|error| {
-            tracing::warn!("cannot watch the policy, edits take effect up to 5 s late: {error}");
-        });
-        Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
-    }
-
-    /// Watches these directories and no others. One that was replaced under the same name is watched anew.
-    fn look_at(&mut self, paths: BTreeSet<PathBuf>) {
-        let Some(watcher) = &mut self.watcher else { return };
-        let identify = |path: PathBuf| {
-            let found = fs::metadata(&path).ok()?;
-            Some((path, [found.dev(), found.ino()]))
-        };
-        let dirs: BTreeMap<_, _> = paths.into_iter().filter_map(identify).collect();
-        for (path, _) in self.dirs.iter().filter(|(path, dir)| dirs.get(*path) != Some(dir)) {
-            let _ = watcher.unwatch(path);
-        }
-        // All directories, each time: the watcher drops paths that seem renamed or removed.
-        for path in dirs.keys() {
-            if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::debug!("cannot watch {}, edits take effect up to 5 s late: {error}", path.display());
-            }
-        }
-        self.dirs = dirs;
     }
 }

@@ -1,10 +1,12 @@
 //! The block that refuses a request.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 
 /// A block in force for a request, and its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     pub by: BlockedBy,
     /// The first moment outside the block.
@@ -12,7 +14,7 @@ pub struct Blocked {
 }
 
 /// The origin of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockedBy {
     /// An operator, with the number of the block.
     Operator(u32),

@@ -1,8 +1,11 @@
 //! Dates of the Gregorian calendar, in UTC.
 
 use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
 
 use crate::base::time::Timestamp;
+use crate::base::units::Period;
 
 /// A day of the calendar, from 1970 on.
 ///
@@ -71,6 +74,35 @@ impl fmt::Display for Date {
     }
 }
 
+/// The second, minute, hour, day or month of the calendar around a moment, in UTC.
+///
+/// ```
+/// use slowlane::base::{date::{around, written}, time::Timestamp, units::Period};
+/// let now = Timestamp::from_millis(951_782_400_007); // 29 February 2000
+/// let month = around(Period::Month, now);
+/// assert_eq!(written(month.start), "2000-02-01 00:00:00");
+/// assert_eq!(written(month.end), "2000-03-01 00:00:00");
+/// assert_eq!(written(around(Period::Day, now).end), "2000-03-01 00:00:00");
+/// ```
+pub fn around(period: Period, now: Timestamp) -> Range<Timestamp> {
+    let now_s = now.as_nanos() / 1_000_000_000;
+    let (start_s, end_s) = match period {
+        Period::Month => {
+            let date = Date::of_days((now_s / 86_400) as u32);
+            let (year, month) =
+                if date.month == 12 { (date.year + 1, 1) } else { (date.year, date.month + 1) };
+            let first = |year, month| u64::from(Date { year, month, day: 1 }.days()) * 86_400;
+            (first(date.year, date.month), first(year, month))
+        }
+        _ => {
+            let start_s = now_s - now_s % period.seconds();
+            (start_s, start_s + period.seconds())
+        }
+    };
+    let at = |seconds| Timestamp::default() + Duration::from_secs(seconds);
+    at(start_s)..at(end_s)
+}
+
 /// A moment in the notation of RFC 3339, in milliseconds.
 ///
 /// ```
@@ -129,6 +161,17 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_moment_is_within_its_period_and_periods_have_no_gaps(ms in 0u64..18_000_000_000_000) {
+            let now = Timestamp::from_millis(ms);
+            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month] {
+                let span = around(period, now);
+                prop_assert!(span.contains(&now), "{period:?}");
+                prop_assert_eq!(around(period, span.end).start, span.end, "{:?}", period);
+                prop_assert_eq!(around(period, span.start), span, "{:?}", period);
+            }
+        }
+
         #[test]
         fn a_day_reads_back_as_it_was_counted(days in 0u32..213_000) {
             let date = Date::of_days(days);

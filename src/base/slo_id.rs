@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// An SLO's number, 0 to 9999.
 ///
 /// ```
@@ -10,7 +12,8 @@ use std::fmt;
 /// assert_eq!(shop.kind(), 2);
 /// assert_eq!(SloId::new(10_000), None);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct SloId(u16);
 
 impl SloId {
@@ -36,6 +39,20 @@ impl SloId {
 
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl From<SloId> for u16 {
+    fn from(id: SloId) -> u16 {
+        id.0
+    }
+}
+
+impl TryFrom<u16> for SloId {
+    type Error = &'static str;
+
+    fn try_from(number: u16) -> Result<SloId, &'static str> {
+        SloId::new(number).ok_or("expected 0 to 9999")
     }
 }
 

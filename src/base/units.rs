@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The text is not a quantity. The message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    #[error("expected a number and a period s, m, h or d, like 50/s")]
+    #[error("expected a number and a period s, m, h, d or month, like 50/s")]
     Rate,
     #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
     RateRange,
@@ -42,6 +42,8 @@ pub enum Period {
     Minute,
     Hour,
     Day,
+    /// Thirty days, except where a law counts by the calendar.
+    Month,
 }
 
 impl Period {
@@ -51,15 +53,18 @@ impl Period {
             Period::Minute => 60,
             Period::Hour => 3_600,
             Period::Day => 86_400,
+            Period::Month => 30 * 86_400,
         }
     }
 
-    const fn letter(self) -> char {
+    /// Its name in a rate.
+    const fn name(self) -> &'static str {
         match self {
-            Period::Second => 's',
-            Period::Minute => 'm',
-            Period::Hour => 'h',
-            Period::Day => 'd',
+            Period::Second => "s",
+            Period::Minute => "m",
+            Period::Hour => "h",
+            Period::Day => "d",
+            Period::Month => "month",
         }
     }
 }
@@ -67,7 +72,7 @@ impl Period {
 /// How [`Rate::UNLIMITED`] is written.
 pub const UNLIMITED: &str = "unlimited";
 
-/// A number of requests per period: 0, or from 1 per day to 1,000,000 per second.
+/// A number of requests per period: 0, or from 1 per month to 1,000,000 per second.
 ///
 /// ```
 /// use slowlane::base::units::Rate;
@@ -104,9 +109,14 @@ impl Rate {
         self.count == u64::MAX
     }
 
-    /// The period that the rate was given in: a second, minute, hour or day.
+    /// The period that the rate was given in: a second, minute, hour, day or month of 30 days.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.period.seconds())
+    }
+
+    /// The same period by its name.
+    pub const fn named_period(self) -> Period {
+        self.period
     }
 
     /// The requests that the rate allows in a window, rounded down.
@@ -148,6 +158,7 @@ impl FromStr for Rate {
             "m" => Period::Minute,
             "h" => Period::Hour,
             "d" => Period::Day,
+            "month" => Period::Month,
             _ => return Err(UnitError::Rate),
         };
         Rate::new(digits(count).ok_or(UnitError::Rate)?, period)
@@ -159,7 +170,7 @@ impl fmt::Display for Rate {
         if self.is_unlimited() {
             return f.write_str(UNLIMITED);
         }
-        write!(f, "{}/{}", self.count, self.period.letter())
+        write!(f, "{}/{}", self.count, self.period.name())
     }
 }
 

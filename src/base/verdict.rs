@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::blocked::Blocked;
 use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
@@ -12,7 +14,7 @@ use crate::base::ticket::{COUNTED_MAX, Counted, Ticket};
 use crate::base::time::Timestamp;
 
 /// The result of a law for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// Let it through at once.
     Pass,
@@ -88,7 +90,7 @@ fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
 pub const UNCOUNTED: u32 = u32::MAX;
 
 /// The verdict of one SLO on a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {
     pub slo: SloId,
     /// The key that counted the request.
@@ -100,12 +102,31 @@ pub struct Judged {
     pub is_dry_run: bool,
     /// The law counts the request until it ends.
     pub counts_end: bool,
+    pub assurance: Assurance,
+}
+
+/// The part of assured rates in a verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assurance {
+    /// The assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
+    pub carries: bool,
+    /// The assured rate of an SLO before it overrules the verdict: it is counted, but does not affect the decision.
+    pub is_carried: bool,
+}
+
+impl Assurance {
+    pub const NONE: Assurance = Assurance { carries: false, is_carried: false };
 }
 
 impl Judged {
     /// Whether the entry counts the request. If it is refused elsewhere, it has to be taken back.
     pub const fn is_counted(&self) -> bool {
-        self.verdict.is_let_through()
+        self.verdict.is_let_through() || self.assurance.is_carried
+    }
+
+    /// The verdict without what an assured rate overrules.
+    pub const fn in_force(&self) -> Verdict {
+        if self.assurance.is_carried { Verdict::Pass } else { self.verdict }
     }
 
     /// Whether the entry counts the request until its end.
@@ -123,7 +144,7 @@ impl Judged {
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
 /// The answer to the proxy: the strictest verdict, and the SLO that gave it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     pub verdict: Verdict,
     pub slo: SloId,
@@ -147,11 +168,12 @@ impl Decision {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Decision, Judged, Verdict}};
+    /// use slowlane::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Assurance, Decision, Judged, Verdict}};
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {
     ///     slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false,
+    ///     assurance: Assurance::NONE,
     /// };
     /// let second = Judged { verdict: Verdict::Delay(Duration::from_millis(20)), remaining: 0, ..first };
     /// let third = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, is_dry_run: true, ..first };
@@ -186,13 +208,14 @@ impl Decision {
 
     fn add(&mut self, other: Judged) {
         let is_first_to_count = self.judged().iter().all(|judged| judged.is_dry_run);
+        let verdict = other.in_force();
         self.judged[usize::from(self.judged_count)] = other;
         self.judged_count += 1;
         if other.is_dry_run {
             return;
         }
-        if is_first_to_count || strictness(&other.verdict, &self.verdict) == Ordering::Greater {
-            (self.verdict, self.slo, self.key) = (other.verdict, other.slo, other.key);
+        if is_first_to_count || strictness(&verdict, &self.verdict) == Ordering::Greater {
+            (self.verdict, self.slo, self.key) = (verdict, other.slo, other.key);
         }
         self.remaining =
             if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
@@ -209,16 +232,17 @@ impl Decision {
 
     /// Whether one of its SLOs delays or denies the request, dry runs included.
     pub fn is_throttled(&self) -> bool {
-        self.judged().iter().any(|judged| judged.verdict != Verdict::Pass)
+        self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
     }
 
     /// The charges of the decision: one for each SLO that counted the request.
     ///
     /// ```
     /// # use slowlane::base::{charge::ChargeKind, key::Key, slo_id::SloId, time::Timestamp};
-    /// # use slowlane::base::verdict::{Decision, Judged, Verdict};
-    /// # let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
-    /// # let judged = Judged { slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false };
+    /// # use slowlane::base::verdict::{Assurance, Decision, Judged, Verdict};
+    /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
+    /// # let verdict = Verdict::Pass;
+    /// # let judged = Judged { slo, key, verdict, remaining: 9, is_dry_run: false, counts_end: false, assurance };
     /// let denied = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, ..judged };
     /// let now = Timestamp::from_millis(1);
     /// let charge = Decision::of(&[judged], 5, now).charges().next().unwrap();

@@ -2,23 +2,55 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use crate::base::address::Address;
-use crate::config::{Config, Flags, read_token};
+use crate::base::address::{Address, AddressError};
+use crate::config::{Config, Flags, Listen, read_token};
+use crate::server::tls::{Trust, client};
 use crate::tools::admin_client::{AdminClient, Question};
 
 /// The address of the daemon, and its token.
 #[derive(Debug, Args)]
 pub(super) struct At {
-    /// The admin address of a running daemon [default: of --config, else 127.0.0.1:9002]
+    /// The admin address of a running daemon, like https://HOST:PORT with TLS [default: of --config, else 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR", global = true)]
-    pub(super) admin: Option<Address>,
+    pub(super) admin: Option<AdminAddress>,
     /// The file with the admin token [default: the token of --config]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
+    /// The authority of the daemon's certificate, PEM [default: the certificate of --config, else the system's authorities]
+    #[arg(long, value_name = "FILE", global = true)]
+    ca: Option<PathBuf>,
+    /// Your certificate for a daemon with client_ca, PEM
+    #[arg(id = "own_cert", long = "cert", value_name = "FILE", global = true, requires = "own_key")]
+    cert: Option<PathBuf>,
+    /// The private key of --cert, PEM
+    #[arg(id = "own_key", long = "key", value_name = "FILE", global = true, requires = "own_cert")]
+    key: Option<PathBuf>,
+}
+
+/// An admin address, which may begin with `https://` or `http://`.
+#[derive(Clone, Debug)]
+pub(super) struct AdminAddress {
+    address: Address,
+    /// None: as the config says.
+    is_https: Option<bool>,
+}
+
+impl FromStr for AdminAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<AdminAddress, AddressError> {
+        let (rest, is_https) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (rest, Some(true)),
+            (_, Some(rest)) => (rest, Some(false)),
+            _ => (text, None),
+        };
+        Ok(AdminAddress { address: rest.strip_suffix('/').unwrap_or(rest).parse()?, is_https })
+    }
 }
 
 impl At {
@@ -30,11 +62,28 @@ impl At {
             None => config.token,
         };
         let configured = || config.listen.addresses.first().cloned();
-        let address = self.admin.or_else(configured);
-        let address =
-            address.ok_or_else(|| anyhow!("no admin address is configured: name one with --admin"))?;
-        Ok(AdminClient { address, token })
+        let typed = self.admin.map(|typed| (typed.address, typed.is_https));
+        let (address, is_https) = match typed.or_else(|| Some((configured()?, None))) {
+            Some(found) => found,
+            None => return Err(anyhow!("no admin address is configured: name one with --admin")),
+        };
+        let is_tcp = matches!(address, Address::Tcp(_));
+        let is_typed = self.ca.is_some() || self.cert.is_some();
+        ensure!(
+            is_tcp || !(is_typed || is_https == Some(true)),
+            "{address} has no TLS: name a TCP address with --admin"
+        );
+        let is_https = is_https.unwrap_or(is_typed || is_tcp && config.listen.tls.is_some());
+        let identity = self.cert.as_deref().zip(self.key.as_deref());
+        let tls = is_https.then(|| client(&trust(self.ca, &config.listen), identity)).transpose()?;
+        Ok(AdminClient { address, tls, token })
     }
+}
+
+/// The trusted certificates: those of the named authority, the one that the config names, or the system's.
+fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
+    let configured = listen.tls.as_ref().map(|files| Trust::Certificate(files.cert.clone()));
+    ca.map(Trust::Authority).or(configured).unwrap_or(Trust::System)
 }
 
 /// Prints the answer as it comes. Returns false if the answer was empty.

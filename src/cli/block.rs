@@ -21,7 +21,8 @@ Examples:
       a field that the policy does not use; the proxy must send it
 
 An IPv6 address stands for the network of its customer, as in keys: usually a /64. A second block of the same
-fields replaces the first. Blocks survive a reload of the policy, and end with a restart.";
+fields replaces the first. Blocks survive a reload of the policy and an upgrade. Without a state file
+they end with a restart.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

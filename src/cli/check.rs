@@ -67,10 +67,13 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let is_service = is_bare && Path::new(SERVICE).exists();
     let config = files.config.or_else(|| is_service.then(|| SERVICE.into()));
     let flags = Flags { policy: files.policy, ..Flags::default() };
-    let (read, errors) = Config::examine(config.as_deref(), flags);
+    let (read, mut errors) = Config::examine(config.as_deref(), flags);
+    let (tls_errors, expired) = read.check_tls();
+    errors.extend(tls_errors);
+    let config_warnings = [read.warnings(), expired].concat();
     let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
     let dir = read.policy.as_ref().map(|source| source.dir().to_owned());
-    let report = Report::new((config, dir), &errors, read.warnings(), policy.as_ref(), strict);
+    let report = Report::new((config, dir), &errors, config_warnings.clone(), policy.as_ref(), strict);
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         io::stdout().write_all(text.as_bytes())?;
@@ -78,7 +81,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
         return if report.ok { Ok(()) } else { Err(anyhow!("")) };
     }
     let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();
-    for warning in read.warnings().iter().map(String::as_str).chain(warnings.lines()) {
+    for warning in config_warnings.iter().map(String::as_str).chain(warnings.lines()) {
         eprintln!("slowlane: warning: {warning}");
     }
     let mut lines: Vec<String> = errors.iter().map(ConfigError::to_string).collect();

@@ -12,9 +12,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::base::address::Address;
 use crate::base::hold::HOLD_SHIPPED;
 use crate::cli::arguments::{RunArguments, config};
-use crate::config::{Config, Flags};
+use crate::config::{Config, Flags, Listen};
 use crate::proxy::shipped::haproxy::{self, Delivery, Version};
-use crate::proxy::shipped::{File, nginx};
+use crate::proxy::shipped::{File, NAME, Tls, nginx};
 use crate::tools::installed;
 
 pub(super) const EXAMPLES: &str = "\
@@ -29,7 +29,9 @@ Examples:
   slowlane config haproxy --attach --config /etc/slowlane/slowlane.toml
       only the lines to paste into a configuration of your own
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
-      the same for nginx";
+      the same for nginx
+  slowlane config haproxy --spop 10.0.0.5:9000 --tls=slowlane.example
+      with TLS to a slowlane on another machine, whose certificate has this name";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
@@ -82,6 +84,9 @@ struct Common {
     /// Tell clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
+    /// Speak TLS with slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
+    tls: Option<String>,
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
@@ -124,11 +129,12 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
 }
 
 fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
-    let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, file, dir, run } } =
+    let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, tls, file, dir, run } } =
         typed;
     let config = config(run.or_of_service())?;
     let Used { fields, delay_max } = Used::of(&config);
     let agent = first(&config.spop.listen.addresses, "spop")?;
+    let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
     let folder = match &dir {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
@@ -139,6 +145,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         bind: &bind,
         app: &app,
         folder: &folder,
+        tls,
         ratelimit,
         hold_max,
         fields: &fields,
@@ -165,14 +172,16 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 }
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
-    let Nginx { listen, common: Common { app, ratelimit, file, dir, run } } = typed;
+    let Nginx { listen, common: Common { app, ratelimit, tls, file, dir, run } } = typed;
     let config = config(run.or_of_service())?;
     let Used { fields, delay_max } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
+    let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
     let files = nginx::files(&nginx::Places {
         agent,
         listen: &listen,
         app: &app,
+        tls,
         ratelimit,
         delay_max,
         fields: &fields,
@@ -205,6 +214,20 @@ impl Used {
         used.fields = names.into_iter().collect();
         used
     }
+}
+
+/// The TLS of the agent's address: as the config has it, or with the name that was typed.
+fn spoken<'a>(listen: &Listen, agent: &Address, typed: Option<&'a str>) -> anyhow::Result<Option<Tls<'a>>> {
+    let is_tcp = matches!(agent, Address::Tcp(_));
+    ensure!(
+        is_tcp || typed.is_none(),
+        "--tls: {agent} has no TLS: name a TCP address with --{}",
+        listen.section
+    );
+    let is_spoken = typed.is_some() || listen.tls.is_some() && is_tcp;
+    // Without a config of TLS, nobody knows whether slowlane wants a certificate: one too many does no harm.
+    let has_certificate = listen.tls.as_ref().is_none_or(|files| files.client_ca.is_some());
+    Ok(is_spoken.then(|| Tls { name: typed.unwrap_or(NAME), has_certificate }))
 }
 
 /// The first address of a list. The proxy needs only one.

@@ -17,12 +17,14 @@ mod config;
 mod demo;
 mod man;
 mod progress;
+mod quota;
 mod replay;
 mod run;
 mod simulate;
 mod table;
 mod top;
 mod unblock;
+mod upgrade;
 mod why;
 
 use std::io;
@@ -71,7 +73,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again.
+    /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again, SIGUSR2 upgrades.
     ///
     /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
@@ -102,6 +104,9 @@ enum Command {
     /// It asks a running daemon, or with --policy the files of a policy. Nothing is counted.
     #[command(after_help = why::EXAMPLES)]
     Why(why::Arguments),
+    /// Show what a client has used of its quotas, what is left, and when they reset.
+    #[command(after_help = quota::EXAMPLES)]
+    Quota(quota::Arguments),
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
@@ -117,6 +122,11 @@ enum Command {
     /// List the blocks in force.
     #[command(after_help = blocks::EXAMPLES)]
     Blocks(blocks::Arguments),
+    /// Start the installed version of a running daemon, and let it take over.
+    ///
+    /// Connections, held answers and counts go over to the new process. SIGUSR2 does the same.
+    #[command(after_help = upgrade::EXAMPLES)]
+    Upgrade(upgrade::Arguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
@@ -134,7 +144,7 @@ Examples:
   slowlane run --config /etc/slowlane/slowlane.toml --admin 127.0.0.1:9102
 
 The policy directory holds slo.map and the lookup maps, all in HAProxy map syntax:
-  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes]
+  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes]
                            [also=<lookup>] [cluster=<mode>] [block=<duration>]
                            [option=value ...]
   source+website.map       <address or network>+<website> <id>
@@ -145,7 +155,7 @@ The first map that answers decides. A request that no map names has SLO 0.
 
 Laws that delay:   pace (the default), fair, warm-up, adaptive
 Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-buckets,
-                   sliding-log, concurrency
+                   sliding-log, concurrency, sketch
 dry_run=yes counts the verdicts of an SLO, and lets everything pass. also=owner adds the SLO
 that owner.map names. block=10m refuses a key for that long after a refusal.";
 
@@ -159,11 +169,13 @@ pub fn main() -> ExitCode {
         Command::Simulate(typed) => simulate::simulate(typed),
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
+        Command::Quota(typed) => quota::quota(typed),
         Command::Table(typed) => table::table(typed),
         Command::Cluster(typed) => cluster::cluster(typed),
         Command::Block(typed) => block::block(typed),
         Command::Unblock(typed) => unblock::unblock(typed),
         Command::Blocks(typed) => blocks::blocks(typed),
+        Command::Upgrade(typed) => upgrade::upgrade(typed),
         Command::Replay(typed) => replay::replay(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),

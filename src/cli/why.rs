@@ -33,6 +33,7 @@ Fields are named as in SPOE arguments and X-Slowlane- headers. It prints for eac
   key, shared  the key that it is counted under; the field that its bucket is shared by
   entry        the columns of its row in the table
   the law      its formula, with the numbers
+  assured      its assured rate, and whether it carries the request past the SLOs above
   says         its verdict, if asked now; the strictest of all SLOs is the verdict of the request";
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::base::time::Timestamp;
 use crate::cluster::plan::{Plan, UNTOLD};
 use crate::cluster::quota::QuotaPlan;
+use crate::law::Used;
 
 /// From this part of the limit on, messages are sent as soon as possible.
 const NEAR: f64 = 0.8;
@@ -132,6 +133,17 @@ impl CountView {
         let now_s = self.seconds(now);
         view.turn(plan, now_s);
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
+    }
+
+    /// What all nodes have let through in the window, as last known; and the end of the window.
+    pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
+        let (mut view, now_s) = (self.clone(), self.seconds(now));
+        view.turn(plan, now_s);
+        let windows = if plan.is_sliding { 2.0 } else { 1.0 };
+        let left_s = view.began_s.map(|began_s| (began_s + windows * plan.window_s - now_s).max(0.0));
+        let requests = view.estimate(plan, now_s).max(0.0).ceil() as u32;
+        let resets_at = left_s.filter(|_| requests > 0).map(|left_s| now + Duration::from_secs_f64(left_s));
+        Used { requests, limit: plan.limit as u32, resets_at }
     }
 
     /// Requests let through that the store does not know of, as far as this node knows.

@@ -10,6 +10,7 @@ use crate::cluster::quota::QuotaPlan;
 use crate::cluster::record::{Message, Reply};
 use crate::cluster::terms::{Numbers, Terms};
 use crate::cluster::view::View;
+use crate::law::Used;
 
 /// What a node holds of a shared key.
 #[derive(Clone, Debug)]
@@ -73,12 +74,28 @@ impl Held {
         }
     }
 
+    /// Charges a request that was refused and passes all the same. Only a rate can go into debt.
+    pub(super) fn overdraw(&mut self, numbers: &Numbers, cost: f64, now: Timestamp) {
+        if let (Held::Rate(view), Numbers::Rate(plan)) = (self, numbers) {
+            view.overdraw(plan, cost, now);
+        }
+    }
+
     pub(super) fn remaining(&self, numbers: &Numbers, now: Timestamp) -> u32 {
         match (self, numbers) {
             (Held::Rate(view), Numbers::Rate(plan)) => view.remaining(plan, now),
             (Held::Count(view), Numbers::Quota(plan)) => view.remaining(plan, now),
             (Held::Lease(view), Numbers::Quota(plan)) => view.remaining(plan, now),
             _ => 0,
+        }
+    }
+
+    /// What all nodes have used of a quota. None: it is a rate.
+    pub(super) fn used(&self, numbers: &Numbers, now: Timestamp) -> Option<Used> {
+        match (self, numbers) {
+            (Held::Count(view), Numbers::Quota(plan)) => Some(view.used(plan, now)),
+            (Held::Lease(view), Numbers::Quota(plan)) => Some(view.used(plan, now)),
+            _ => None,
         }
     }
 

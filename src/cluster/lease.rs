@@ -13,10 +13,12 @@
 
 use std::time::Duration;
 
+use crate::base::date::around;
 use crate::base::time::Timestamp;
 use crate::cluster::decayed::Decayed;
 use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
+use crate::law::Used;
 
 /// The memory of the demand of a key.
 const MEMORY_S: f64 = 1.0;
@@ -69,6 +71,8 @@ pub struct LeaseMessage {
     /// What all nodes have been given in this window, as last known, and the time to its end. None before the first
     /// reply in it.
     pub taught: Option<(f64, f64)>,
+    /// The age of the calendar's period, and its length. None: a window begins with the first message.
+    pub period: Option<(f64, f64)>,
     /// The moment of the message, on the node's clock.
     pub sent_s: f64,
 }
@@ -93,16 +97,20 @@ pub struct LeasePosting {
     /// What the store keeps back for the credits of all nodes.
     pub kept_back: f64,
     pub window_s: f64,
+    /// The age of the window. None: it begins with the first message.
+    pub age_s: Option<f64>,
     /// The life of the record.
     pub kept_s: f64,
 }
 
 impl LeaseMessage {
     pub fn posting(&self, plan: &QuotaPlan) -> LeasePosting {
-        let &LeaseMessage { want, asked, taught, .. } = self;
-        let &QuotaPlan { limit, window_s, .. } = plan;
+        let &LeaseMessage { want, asked, taught, period, .. } = self;
+        let limit = plan.limit;
+        let (age_s, window_s) =
+            period.map_or((None, plan.window_s), |(age_s, length_s)| (Some(age_s), length_s));
         let (kept_back, kept_s) = (plan.kept_back(), window_s + Plan::KEPT_S);
-        LeasePosting { want, asked, taught, limit, kept_back, window_s, kept_s }
+        LeasePosting { want, asked, taught, limit, kept_back, window_s, age_s, kept_s }
     }
 }
 
@@ -160,6 +168,16 @@ impl LeaseView {
         }
     }
 
+    /// What all nodes have been given of the window, and not given back, as last known; and the end of the window.
+    pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
+        let now_s = self.seconds(now);
+        let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
+        let own = self.given.min(self.hand.floor());
+        let requests = if ends_s.is_some() { self.given - own } else { 0.0 };
+        let resets_at = ends_s.map(|ends_s| now + Duration::from_secs_f64(ends_s - now_s));
+        Used { requests: requests as u32, limit: plan.limit as u32, resets_at }
+    }
+
     pub fn hand(&self) -> f64 {
         self.hand
     }
@@ -188,6 +206,10 @@ impl LeaseView {
             asked: self.asked,
             credit: self.credit,
             taught: self.ends_s.map(|ends_s| (self.given, ends_s - now_s)),
+            period: plan.calendar.map(|period| {
+                let span = around(period, now);
+                (now.since(span.start).as_secs_f64(), span.end.since(span.start).as_secs_f64())
+            }),
             sent_s: now_s,
         };
         (self.asked, self.told_s, self.sent_s) = (0.0, now_s, Some(now_s));
@@ -271,9 +293,14 @@ impl LeaseRecord {
 
     /// Takes up a message. What was given merges by its maximum: nodes teach a store that has forgotten.
     pub fn merge(&mut self, posting: &LeasePosting, now_s: f64) -> LeaseReply {
-        let &LeasePosting { want, asked, taught, limit, kept_back, window_s, .. } = posting;
-        if now_s >= self.begun_s + window_s {
-            (self.begun_s, self.given) = (now_s, 0.0);
+        let &LeasePosting { want, asked, taught, limit, kept_back, window_s, age_s, .. } = posting;
+        match age_s.map(|age_s| now_s - age_s) {
+            // The clocks of nodes differ a little; the next period is a whole one later.
+            Some(start_s) if self.given == 0.0 || start_s > self.begun_s + window_s / 2.0 => {
+                (self.begun_s, self.given) = (start_s, 0.0);
+            }
+            None if now_s >= self.begun_s + window_s => (self.begun_s, self.given) = (now_s, 0.0),
+            _ => {}
         }
         if let Some((given, rest_s)) = taught
             && self.given == 0.0
@@ -290,6 +317,7 @@ impl LeaseRecord {
             granted = granted.min((0.5 * left * share).max(1.0)).min(left).floor();
         }
         self.given += granted;
-        LeaseReply { granted, given: self.given, rest_s: self.begun_s + window_s - now_s }
+        let rest_s = age_s.map_or(self.begun_s + window_s - now_s, |age_s| window_s - age_s);
+        LeaseReply { granted, given: self.given, rest_s }
     }
 }

@@ -12,7 +12,7 @@ use crate::cluster::keys::{SharedKeys, Telling};
 use crate::cluster::quiet::{self, Quiet};
 use crate::cluster::settings::{OnSilence, Settings};
 use crate::cluster::terms::{Numbers, Terms};
-use crate::law::{Arrival, Judgement};
+use crate::law::{Arrival, Judgement, Used};
 use crate::table::Entry;
 
 /// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
@@ -124,9 +124,25 @@ impl Cluster {
         Some(explain(self.keys.copy(key)?, &self.numbers(terms), arrival))
     }
 
+    /// What all nodes have used of a shared quota. None: this node holds nothing of it, or it is a rate.
+    pub fn used(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Used> {
+        self.keys.copy(key)?.used(&self.numbers(terms), now)
+    }
+
     /// How long the row of a key matters.
     pub fn memory(&self, terms: &Terms) -> Duration {
         Quiet::new(terms, self.nodes()).map_or(Duration::ZERO, |quiet| quiet.memory())
+    }
+
+    /// Charges a request that it refuses and that passes all the same. False if it is a matter of this node alone.
+    pub fn owe(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> bool {
+        let Some(judgement) = self.judge(key, terms, entry, arrival) else { return false };
+        if !judgement.verdict.is_let_through() {
+            let (numbers, cost) = (self.numbers(terms), arrival.cost.into());
+            self.keys.with_known(key, |held, _| held.overdraw(&numbers, cost, arrival.now));
+            entry.let_through(arrival.cost, arrival.now);
+        }
+        true
     }
 
     /// Takes back a request whose client left before its turn.

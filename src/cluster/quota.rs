@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::base::units::Period;
+
 /// The numbers of a quota that nodes share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuotaPlan {
@@ -14,6 +16,8 @@ pub struct QuotaPlan {
     pub nodes: u32,
     /// The window before counts, too, by the part of it that is left.
     pub is_sliding: bool,
+    /// Windows are the periods of the calendar, and `window_s` is the longest of them.
+    pub calendar: Option<Period>,
 }
 
 impl QuotaPlan {

@@ -40,14 +40,15 @@ impl Terms {
     pub(super) fn numbers(&self, settings: &Settings, nodes: u32, round_trip: Duration) -> Numbers {
         match self {
             Terms::Rate(pacing) => Numbers::Rate(Plan::new(pacing, settings, nodes)),
-            Terms::Count(Windowed { limit, window, is_sliding })
-            | Terms::Lease(Windowed { limit, window, is_sliding }) => Numbers::Quota(QuotaPlan {
+            Terms::Count(Windowed { limit, window, is_sliding, calendar })
+            | Terms::Lease(Windowed { limit, window, is_sliding, calendar }) => Numbers::Quota(QuotaPlan {
                 limit: f64::from(*limit),
                 window_s: window.as_secs_f64(),
                 period: settings.period,
                 round_trip_s: round_trip.as_secs_f64(),
                 nodes,
                 is_sliding: *is_sliding,
+                calendar: *calendar,
             }),
         }
     }

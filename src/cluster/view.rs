@@ -172,6 +172,13 @@ impl View {
         if delay_s > cap_s {
             return Err(duration(delay_s - cap_s));
         }
+        self.charge(plan, cost);
+        Ok(if plan.refuses() { Duration::ZERO } else { duration(delay_s) })
+    }
+
+    /// Charges a request that is let through.
+    fn charge(&mut self, plan: &Plan, cost: f64) {
+        let slots_s = cost * plan.slot_s();
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
         let others = (1.0 / share).min(NODES_MAX * f64::from(plan.nodes));
         if self.allowance >= cost {
@@ -181,7 +188,6 @@ impl View {
             self.tat_s += slots_s * others;
         }
         self.unsent += cost;
-        Ok(if plan.refuses() { Duration::ZERO } else { duration(delay_s) })
     }
 
     /// A request while the store is silent: it goes at the pace of the own share.
@@ -197,6 +203,19 @@ impl View {
         self.tat_s += own_s;
         self.owe(plan, now_s);
         Ok(duration(delay_s))
+    }
+
+    /// Charges a request that was refused and passes all the same. The debt is bounded.
+    pub fn overdraw(&mut self, plan: &Plan, cost: f64, now: Timestamp) {
+        let now_s = self.seconds(now);
+        let deepest_s = now_s + plan.cap_s() + Plan::AHEAD_MAX_S;
+        if self.is_blind(plan, now_s) {
+            let own_s = cost * plan.slot_s() / self.share_alone(plan);
+            self.tat_s = (self.tat_s + own_s).min(deepest_s);
+            return self.owe(plan, now_s);
+        }
+        self.charge(plan, cost);
+        self.tat_s = self.tat_s.min(deepest_s);
     }
 
     /// Takes back a request whose client left before its turn.

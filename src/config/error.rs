@@ -6,6 +6,7 @@ use std::{fmt, io};
 use thiserror::Error;
 
 use crate::server::listener::OpenListener;
+use crate::server::tls::TlsError;
 
 /// All reasons not to use a configuration, one per line. As an error it is never empty.
 #[derive(Debug, Error)]
@@ -40,6 +41,10 @@ pub(crate) enum ConfigError {
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
+    #[error("[{section}] has {has} and no {lacks}: name both")]
+    HalfTls { section: String, has: &'static str, lacks: &'static str },
+    #[error("[{section}] {error}")]
+    Tls { section: String, error: TlsError },
     #[error("key secret file {}: {reason}", .path.display())]
     KeySecretFile { path: PathBuf, reason: String },
     #[error("the system has no random bytes for the secret of the keys: {0}; set [policy] key_secret_file")]

@@ -61,11 +61,15 @@ pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
     (file.unwrap_or_default(), mistakes)
 }
 
-/// The line of a key in a section, if the text has it.
+/// The line of a key in a section like `spop` or `spop.tls`, if the text has it.
 pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
     let (table, _) = DeTable::parse_recoverable(text);
-    let (_, section) = table.get_ref().get_key_value(section)?;
-    let (key, _) = section.get_ref().as_table()?.get_key_value(key)?;
+    let mut inner = table.get_ref();
+    for name in section.split('.') {
+        let (_, section) = inner.get_key_value(name)?;
+        inner = section.get_ref().as_table()?;
+    }
+    let (key, _) = inner.get_key_value(key)?;
     Some(line(text, key.span().start))
 }
 

@@ -5,9 +5,14 @@
 mod error;
 mod file;
 mod flags;
+mod listen;
 mod mistakes;
+mod policy;
 mod secret;
 mod show;
+mod values;
+mod warnings;
+mod within;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,16 +20,20 @@ use std::time::Duration;
 
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use flags::Flags;
+pub(crate) use listen::Listen;
+use listen::{HANDSHAKE_MAX, node_files, tls_files};
 use mistakes::Mistake;
+use warnings::Secret;
 
-use crate::base::address::Address;
 use crate::base::hold::HoldLimits;
 use crate::base::key::KeySecret;
 use crate::base::token::Token;
+use crate::observe::clock::Clock;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
 use crate::server::listener::Guarded;
-use crate::sync::{StateFile, SyncConfig};
+use crate::server::tls::{self, TlsError};
+use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::table::Sizing;
 use crate::watch::Source;
 
@@ -79,14 +88,7 @@ pub(crate) struct Config {
     pub log: log::Settings,
     /// `None`: there are only defaults and flags.
     pub file: Option<ConfigFile>,
-}
-
-/// The listeners of one protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    pub name: &'static str,
-    pub addresses: Vec<Address>,
-    pub connections_max: usize,
+    secrets: Vec<Secret>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -170,22 +172,78 @@ impl Config {
         (config, errors)
     }
 
-    /// Warnings about settings that cannot work as they are meant.
-    ///
-    /// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
-    /// requests wait as well, and `when_full` never applies.
+    /// Warnings about settings that work, but hardly as they are meant.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let listeners = [&self.spop.listen, &self.http.listen].into_iter();
-        let full = listeners
-            .filter(|listen| !listen.addresses.is_empty() && self.hold.holds_max >= listen.connections_max);
-        let told = full.map(|listen| {
-            format!(
-                "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a connection \
-                 for each hold",
-                listen.name
-            )
-        });
-        told.collect()
+        let proxies = [&self.spop.listen, &self.http.listen];
+        let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));
+        // Without its token such a listener is an error already.
+        let has_token = |listen: &&Listen| match listen.section {
+            "admin" => self.admin.token.is_some(),
+            "cluster" => self.token_server.as_ref().is_some_and(|server| server.token.is_some()),
+            _ => true,
+        };
+        let plain = self.listens().filter(has_token).filter_map(warnings::of_plain);
+        let idle = self.listens().filter_map(warnings::of_idle_tls);
+        let secrets = self.secrets.iter().filter_map(Secret::warning);
+        holds.chain(plain).chain(idle).chain(secrets).collect()
+    }
+
+    /// The listeners of all protocols.
+    fn listens(&self) -> impl Iterator<Item = &Listen> {
+        let token_server = self.token_server.as_ref().map(|server| &server.listen);
+        [&self.spop.listen, &self.http.listen, &self.admin.listen].into_iter().chain(token_server)
+    }
+
+    pub(crate) fn has_tls(&self) -> bool {
+        self.listens().any(|listen| listen.tls.is_some())
+    }
+
+    /// The paths of the files of TLS.
+    pub(crate) fn tls_files(&self) -> Vec<PathBuf> {
+        let files = self.listens().filter_map(|listen| listen.tls.as_ref());
+        files.flat_map(tls::Files::paths).map(Path::to_owned).collect()
+    }
+
+    /// Reads the files of TLS: those that cannot be used, and warnings about the others.
+    pub(crate) fn check_tls(&self) -> (Vec<ConfigError>, Vec<String>) {
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+        for listen in self.listens() {
+            let Some(files) = &listen.tls else { continue };
+            match files.check() {
+                Ok(expires) => warnings.extend(files.warning(expires, Clock::wall())),
+                Err(error) => {
+                    let key = match error.path() {
+                        path if path == files.cert => "cert",
+                        path if path == files.key => "key",
+                        _ => "client_ca",
+                    };
+                    errors.push(self.tls_error(listen.tls_section(), key, error));
+                }
+            }
+        }
+        if let Some(cluster) = &self.cluster
+            && let Err(error) = cluster.check_tls()
+        {
+            let key = match &cluster.identity {
+                Some((cert, _)) if error.path() == cert => "cert",
+                Some((_, key)) if error.path() == key => "key",
+                _ => "ca",
+            };
+            errors.push(self.tls_error("cluster".into(), key, error));
+        }
+        (errors, warnings)
+    }
+
+    /// The error with the line of the config that names the file.
+    fn tls_error(&self, section: String, key: &str, error: TlsError) -> ConfigError {
+        let line = self.file.as_ref().and_then(|file| mistakes::line_of(&file.text, &section, key));
+        let error = ConfigError::Tls { section, error };
+        match (&self.file, line) {
+            (Some(file), Some(line)) => {
+                ConfigError::At { path: file.path.clone(), line, error: Box::new(error) }
+            }
+            _ => error,
+        }
     }
 
     /// The secret of the keys of this run: that of the config, that of an earlier run, or a random one.
@@ -222,30 +280,25 @@ impl Config {
                 None => error,
             });
         };
+        let secrets = secrets(&written, file.as_ref());
         let file::File { spop, http, admin, hold, table, policy, cluster, state, decision_log, log } =
             written;
-        let listen = |name, addresses, connections_max| Listen { name, addresses, connections_max };
-        let file::Policy { dir, layout, key_secret_file } = policy;
-        let admin = AdminConfig::new(admin, |key, error| report("admin", key, error));
+        let policy::Policy { dir, layout, key_secret_file } = policy;
+        let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
+        let admin = AdminConfig::new(admin, &mut report);
         let key_secret = key_secret_file.map(secret::read).transpose();
         let key_secret = key_secret.unwrap_or_else(|error| {
             report("policy", "key_secret_file", error);
             None
         });
-        let written = (cluster.listen.clone(), cluster.token_file.clone());
-        let token_server = TokenServerConfig::new(written, |key, error| report("cluster", key, error));
-        let cluster = cluster.settings(key_secret.is_some());
+        let (cluster, listens) = cluster.split();
+        let token_server = TokenServerConfig::new(listens, &mut report);
+        let cert = node_files(cluster.cert.clone(), cluster.key.clone(), &mut report);
+        let cluster = cluster.settings(cert, key_secret.is_some());
         let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
-            spop: SpopConfig {
-                listen: listen("SPOP", spop.listen, spop.connections_max),
-                frame_bytes_max: spop.frame_bytes_max,
-                timeout: spop.timeout,
-            },
-            http: HttpConfig {
-                listen: listen("HTTP check", http.listen, http.connections_max),
-                idle_timeout: http.idle_timeout,
-            },
+            spop,
+            http,
             admin,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
@@ -258,55 +311,102 @@ impl Config {
             decision_log: decision_log.settings(),
             log: log::Settings { level: log.level, format: log.format },
             file,
+            secrets,
         }
     }
 }
 
+/// Gets each mistake with the section and the key that have it.
+type Report<'r> = &'r mut dyn FnMut(&str, &str, ConfigError);
+
+impl SpopConfig {
+    fn new(written: file::Spop, report: Report<'_>) -> SpopConfig {
+        let file::Spop { listen: addresses, allow, connections_max, frame_bytes_max, timeout, tls } = written;
+        let tls = tls_files("spop", tls, report);
+        let (name, section, handshake_max) = ("SPOP", "spop", timeout);
+        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
+        SpopConfig { listen, frame_bytes_max, timeout }
+    }
+}
+
+impl HttpConfig {
+    fn new(written: file::Http, report: Report<'_>) -> HttpConfig {
+        let file::Http { listen: addresses, allow, connections_max, idle_timeout, tls } = written;
+        let tls = tls_files("http", tls, report);
+        let (name, section, handshake_max) = ("HTTP check", "http", idle_timeout.min(HANDSHAKE_MAX));
+        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
+        HttpConfig { listen, idle_timeout }
+    }
+}
+
 impl AdminConfig {
-    /// `report` gets each mistake with the key that has it.
-    fn new(written: file::Admin, mut report: impl FnMut(&str, ConfigError)) -> AdminConfig {
-        let file::Admin { listen: addresses, token, token_file, hosts, socket, socket_mode } = written;
+    fn new(written: file::Admin, report: Report<'_>) -> AdminConfig {
+        let file::Admin { listen: addresses, allow, token, token_file, hosts, socket, socket_mode, tls } =
+            written;
+        let tls = tls_files("admin", tls, report);
         // A token that cannot be read is one mistake, and not a listener without a token as well.
         let is_secret = token.is_some() || token_file.is_some();
         let token = match (token, token_file) {
             (Some(token), Some(_)) => {
-                report("token_file", ConfigError::TwoTokens);
+                report("admin", "token_file", ConfigError::TwoTokens);
                 Some(token)
             }
-            (None, Some(path)) => read_token(path).map_err(|error| report("token_file", error)).ok(),
+            (None, Some(path)) => read_token(path).map_err(|error| report("admin", "token_file", error)).ok(),
             (token, None) => token,
         };
         let open = addresses.iter().try_for_each(|address| Guarded::Admin.unless_local(address));
         if let Err(open) = open
             && !is_secret
         {
-            report("listen", open.into());
+            report("admin", "listen", open.into());
         }
-        let listen = Listen { name: "admin", addresses, connections_max: ADMIN_CONNECTIONS_MAX };
+        let (connections_max, handshake_max) = (ADMIN_CONNECTIONS_MAX, HANDSHAKE_MAX);
+        let (name, section) = ("admin", "admin");
+        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
         let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
         AdminConfig { listen, token, hosts, socket, socket_mode }
     }
 }
 
 impl TokenServerConfig {
-    /// `report` gets each mistake with the key that has it. None without an address.
-    fn new(
-        (addresses, token_file): (Vec<Address>, Option<PathBuf>),
-        mut report: impl FnMut(&str, ConfigError),
-    ) -> Option<TokenServerConfig> {
+    /// None without an address.
+    fn new(written: file::TokenServer, report: Report<'_>) -> Option<TokenServerConfig> {
+        let file::TokenServer { listen: addresses, allow, token_file, tls } = written;
+        let tls = tls_files("cluster", tls, report);
         let is_secret = token_file.is_some();
-        let token =
-            token_file.and_then(|path| read_token(path).map_err(|error| report("token_file", error)).ok());
+        let token = token_file
+            .and_then(|path| read_token(path).map_err(|error| report("cluster", "token_file", error)).ok());
         let open = addresses.iter().try_for_each(|address| Guarded::TokenServer.unless_local(address));
         if let Err(open) = open
             && !is_secret
         {
-            report("listen", open.into());
+            report("cluster", "listen", open.into());
         }
         let is_one = !addresses.is_empty();
-        let listen = Listen { name: "cluster", addresses, connections_max: NODE_CONNECTIONS_MAX };
+        let (connections_max, handshake_max) = (NODE_CONNECTIONS_MAX, HANDSHAKE_MAX);
+        let (name, section) = ("cluster", "cluster");
+        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
         is_one.then_some(TokenServerConfig { listen, token })
     }
+}
+
+/// The files that hold secrets.
+fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
+    let file::File { spop, http, admin, policy, cluster, .. } = written;
+    let is_in_file = admin.token.is_some() || cluster.store.as_ref().is_some_and(StoreUrl::has_password);
+    let files = [
+        (admin.token_file.as_deref(), "the admin token"),
+        (cluster.token_file.as_deref(), "the token of nodes"),
+        (policy.key_secret_file.as_deref(), "the secret of the keys"),
+        (cluster.key.as_deref(), "a private key"),
+        (spop.tls.key.as_deref(), "a private key"),
+        (http.tls.key.as_deref(), "a private key"),
+        (admin.tls.key.as_deref(), "a private key"),
+        (cluster.tls.key.as_deref(), "a private key"),
+        (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
+    ];
+    let secret = |(path, holds): (Option<&Path>, _)| Some(Secret { path: path?.to_owned(), holds });
+    files.into_iter().filter_map(secret).collect()
 }
 
 /// Reads a token from a file, without the white space around it.
@@ -339,6 +439,7 @@ fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::address::Address;
 
     fn parse(text: &str) -> Result<Config, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -375,7 +476,7 @@ mod tests {
         let error = |text| parse(text).unwrap_err();
         assert_eq!(
             error("[spop]\ntimout = '5s'"),
-            "file:2: unknown field `timout`, expected one of `listen`, `connections_max`, `frame_bytes_max`, `timeout`"
+            "file:2: unknown field `timout`, expected one of `listen`, `allow`, `connections_max`, `frame_bytes_max`, `timeout`, `tls`"
         );
         let unit = "expected a number and a unit us, ms, s, m, h or d, like 5s";
         assert_eq!(error("\n[spop]\ntimeout = '5'"), format!("file:3: \"5\": {unit}"));

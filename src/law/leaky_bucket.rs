@@ -19,6 +19,7 @@ use crate::law::admission::Admission;
 use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
 use crate::law::bucket::Bucket;
+use crate::law::debt::Debt;
 use crate::law::formula::{number, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -44,11 +45,12 @@ use crate::table::Entry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
     bucket: Bucket,
+    debt: Debt,
 }
 
 impl LeakyBucket {
     pub(super) fn from_options(objective: Objective, _: &mut Options) -> Result<LeakyBucket, OptionError> {
-        Ok(LeakyBucket { bucket: Bucket::of_one_at_least(objective) })
+        Ok(LeakyBucket { bucket: Bucket::of_one_at_least(objective), debt: Debt::NONE })
     }
 }
 
@@ -57,12 +59,11 @@ impl Rule for LeakyBucket {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let (room_ns, poured_ns) = (self.bucket.burst_ns, self.bucket.time(arrival.cost));
-        // The clock went back: the bucket is full, but holds no more.
-        let water_ns = entry.state.wide().saturating_sub(now_ns).min(room_ns);
+        let water_ns = self.water(entry, now_ns);
         entry.gpt0 = 1_000;
         if water_ns.saturating_add(poured_ns) > room_ns {
             entry.state.set_wide(now_ns.saturating_add(water_ns));
-            let remaining = self.bucket.requests(room_ns - water_ns);
+            let remaining = self.bucket.requests(room_ns.saturating_sub(water_ns));
             return match poured_ns > room_ns {
                 true => Judgement::never(remaining),
                 false => Judgement::deny(water_ns + poured_ns - room_ns, remaining),
@@ -75,7 +76,7 @@ impl Rule for LeakyBucket {
 
     fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
-        let water_ns = entry.state.wide().saturating_sub(now_ns).min(bucket.burst_ns);
+        let water_ns = self.water(entry, now_ns);
         let level_ns = water_ns.saturating_add(bucket.time(cost));
         let (water, level) = (number(bucket.parts(water_ns)), number(bucket.parts(level_ns)));
         let burst = objective.burst.max(1);
@@ -96,9 +97,26 @@ impl Rule for LeakyBucket {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
+    fn owing(&self) -> Option<Self> {
+        Some(Self { debt: Debt::OWED, ..*self })
+    }
+
+    fn can_owe(&self) -> bool {
+        !self.debt.is_none()
+    }
+
+    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+        entry.ask(arrival.cost, arrival.now);
+        let now_ns = arrival.now.as_nanos();
+        let water_ns = self.water(entry, now_ns).saturating_add(self.bucket.time(arrival.cost));
+        entry.state.set_wide(now_ns.saturating_add(water_ns.min(self.water_max())));
+        entry.gpt0 = 1_000;
+        entry.let_through(arrival.cost, arrival.now);
+    }
+
     /// Until the bucket is empty.
     fn memory(&self) -> Duration {
-        Duration::from_nanos(self.bucket.burst_ns)
+        Duration::from_nanos(self.water_max())
     }
 
     fn pacing(&self) -> Option<Pacing> {
@@ -106,6 +124,18 @@ impl Rule for LeakyBucket {
     }
 
     fn split(&self, nodes: u32) -> Self {
-        Self { bucket: self.bucket.split(nodes) }
+        Self { bucket: self.bucket.split(nodes), ..*self }
+    }
+}
+
+impl LeakyBucket {
+    /// The water in the bucket. After a step back of the clock it is full, but holds no more.
+    fn water(&self, entry: &Entry, now_ns: u64) -> u64 {
+        entry.state.wide().saturating_sub(now_ns).min(self.water_max())
+    }
+
+    /// The most water: the burst, and what it may owe beyond.
+    fn water_max(&self) -> u64 {
+        self.bucket.burst_ns.saturating_add(self.debt.max_ns)
     }
 }

@@ -8,22 +8,25 @@
 //!
 //! ```text
 //!  registry    every law by name                    <- the room's callers
-//!  fair, sliding_log                                laws with a simpler stand-in
+//!  fair, sliding_log, sketch                        laws with a simpler stand-in
 //!  adaptive, pace, token_bucket, … closed, open     the laws
 //!  rule        the methods of every law
 //!  annex       memory beside the entry              made of calendar, log
-//!  bucket, pacing, window, windowed                 arithmetic that laws share
-//!  objective, arrival, admission, judgement, options, formula
+//!  assured                                          the rate that an SLO has whatever those above it say
+//!  bucket, debt, pacing, window, windowed           arithmetic that laws share
+//!  objective, arrival, admission, judgement, used, options, formula
 //! ```
 
 mod adaptive;
 mod admission;
 mod annex;
 mod arrival;
+mod assured;
 mod bucket;
 mod calendar;
 mod closed;
 mod concurrency;
+mod debt;
 mod fair;
 mod fixed_window;
 mod formula;
@@ -37,19 +40,24 @@ mod pace;
 mod pacing;
 mod registry;
 mod rule;
+mod sketch;
 mod sliding_buckets;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
+mod used;
 mod warm_up;
 mod window;
 mod windowed;
 
 pub use annex::Annex;
 pub use arrival::Arrival;
+pub use assured::Assured;
 pub use judgement::Judgement;
 pub use objective::Objective;
 pub use options::{OptionError, Options};
 pub use pacing::Pacing;
 pub use registry::Law;
+pub use sketch::Sketch;
+pub use used::Used;
 pub use windowed::Windowed;

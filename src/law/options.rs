@@ -15,9 +15,18 @@ pub enum OptionError {
     Number { name: String, value: String, min: String, max: String },
     #[error("{name} {}: expected at least {}", written(*.given), written(*.min))]
     TooShort { name: &'static str, given: Duration, min: Duration },
+    #[error("{name} {value:?}: expected {expected}")]
+    Unfit { name: &'static str, value: String, expected: &'static str },
     /// A time that suits some rates and not this one.
     #[error("{name} {}: at {rate} it {reason}", written(*.given))]
     Rate { name: &'static str, given: Duration, rate: Rate, reason: String },
+    #[error("{name} {value:?}: expected {}", .choices.join(" or "))]
+    Choice { name: &'static str, value: String, choices: Vec<&'static str> },
+    #[error(
+        "error {error} and confidence {confidence} take {} MiB: {} MiB is the most; a larger error or a lower \
+         confidence takes less", .bytes >> 20, .bytes_max >> 20
+    )]
+    Memory { error: String, confidence: String, bytes: usize, bytes_max: usize },
     #[error("law {name:?}: expected one of {}", .names.join(", "))]
     Law { name: String, names: &'static [&'static str] },
     #[error("unknown option {name:?}: {law} takes {}", listed(.known))]
@@ -101,6 +110,18 @@ impl Options {
         }
     }
 
+    pub(super) fn choice<const N: usize>(
+        &mut self,
+        name: &'static str,
+        choices: [&'static str; N],
+    ) -> Result<Option<&'static str>, OptionError> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match choices.into_iter().find(|choice| *choice == value) {
+            None => Err(OptionError::Choice { name, value: quoted(&value), choices: choices.into() }),
+            known => Ok(known),
+        }
+    }
+
     /// # Errors
     /// The first option that the law has not taken.
     pub(super) fn finish(self, law: &'static str) -> Result<(), OptionError> {
@@ -108,6 +129,11 @@ impl Options {
             None => Ok(()),
             Some((name, _)) => Err(OptionError::Unknown { name: quoted(&name), law, known: self.taken }),
         }
+    }
+
+    /// Whether the line has an option that nobody has taken yet.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|(given, _)| given == name)
     }
 
     /// The text of an option, if the line has it.

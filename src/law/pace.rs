@@ -11,6 +11,8 @@
 //! `full_at` is its theoretical arrival time. In any time T at most `burst + rate * T` requests pass. In debt, they
 //! leave at least one slot apart.
 //!
+//! Above an SLO with an assured rate, the debt may be 10 s more: requests that it refuses may pass, and are charged.
+//!
 //! Requests that leave late do not lower the average rate: the bucket makes up for them, up to its burst.
 //!
 //! The state is `full_at`, in nanoseconds.
@@ -22,6 +24,7 @@ use crate::law::admission::Admission;
 use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
+use crate::law::debt::Debt;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -50,12 +53,17 @@ use crate::table::Entry;
 pub struct Pace {
     pub(super) bucket: Bucket,
     pub(super) max_delay_ns: u64,
+    debt: Debt,
 }
 
 impl Pace {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Pace, OptionError> {
         let max_delay = options.duration("max_delay")?.unwrap_or(MAX_DELAY_DEFAULT);
-        Ok(Pace { bucket: Bucket::new(objective), max_delay_ns: max_delay.as_nanos() as u64 })
+        Ok(Pace {
+            bucket: Bucket::new(objective),
+            max_delay_ns: max_delay.as_nanos() as u64,
+            debt: Debt::NONE,
+        })
     }
 }
 
@@ -104,9 +112,27 @@ impl Rule for Pace {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
+    fn owing(&self) -> Option<Self> {
+        Some(Self { debt: Debt::OWED, ..*self })
+    }
+
+    fn can_owe(&self) -> bool {
+        !self.debt.is_none()
+    }
+
+    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+        entry.ask(arrival.cost, arrival.now);
+        let full_at =
+            self.start(entry, arrival.now.as_nanos()).saturating_add(self.bucket.time(arrival.cost));
+        entry.state.set_wide(full_at.min(self.debt_max(arrival.now.as_nanos())));
+        entry.gpt0 = self.bucket.milli_clients(self.max_delay_ns);
+        entry.let_through(arrival.cost, arrival.now);
+    }
+
     /// Until the bucket is full again, from the deepest debt.
     fn memory(&self) -> Duration {
-        Duration::from_nanos(self.bucket.burst_ns.saturating_add(self.max_delay_ns))
+        let debt_ns = self.max_delay_ns.saturating_add(self.debt.max_ns);
+        Duration::from_nanos(self.bucket.burst_ns.saturating_add(debt_ns))
     }
 
     fn max_delay(&self) -> Option<Duration> {
@@ -123,10 +149,15 @@ impl Rule for Pace {
 }
 
 impl Pace {
-    /// When the next slot begins. Debt beyond `max_delay` is forgiven.
+    /// When the next slot begins. Debt beyond the deepest is forgiven.
     pub(super) fn start(&self, entry: &mut Entry, now_ns: u64) -> u64 {
-        let full_at = entry.state.wide().min(now_ns.saturating_add(self.max_delay_ns));
+        let full_at = entry.state.wide().min(self.debt_max(now_ns));
         entry.state.set_wide(full_at);
         full_at.max(now_ns.saturating_sub(self.bucket.burst_ns))
+    }
+
+    /// The moment at which the deepest debt is paid: `max_delay`, and what it may owe beyond.
+    fn debt_max(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt.max_ns)
     }
 }

@@ -21,10 +21,12 @@ use crate::law::options::{OptionError, Options};
 use crate::law::pace::Pace;
 use crate::law::pacing::Pacing;
 use crate::law::rule::Rule;
+use crate::law::sketch::Sketch;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::token_bucket::TokenBucket;
+use crate::law::used::Used;
 use crate::law::warm_up::WarmUp;
 use crate::law::windowed::Windowed;
 use crate::table::Entry;
@@ -64,6 +66,14 @@ macro_rules! registry {
                 }
             }
 
+            /// The law with room for the debt of requests that it [owes](Law::owe). None: it cannot go into debt.
+            pub fn owing(&self) -> Option<Law> {
+                match self {
+                    $(Law::$Law(law) => law.owing().map(Law::$Law),)+
+                    Law::Closed(_) | Law::Open(_) => None,
+                }
+            }
+
             /// The law of a rate that is not 0.
             fn open(name: &str, objective: Objective, options: &mut Options) -> Result<Law, OptionError> {
                 match name {
@@ -98,6 +108,7 @@ registry! { $
     "sliding-log" => SlidingLog,
     "warm-up" => WarmUp,
     "concurrency" => Concurrency,
+    "sketch" => Sketch,
 }
 
 impl Law {
@@ -196,6 +207,30 @@ impl Law {
         of_each!(self, rule => rule.take_back(entry, annex, &gone));
     }
 
+    /// Whether the law has room for the debt of requests that it owes.
+    pub fn can_owe(&self) -> bool {
+        of_each!(self, rule => rule.can_owe())
+    }
+
+    /// Charges a request that the law refuses, and that passes all the same: others wait the longer. The debt is
+    /// bounded.
+    ///
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// let delay_ms = |entry: &mut Entry, ms| {
+    ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
+    /// };
+    /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
+    /// law.owe(&mut entry, &arrival); // the third would wait for 200 ms, and owes 100 ms beyond `max_delay`
+    /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
+    /// ```
+    pub fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+        of_each!(self, rule => rule.owe(entry, arrival));
+    }
+
     /// Whether [`take_back`](Law::take_back) undoes anything.
     pub fn gives_back(&self) -> bool {
         of_each!(self, rule => rule.gives_back())
@@ -262,6 +297,15 @@ impl Law {
         of_each!(self, rule => rule.windowed())
     }
 
+    /// The numbers of a law that counts in a sketch, and needs no row. None: it needs one.
+    pub fn sketched(&self) -> Option<&Sketch> {
+        match self {
+            Law::Sketch(sketch) => Some(sketch),
+            Law::Closed(closed) if closed.name() == Sketch::NAME => Some(&Sketch::CLOSED),
+            _ => None,
+        }
+    }
+
     /// The ways in which nodes can share the law, the default first.
     ///
     /// ```
@@ -275,6 +319,10 @@ impl Law {
     pub fn sharings(&self) -> &'static [Sharing] {
         match (self.pacing(), self.windowed()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
+            // Nodes that count together count multiples of a length, and months have several.
+            (_, Some(windowed)) if windowed.calendar.is_some() => {
+                &[Sharing::Lease, Sharing::Split, Sharing::Local]
+            }
             // A lease is of a window that begins anew.
             (_, Some(windowed)) if windowed.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
             (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
@@ -303,6 +351,11 @@ impl Law {
     /// ```
     pub fn promise(&self, objective: Objective) -> String {
         of_each!(self, rule => rule.promise(objective))
+    }
+
+    /// What a key has used of its quota. None: the law has no quota, but a rate.
+    pub fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        of_each!(self, rule => rule.used(entry, annex, now))
     }
 
     /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].

@@ -4,12 +4,14 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
 use crate::law::admission::Admission;
 use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::pacing::Pacing;
+use crate::law::used::Used;
 use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
@@ -44,6 +46,22 @@ pub(super) trait Rule {
     fn gives_back(&self) -> bool {
         true
     }
+
+    /// The law with room for the debt of requests that it [owes](Rule::owe). None: it cannot go into debt.
+    fn owing(&self) -> Option<Self>
+    where
+        Self: Copy,
+    {
+        None
+    }
+
+    /// Whether it has such room.
+    fn can_owe(&self) -> bool {
+        false
+    }
+
+    /// Charges a request that it refuses and that passes all the same. The law must [be able to owe](Rule::can_owe).
+    fn owe(&self, _entry: &mut Entry, _arrival: &Arrival) {}
 
     /// Whether the law must be told of each request's end.
     fn counts_ends(&self) -> bool {
@@ -92,6 +110,11 @@ pub(super) trait Rule {
     /// The allowance in the numbers of the `RateLimit-Policy` header.
     fn quota(&self, objective: Objective) -> Quota {
         Quota::of_bucket(objective.burst, objective.rate)
+    }
+
+    /// What a key has used of its quota. None: the law has no quota, but a rate.
+    fn used(&self, _entry: &Entry, _annex: Option<&Annex>, _now: Timestamp) -> Option<Used> {
+        None
     }
 
     /// The allowance in words.

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
 use crate::law::annex::Annex;
@@ -26,6 +27,7 @@ use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::sliding_window::SlidingWindow;
+use crate::law::used::Used;
 use crate::law::window::Window;
 use crate::table::Entry;
 
@@ -138,6 +140,15 @@ impl Rule for SlidingLog {
 
     fn promise(&self, objective: Objective) -> String {
         self.stand_in.promise(objective)
+    }
+
+    fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        let Some(Annex::Log(log)) = annex else { return self.stand_in.used(entry, None, now) };
+        let (window, mut log) = (self.stand_in.window, log.clone());
+        self.advance(&mut log, entry, now.as_nanos());
+        let newest = log.len().checked_sub(1).map(|_| log.nth_ns(log.len()));
+        let resets_at = newest.map(|at| Timestamp::default() + Duration::from_nanos(at + window.window_ns));
+        Some(Used { requests: log.len() as u32, limit: window.limit, resets_at })
     }
 
     fn annex(&self) -> Option<Annex> {

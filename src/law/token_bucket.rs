@@ -18,6 +18,7 @@ use crate::law::admission::Admission;
 use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
 use crate::law::bucket::Bucket;
+use crate::law::debt::Debt;
 use crate::law::formula::{number, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -43,11 +44,12 @@ use crate::table::Entry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     bucket: Bucket,
+    debt: Debt,
 }
 
 impl TokenBucket {
     pub(super) fn from_options(objective: Objective, _: &mut Options) -> Result<TokenBucket, OptionError> {
-        Ok(TokenBucket { bucket: Bucket::of_one_at_least(objective) })
+        Ok(TokenBucket { bucket: Bucket::of_one_at_least(objective), debt: Debt::NONE })
     }
 }
 
@@ -56,13 +58,11 @@ impl Rule for TokenBucket {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let taken_ns = self.bucket.time(arrival.cost);
-        // The clock went back: the bucket is empty, but not in debt.
-        let full_at = entry.state.wide().min(now_ns);
-        let start = full_at.max(now_ns.saturating_sub(self.bucket.burst_ns));
+        let start = self.start(entry, now_ns);
         entry.gpt0 = 1_000;
         if start.saturating_add(taken_ns) > now_ns {
             entry.state.set_wide(start);
-            let remaining = self.bucket.requests(now_ns - start);
+            let remaining = self.bucket.requests(now_ns.saturating_sub(start));
             return match taken_ns > self.bucket.burst_ns {
                 true => Judgement::never(remaining),
                 false => Judgement::deny(start + taken_ns - now_ns, remaining),
@@ -75,10 +75,10 @@ impl Rule for TokenBucket {
 
     fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
-        let start = entry.state.wide().min(now_ns).max(now_ns.saturating_sub(bucket.burst_ns));
-        let (tokens_ns, taken_ns) = (now_ns - start, bucket.time(cost));
-        let (tokens, burst) = (number(bucket.parts(tokens_ns)), objective.burst.max(1));
-        match taken_ns.checked_sub(tokens_ns) {
+        let (start, taken_ns) = (self.start(entry, now_ns), bucket.time(cost));
+        let parts = bucket.parts(now_ns.saturating_sub(start)) - bucket.parts(start.saturating_sub(now_ns));
+        let (tokens, burst) = (number(parts), objective.burst.max(1));
+        match start.saturating_add(taken_ns).checked_sub(now_ns) {
             None | Some(0) => format!("tokens {tokens} of burst {burst} >= cost {cost}"),
             Some(_) if taken_ns > bucket.burst_ns => format!("burst {burst} < cost {cost}"),
             Some(missing_ns) => {
@@ -94,9 +94,26 @@ impl Rule for TokenBucket {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
-    /// Until the bucket is full again.
+    fn owing(&self) -> Option<Self> {
+        Some(Self { debt: Debt::OWED, ..*self })
+    }
+
+    fn can_owe(&self) -> bool {
+        !self.debt.is_none()
+    }
+
+    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+        entry.ask(arrival.cost, arrival.now);
+        let now_ns = arrival.now.as_nanos();
+        let full_at = self.start(entry, now_ns).saturating_add(self.bucket.time(arrival.cost));
+        entry.state.set_wide(full_at.min(self.debt_max(now_ns)));
+        entry.gpt0 = 1_000;
+        entry.let_through(arrival.cost, arrival.now);
+    }
+
+    /// Until the bucket is full again, from the deepest debt.
     fn memory(&self) -> Duration {
-        Duration::from_nanos(self.bucket.burst_ns)
+        Duration::from_nanos(self.bucket.burst_ns.saturating_add(self.debt.max_ns))
     }
 
     fn pacing(&self) -> Option<Pacing> {
@@ -104,6 +121,20 @@ impl Rule for TokenBucket {
     }
 
     fn split(&self, nodes: u32) -> Self {
-        Self { bucket: self.bucket.split(nodes) }
+        Self { bucket: self.bucket.split(nodes), ..*self }
+    }
+}
+
+impl TokenBucket {
+    /// The moment at which it was empty, if it has filled since. Later than now: it is in debt.
+    fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
+        // The clock went back: the bucket is empty, but in no deeper debt than it may owe.
+        let full_at = entry.state.wide().min(self.debt_max(now_ns));
+        full_at.max(now_ns.saturating_sub(self.bucket.burst_ns))
+    }
+
+    /// The moment at which the deepest debt is paid. Without debt it is now.
+    fn debt_max(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.debt.max_ns)
     }
 }

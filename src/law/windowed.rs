@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::units::Period;
 use crate::law::window::Window;
 
 /// The numbers of a law that counts the requests of a window, so that nodes can count together.
@@ -19,10 +20,12 @@ pub struct Windowed {
     pub window: Duration,
     /// The window before counts, too.
     pub is_sliding: bool,
+    /// Windows are the periods of the calendar, and `window` is the longest of them.
+    pub calendar: Option<Period>,
 }
 
 impl Windowed {
     pub(super) fn new(window: &Window, is_sliding: bool) -> Windowed {
-        Windowed { limit: window.limit, window: window.duration(), is_sliding }
+        Windowed { limit: window.limit, window: window.duration(), is_sliding, calendar: None }
     }
 }

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::base::time::{EARLIEST, Timestamp};
 
 /// A monotonic clock that starts with the time of the wall clock.
@@ -25,6 +27,18 @@ impl Clock {
     /// A clock that goes on from a moment of an earlier process.
     pub fn going_on_at(moment: Timestamp) -> Clock {
         Clock { started: Instant::now(), started_at: moment }
+    }
+
+    /// A clock that goes on with that of another process: `moment` is its moment at `monotonic`, a time of the monotonic
+    /// clock of the system.
+    pub fn going_on_from(moment: Timestamp, monotonic: Duration) -> Clock {
+        let started = Instant::now();
+        Clock { started, started_at: moment + monotonic_now().saturating_sub(monotonic) }
+    }
+
+    /// A moment of this clock, and the same moment of the monotonic clock of the system.
+    pub fn mark(&self) -> (Timestamp, Duration) {
+        (self.now(), monotonic_now())
     }
 
     /// The time of the wall clock, since 1970.
@@ -49,6 +63,11 @@ impl Clock {
     pub fn instant(&self, moment: Timestamp) -> Instant {
         self.started + moment.since(self.started_at)
     }
+}
+
+fn monotonic_now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::base::verdict::{Decision, Verdict};
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
 use crate::observe::state_metrics::StateMetrics;
+use crate::observe::tls_metrics::TlsMetrics;
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub struct Metrics {
     pub table_evictions: Arc<Total>,
     pub annex_bytes: Gauge,
     pub law_fallbacks: Arc<Total>,
+    pub sketch_bytes: Gauge,
     pub holds: Gauge,
     pub holds_refused: Counter,
     pub holds_abandoned: Counter,
@@ -55,6 +57,8 @@ pub struct Metrics {
     pub token_server: Option<TokenServerMetrics>,
     /// None: no state is kept in a file.
     pub state: Option<StateMetrics>,
+    /// None: no listener has TLS.
+    pub tls: Option<TlsMetrics>,
 }
 
 /// The connections of one listener.
@@ -63,6 +67,7 @@ pub struct ConnectionMetrics {
     pub open: Gauge,
     pub accepted: Counter,
     pub waited: Counter,
+    pub not_allowed: Counter,
     pub accept_errors: Counter,
 }
 
@@ -169,6 +174,9 @@ impl Metrics {
         let waited = Family::<Labels, Counter>::default();
         let help = "Connections that had to wait because there were too many";
         registry.register("connections_waited", help, waited.clone());
+        let not_allowed = Family::<Labels, Counter>::default();
+        let help = "Connections closed unread because `allow` does not list their network";
+        registry.register("connections_not_allowed", help, not_allowed.clone());
         let accept_errors = Family::<Labels, Counter>::default();
         registry.register("accept_errors", "Connections that could not be accepted", accept_errors.clone());
         let listener = |name| {
@@ -177,6 +185,7 @@ impl Metrics {
                 open: connections.get_or_create_owned(&label),
                 accepted: accepted.get_or_create_owned(&label),
                 waited: waited.get_or_create_owned(&label),
+                not_allowed: not_allowed.get_or_create_owned(&label),
                 accept_errors: accept_errors.get_or_create_owned(&label),
             }
         };
@@ -225,6 +234,8 @@ impl Metrics {
         let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
         let help = "Bytes that fair, sliding-log and concurrency use beside the table";
         let annex_bytes = gauge(&mut registry, "annex_bytes", help);
+        let sketch_bytes =
+            gauge(&mut registry, "sketch_bytes", "Bytes of the sketches of the policy in force");
         let holds = gauge(&mut registry, "holds", "Answers being held now");
         Metrics {
             verdicts,
@@ -232,6 +243,7 @@ impl Metrics {
             table_evictions,
             annex_bytes,
             law_fallbacks,
+            sketch_bytes,
             holds,
             holds_refused: counter(
                 &mut registry,
@@ -265,6 +277,7 @@ impl Metrics {
             cluster: None,
             token_server: None,
             state: None,
+            tls: None,
             registry,
         }
     }
@@ -284,6 +297,12 @@ impl Metrics {
     /// Adds the metrics of the state file.
     pub fn with_state(mut self) -> Metrics {
         self.state = Some(StateMetrics::register(&mut self.registry));
+        self
+    }
+
+    /// Adds the metrics of TLS.
+    pub fn with_tls(mut self) -> Metrics {
+        self.tls = Some(TlsMetrics::register(&mut self.registry));
         self
     }
 

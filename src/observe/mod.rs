@@ -11,3 +11,4 @@ pub(crate) mod revive;
 pub mod state_metrics;
 pub mod status;
 pub(crate) mod systemd;
+pub mod tls_metrics;

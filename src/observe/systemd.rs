@@ -1,6 +1,9 @@
 //! Messages to systemd about the service (sd_notify). Without systemd they do nothing.
 
+#![allow(clippy::disallowed_methods, reason = "systemd tells a service of its watchdog in the environment")]
+
 use std::time::Duration;
+use std::{env, process};
 
 use sd_notify::NotifyState;
 
@@ -27,14 +30,23 @@ pub(crate) fn status(text: &str) {
     tell(&[NotifyState::Status(&one_line(text))]);
 }
 
+/// Reports that another process is the service from now on.
+pub(crate) fn main_process(pid: u32) {
+    tell(&[NotifyState::MainPid(pid)]);
+}
+
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
+///
+/// As sd_watchdog_enabled(3) has it, no `WATCHDOG_PID` means any process: after an upgrade it is another one.
 pub(crate) fn watchdog() -> Option<Duration> {
-    let mut usec = 0;
-    sd_notify::watchdog_enabled(false, &mut usec).then(|| Duration::from_micros(usec) / 2)
+    let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
+    let timeout = Duration::from_micros(number("WATCHDOG_USEC")?.ok()?);
+    let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == Ok(process::id().into()));
+    (is_ours && !timeout.is_zero()).then(|| timeout / 2)
 }
 
 pub(crate) fn alive() {

@@ -1,65 +1,90 @@
-//! `also=` that leads to an SLO that is never counted: one of a type that the request has already.
+//! The chains that `also=` makes: up to three SLOs for one request, each above the one before it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::slo_id::SloId;
+use crate::base::verdict::JUDGED_MAX;
 use crate::policy::generation::Policy;
-use crate::policy::problem::quoted;
-use crate::policy::read::map;
+use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::warning::Doubt;
 
 /// The most steps from one SLO to the next that are tried, for each SLO.
 const STEPS_MAX: usize = 1_000;
 
+/// A chain that goes wrong.
+enum Wrong {
+    Fault(Fault),
+    Doubt(Doubt),
+}
+
 impl Policy {
-    /// Adds a warning for each SLO whose `also` leads to its own type, or back to it.
-    pub(super) fn warn_of_also(&mut self) {
+    /// Adds a problem for each SLO that a request may begin with and whose chain is too long, or has an SLO with an
+    /// assured rate above itself. One whose chain leads to a type that it has already gets a warning.
+    pub(super) fn check_also(&mut self, problems: &mut Problems) {
         if self.ties.iter().all(|ties| ties.also.is_none()) {
             return;
         }
-        let named: Vec<BTreeSet<SloId>> =
-            (0..self.lookups.len()).map(|lookup| self.named_by(lookup)).collect();
-        // The SLOs that a request may begin with.
-        let starts: BTreeSet<SloId> = named.iter().flatten().copied().chain([SloId::DEFAULT]).collect();
-        let starts = starts.into_iter().filter_map(|slo| self.place(slo));
-        let doubts: Vec<_> =
-            starts.filter_map(|place| Some((self.ties[place].line, self.vain(place, &named)?))).collect();
-        for (line, doubt) in doubts {
-            self.warnings.add(&self.slo_map.path, || (Some(line), doubt));
-        }
-    }
-
-    fn named_by(&self, lookup: usize) -> BTreeSet<SloId> {
-        let number = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<u16>().ok();
-        let slos = map::lines(self.lookups[lookup].text()).flatten();
-        slos.filter_map(|line| SloId::new(if line.value.is_empty() { 0 } else { number(line.value)? }))
-            .collect()
-    }
-
-    /// The way from an SLO to one that is not counted, if there is one. `named` has the SLOs of each lookup.
-    fn vain(&self, place: usize, named: &[BTreeSet<SloId>]) -> Option<Doubt> {
-        let start = self.slos[place].id;
-        let mut open = vec![(place, types(0, start))];
-        let mut known = BTreeSet::new();
-        while let Some((place, seen)) = open.pop() {
-            let Some(also) = self.ties[place].also else { continue };
-            for &next in &named[also] {
-                let via = self.slos[place].id;
-                if types(seen, next) == seen {
-                    let lookup = quoted(self.lookups[also].name.as_bytes());
-                    return Some(Doubt::Also { via, lookup, next });
-                }
-                let next = self.place(next).map(|place| (place, types(seen, next)));
-                open.extend(next.filter(|&next| known.len() < STEPS_MAX && known.insert(next)));
+        // Each SLO that a request may begin with. The lookups before the one that names it had no answer.
+        let mut starts = BTreeMap::new();
+        for lookup in 0..self.lookups.len() {
+            for slo in self.named_by(lookup) {
+                starts.entry(slo).or_insert(lookup);
             }
         }
-        None
+        let wrong: Vec<(usize, Wrong)> = starts
+            .into_iter()
+            .filter_map(|(start, first)| Some((self.ties[start].line, self.wrong_chain(start, first)?)))
+            .collect();
+        for (line, wrong) in wrong {
+            match wrong {
+                Wrong::Fault(fault) => problems.add(&self.slo_map.path, Some(line), fault),
+                Wrong::Doubt(doubt) => self.warnings.add(&self.slo_map.path, || (Some(line), doubt)),
+            }
+        }
     }
-}
 
-/// A set of types, as bits, with one more.
-fn types(seen: u16, slo: SloId) -> u16 {
-    seen | 1 << slo.kind()
+    /// The places of the SLOs that the map of a lookup names.
+    pub(super) fn named_by(&self, lookup: usize) -> impl Iterator<Item = usize> {
+        (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
+    }
+
+    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. A fault comes before a doubt.
+    fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
+        let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
+        let mut doubt = None;
+        while let Some(chain) = open.pop() {
+            let last = chain[chain.len() - 1];
+            let Some(also) = self.ties[last].also.filter(|&also| also >= first) else { continue };
+            for next in self.named_by(also) {
+                match self.wrong_step(&chain, also, next) {
+                    Some(Wrong::Fault(fault)) => return Some(Wrong::Fault(fault)),
+                    Some(Wrong::Doubt(new)) => doubt = doubt.or(Some(new)),
+                    None if known.len() < STEPS_MAX && known.insert((chain.len(), next)) => {
+                        open.push(chain.iter().copied().chain([next]).collect());
+                    }
+                    None => {}
+                }
+            }
+        }
+        doubt.map(Wrong::Doubt)
+    }
+
+    fn wrong_step(&self, chain: &[usize], also: usize, next: usize) -> Option<Wrong> {
+        let id = |place: usize| self.slos[place].id;
+        let via = id(chain[chain.len() - 1]);
+        let lookup = quoted(self.lookups[also].name.as_bytes());
+        let is_assured = |&place: &usize| self.slos[place].assured.is_some();
+        if let Some(at) = chain.iter().position(|&place| place == next)
+            && chain[at..].iter().any(is_assured)
+        {
+            return Some(Wrong::Fault(Fault::AlsoRound { via, lookup, next: id(next) }));
+        }
+        if chain.iter().any(|&place| id(place).kind() == id(next).kind()) {
+            return Some(Wrong::Doubt(Doubt::Also { via, lookup, next: id(next) }));
+        }
+        let ids = || chain.iter().map(|&place| id(place).to_string()).collect::<Vec<_>>().join(", ");
+        (chain.len() == JUDGED_MAX)
+            .then(|| Wrong::Fault(Fault::AlsoLong { chain: ids(), lookup, next: id(next) }))
+    }
 }
 
 #[cfg(test)]
@@ -67,14 +92,22 @@ mod tests {
     use std::io;
     use std::path::Path;
 
-    use crate::policy::{Layout, Policy};
+    use crate::policy::{Layout, Policy, Problems};
 
-    fn warnings(files: &[(&str, &str)]) -> String {
+    fn read(files: &[(&str, &str)]) -> Result<Policy, Problems> {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| path == Path::new(name));
             file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        Policy::parse(Path::new(""), &Layout::default(), read).unwrap().warnings().to_string()
+        Policy::parse(Path::new(""), &Layout::default(), read)
+    }
+
+    fn warnings(files: &[(&str, &str)]) -> String {
+        read(files).unwrap().warnings().to_string()
+    }
+
+    fn problems(files: &[(&str, &str)]) -> String {
+        read(files).unwrap_err().to_string()
     }
 
     #[test]
@@ -90,11 +123,46 @@ mod tests {
         let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002 of a type that is already counted: \
                         SLO 2002 has no effect there";
         assert_eq!(same, expected);
-        let round = told(slos, "ann 1002\n", "shop.example 2001\n");
-        assert!(round.contains("slo.map:3: also=owner leads from SLO 2001 to SLO 1002 of a type"), "{round}");
+    }
+
+    #[test]
+    fn an_slo_with_an_assured_rate_above_itself_is_a_problem() {
+        let slos = |assured: &str| {
+            let website = format!("2001 burst=1 rate=1/s also=owner{assured}\n");
+            format!("0 burst=1 rate=1/s\n1002 burst=1 rate=1/s also=website\n{website}")
+        };
+        let maps = [("owner.map", "ann 1002\n"), ("website.map", "shop.example 2001\n")];
+        let told = problems(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
+        let remedy = "an SLO with an assured rate cannot be above itself, remove one also";
+        assert_eq!(told, format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}"));
+        // Without a line that leads back, it is a chain; without an assured rate, nothing is lost.
+        assert_eq!(warnings(&[("slo.map", &slos(" assured=1/s")), maps[0]]), "");
+        let round = warnings(&[("slo.map", &slos("")), maps[0], maps[1]]);
         assert!(
-            round.contains("slo.map:4: also=website leads from SLO 1002 to SLO 2001 of a type"),
+            round.contains("slo.map:3: also=website leads from SLO 1002 to SLO 2001 of a type"),
             "{round}"
+        );
+        let alone = "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website assured=1/s\n";
+        let told = problems(&[("slo.map", alone), maps[1]]);
+        assert_eq!(told, format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001: {remedy}"));
+    }
+
+    #[test]
+    fn a_fourth_slo_above_another_is_a_problem() {
+        let slos = "0 burst=1 rate=1/s\n4001 burst=1 rate=1/s also=source\n3001 burst=1 rate=1/s also=website\n\
+                    2001 burst=1 rate=1/s also=owner\n1001 burst=1 rate=1/s\n";
+        let maps = [
+            ("source.map", "::/0 3001\n"),
+            ("source+owner.map", "::/0+ann 4001\n"),
+            ("website.map", "shop 2001\n"),
+        ];
+        let three = [("slo.map", slos), maps[0], maps[1], maps[2]];
+        assert_eq!(warnings(&three), "", "the owner is in no map");
+        let four = [three[0], three[1], three[2], three[3], ("owner.map", "ann 1001\n")];
+        assert_eq!(
+            problems(&four),
+            "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001: a request falls under three SLOs at \
+             most, remove one also"
         );
     }
 }

@@ -16,6 +16,9 @@ pub const LIST_LINES_MAX: usize = 1_000;
 /// matched nothing, a client could leave its SLO by a longer value.
 pub const SEARCH_STEPS_MAX: usize = 1 << 20;
 
+/// The most memory of all sketches of a policy, as much as that of all annexes by default.
+pub(super) const SKETCHES_BYTES_MAX: usize = 64 << 20;
+
 /// The longest time for a burst to come back. Laws can look back much further.
 pub const BURST_YEARS_MAX: u64 = 10;
 

@@ -14,6 +14,7 @@ use crate::policy::index::lookup::LookupMap;
 use crate::policy::index::pattern::Pattern;
 use crate::policy::read::answer::Answer;
 use crate::policy::read::slo::Slo;
+use crate::table::Sketch;
 
 /// One SLO of a request.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,10 @@ pub struct Case<'p> {
     pub key: Key,
     /// A hash of the field that divides the SLO's bucket; 0 without such a field.
     pub sharer: u64,
+    /// The counts of all keys, if the SLO's law is `sketch`. The key has no row then.
+    pub sketch: Option<&'p Sketch>,
+    /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
+    pub assured: Option<Key>,
 }
 
 /// All SLOs of a request, its own first.
@@ -148,6 +153,9 @@ impl Policy {
                 }
                 _ => break,
             }
+            if let Some(before) = list.last_mut().filter(|before| before.slo.assured.is_some()) {
+                before.assured = Some(self.assured_key(before.key));
+            }
             list.push(self.case(place, values));
         }
         Cases { list, cost, blocked }
@@ -156,11 +164,17 @@ impl Policy {
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
     fn refusal(&self) -> Case<'_> {
-        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0 }
+        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0, sketch: None, assured: None }
     }
 
     fn refusal_key(&self) -> Key {
         KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish()
+    }
+
+    /// The key of the row that measures the assured rate of a key.
+    pub fn assured_key(&self, key: Key) -> Key {
+        let bits = key.bits().to_le_bytes();
+        KeyHasher::new(self.key_secret, 0, 0).part(b"assured").part(&bits).finish()
     }
 
     /// Whether a key is the one of all requests that cannot be looked up.
@@ -173,18 +187,20 @@ impl Policy {
         let slo = &self.slos[place];
         let sharer = self.ties[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
-            self.fields.hash(&mut hasher, share, values);
+            self.fields.hash(&mut hasher, self.fields.masks(), share, values);
             hasher.finish().bits()
         });
-        Case { slo, key: self.key(place, values), sharer }
+        let sketch = self.ties[place].sketch.as_deref();
+        Case { slo, key: self.key(place, values), sharer, sketch, assured: None }
     }
 
     #[inline]
     fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
         let id = self.slos[place].id;
         let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.ties[place].state_tag);
+        let masks = self.fields.masks_of(id.kind());
         for &place in self.key_places(id) {
-            self.fields.hash(&mut hasher, place, values);
+            self.fields.hash(&mut hasher, masks, place, values);
         }
         hasher.finish()
     }

@@ -6,7 +6,7 @@ use crate::base::request::Request;
 use crate::base::slo_id::SloId;
 use crate::policy::batch::Batch;
 use crate::policy::classify::{Case, Cases};
-use crate::policy::fields::{Place, Values};
+use crate::policy::fields::{Masks, Place, Values};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::index::pattern::Pattern;
@@ -104,7 +104,8 @@ impl Policy {
             true => REFUSED,
             false => line.map_or(&b""[..], |line| line.value),
         };
-        let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(place, values));
+        let masks = self.fields.masks_of(case.slo.id.kind());
+        let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(masks, place, values));
         Explained {
             case,
             written,
@@ -113,12 +114,12 @@ impl Policy {
             named_by,
             asked: asked.iter().map(in_vain).collect(),
             parts: parts.collect(),
-            share: ties.share.map(|place| self.part(place, values)),
+            share: ties.share.map(|place| self.part(self.fields.masks(), place, values)),
         }
     }
 
-    fn part(&self, place: Place, values: Values<'_, '_>) -> Part<'_> {
-        Part { field: self.fields.name(place), value: self.fields.customer_text(place, values) }
+    fn part(&self, masks: Masks, place: Place, values: Values<'_, '_>) -> Part<'_> {
+        Part { field: self.fields.name(place), value: self.fields.customer_text(masks, place, values) }
     }
 }
 

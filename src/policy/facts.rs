@@ -3,7 +3,7 @@
 use crate::base::request::Value;
 use crate::base::slo_id::SloId;
 use crate::policy::batch::Batch;
-use crate::policy::fields::{Fields, Place, Values};
+use crate::policy::fields::{Fields, Masks, Place, Values};
 use crate::policy::generation::Policy;
 
 /// A field that the policy uses, with its value in a request.
@@ -35,11 +35,12 @@ impl Batch<'_, '_> {
     pub fn facts(&self, number: usize, slo: SloId, mut each: impl FnMut(Fact<'_, '_>)) {
         let (policy, values) = (self.policy(), self.values(number));
         let in_key = policy.key_places(slo);
+        let masks = policy.fields.masks_of(slo.kind());
         for &place in in_key {
-            policy.fields.fact(place, values, true).map(&mut each);
+            policy.fields.fact(Some(masks), place, values).map(&mut each);
         }
         for place in (0..policy.fields.count()).filter(|place| !in_key.contains(place)) {
-            policy.fields.fact(place, values, false).map(&mut each);
+            policy.fields.fact(None, place, values).map(&mut each);
         }
     }
 }
@@ -52,9 +53,15 @@ impl Policy {
 }
 
 impl Fields {
-    fn fact<'p, 'a>(&'p self, place: Place, values: Values<'_, 'a>, in_key: bool) -> Option<Fact<'p, 'a>> {
+    /// The fact of a field. `masks`: those of the key that it is part of.
+    fn fact<'p, 'a>(
+        &'p self,
+        masks: Option<Masks>,
+        place: Place,
+        values: Values<'_, 'a>,
+    ) -> Option<Fact<'p, 'a>> {
         let value = values.0[place]?;
-        let prefix = self.prefix(place, value).filter(|_| in_key);
-        Some(Fact { name: self.name(place), value, in_key, prefix })
+        let prefix = masks.and_then(|masks| self.prefix(masks, place, value));
+        Some(Fact { name: self.name(place), value, in_key: masks.is_some(), prefix })
     }
 }

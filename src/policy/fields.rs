@@ -10,7 +10,7 @@ use crate::base::network::{Network, v4_mask, v6_mask};
 use crate::base::request::{FIELDS_MAX, Value};
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
-use crate::policy::layout::Layout;
+use crate::policy::layout::{Layout, TYPES};
 
 /// The place of a field among the [`Fields`].
 pub(super) type Place = usize;
@@ -27,8 +27,38 @@ pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
     cost: Place,
-    ipv4_mask: Ipv4Addr,
-    ipv6_mask: Ipv6Addr,
+    /// Those of the keys of no type in particular.
+    masks: Masks,
+    type_masks: [Masks; TYPES],
+}
+
+/// The leading bits of an address that become part of a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Masks {
+    ipv4: Ipv4Addr,
+    ipv6: Ipv6Addr,
+}
+
+impl Masks {
+    fn of((ipv4, ipv6): (u8, u8)) -> Masks {
+        Masks { ipv4: v4_mask(ipv4), ipv6: v6_mask(ipv6) }
+    }
+
+    /// The number of these bits for an address of its family.
+    fn prefix(self, address: IpAddr) -> u8 {
+        match address {
+            IpAddr::V4(_) => self.ipv4.to_bits().count_ones() as u8,
+            IpAddr::V6(_) => self.ipv6.to_bits().count_ones() as u8,
+        }
+    }
+
+    #[inline]
+    fn customer(self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4),
+            IpAddr::V6(v6) => IpAddr::V6(v6 & self.ipv6),
+        }
+    }
 }
 
 impl Fields {
@@ -44,8 +74,8 @@ impl Fields {
             fields: names.into_iter().map(field).collect(),
             extra: ExtraFields::default(),
             cost,
-            ipv4_mask: v4_mask(layout.ipv4_prefix()),
-            ipv6_mask: v6_mask(layout.ipv6_prefix()),
+            masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
+            type_masks: std::array::from_fn(|kind| Masks::of(layout.prefixes(kind as u8))),
         })
     }
 
@@ -89,22 +119,27 @@ impl Fields {
         self.fields[place].name()
     }
 
+    /// The bits of an address in the keys of a type.
+    #[inline]
+    pub(super) fn masks_of(&self, kind: u8) -> Masks {
+        self.type_masks[usize::from(kind)]
+    }
+
+    /// The bits of an address in anything but the key of a type.
+    pub(super) fn masks(&self) -> Masks {
+        self.masks
+    }
+
     /// Leading bits of an address that identify one customer, if not all do.
-    pub(super) fn prefix(&self, place: Place, value: Value<'_>) -> Option<u8> {
-        let (prefix, whole) = match value {
-            Value::Address(IpAddr::V4(_)) => (self.ipv4_mask.to_bits().count_ones(), 32),
-            Value::Address(IpAddr::V6(_)) => (self.ipv6_mask.to_bits().count_ones(), 128),
-            Value::Text(_) | Value::Number(_) | Value::Name(_) | Value::NoHost(_) => return None,
-        };
-        (self.fields[place].is_address() && prefix < whole).then_some(prefix as u8)
+    pub(super) fn prefix(&self, masks: Masks, place: Place, value: Value<'_>) -> Option<u8> {
+        let Value::Address(address) = value else { return None };
+        let (prefix, whole) = (masks.prefix(address), if address.is_ipv4() { 32 } else { 128 });
+        (self.fields[place].is_address() && prefix < whole).then_some(prefix)
     }
 
     /// Leading bits of an address that identify one customer.
     pub(super) fn customer_prefix(&self, address: IpAddr) -> u8 {
-        match address {
-            IpAddr::V4(_) => self.ipv4_mask.to_bits().count_ones() as u8,
-            IpAddr::V6(_) => self.ipv6_mask.to_bits().count_ones() as u8,
-        }
+        self.masks.prefix(address)
     }
 
     pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
@@ -123,10 +158,11 @@ impl Fields {
 
     /// Adds a value to a key. An address field adds the network of one customer; other fields add the text
     /// that a map would hold. A missing value counts as an empty one.
-    pub(super) fn hash(&self, hasher: &mut KeyHasher, place: Place, values: Values<'_, '_>) {
+    #[inline]
+    pub(super) fn hash(&self, hasher: &mut KeyHasher, masks: Masks, place: Place, values: Values<'_, '_>) {
         match &values.0[place] {
             Some(Value::Address(address)) if self.fields[place].is_address() => {
-                hasher.address(self.customer(*address))
+                hasher.address(masks.customer(*address))
             }
             Some(value) => hasher.part(Text::default().of(value)),
             None => hasher.part(b""),
@@ -135,22 +171,20 @@ impl Fields {
 
     /// The value that [`hash`](Fields::hash) adds, as text. A network shows its length unless it is a single
     /// address.
-    pub(super) fn customer_text(&self, place: Place, values: Values<'_, '_>) -> Option<Vec<u8>> {
+    pub(super) fn customer_text(
+        &self,
+        masks: Masks,
+        place: Place,
+        values: Values<'_, '_>,
+    ) -> Option<Vec<u8>> {
         let value = values.0[place].as_ref()?;
         Some(match *value {
             Value::Address(address) if self.fields[place].is_address() => {
-                let prefix = self.prefix(place, *value).unwrap_or(u8::MAX);
+                let prefix = self.prefix(masks, place, *value).unwrap_or(u8::MAX);
                 Network::of(address, prefix).to_string().into_bytes()
             }
             _ => Text::default().of(value).to_vec(),
         })
-    }
-
-    fn customer(&self, address: IpAddr) -> IpAddr {
-        match address {
-            IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4_mask),
-            IpAddr::V6(v6) => IpAddr::V6(v6 & self.ipv6_mask),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::hold::HOLD_SHIPPED;
@@ -15,16 +16,14 @@ use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
 use crate::policy::fields::{Fields, Place};
 use crate::policy::index::lookup::LookupMap;
-use crate::policy::layout::Layout;
+use crate::policy::layout::{Layout, TYPES};
 use crate::policy::problem::{Fault, Problems};
 use crate::policy::read::file::{MapFile, read_file};
 use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::{Slo, Slos};
 use crate::policy::read::strays::Strays;
 use crate::policy::warning::{Doubt, Warnings};
-
-/// The number of types: one for each thousands digit of an id.
-const TYPES: usize = SloId::END / 1000;
+use crate::table::Sketch;
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that
 /// requests carry.
@@ -75,7 +74,7 @@ pub struct Policy {
 }
 
 /// References in the options of an SLO.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ties {
     /// The number of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
@@ -85,6 +84,8 @@ pub(super) struct Ties {
     pub(super) line: usize,
     /// The [`Law::state_tag`](crate::law::Law::state_tag) in its keys.
     pub(super) state_tag: u32,
+    /// The counts of all keys under the law `sketch`, while the policy is in force.
+    pub(super) sketch: Option<Arc<Sketch>>,
 }
 
 impl Policy {
@@ -130,7 +131,8 @@ impl Policy {
         let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
         for (lookup, file) in layout.lookups().iter().zip(files) {
             let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
-            let map = LookupMap::read(lookup, places, file, &slos, &mut problems, &mut warnings);
+            let named = (lookup, layout.name_of(lookup));
+            let map = LookupMap::read(named, places, file, &slos, &mut problems, &mut warnings);
             let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
             sizes.push(MapSize { file: lookup.file.clone(), lines });
             lookups.extend(map);
@@ -146,6 +148,7 @@ impl Policy {
             state_tag: slo.law.state_tag(),
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
+            sketch: None,
         };
         let ties = slos.iter().map(ties).collect();
         let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
@@ -168,8 +171,10 @@ impl Policy {
         policy.shared_hash = policy.hash_of_shared(layout);
         policy.host = policy.host.filter(|&host| policy.uses(host));
         policy.missing = policy.none_carried();
-        policy.warn_of_also();
-        Ok(policy)
+        policy.check_also(&mut problems);
+        policy.let_parents_owe(&mut problems);
+        policy.warn_of_assured();
+        if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
 
     /// A hash of the SLOs that the nodes of a cluster share, and of what makes up their keys. Nodes with the same hash
@@ -182,6 +187,9 @@ impl Policy {
         let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
         for kind in 0..TYPES as u8 {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
+            if layout.own_prefixes(kind) != (None, None) {
+                text += &format!("{kind}: {:?}\n", layout.prefixes(kind));
+            }
         }
         for slo in self.slos.iter().filter(|slo| slo.sharing != Sharing::Local) {
             text += &format!("{} {:?} {:?} {:?}\n", slo.id, slo.objective, slo.law, slo.sharing);

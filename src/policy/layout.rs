@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::base::request::FIELDS_MAX;
+use crate::base::slo_id::SloId;
+
+/// The number of types: one for each thousands digit of an id.
+pub(super) const TYPES: usize = SloId::END / 1000;
 
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
@@ -75,6 +79,12 @@ impl Lookup {
         self.fields.join("+")
     }
 
+    /// The name of its file without `.map`.
+    fn file_name(&self) -> String {
+        let file = self.file.to_string_lossy();
+        file.strip_suffix(".map").unwrap_or(&file).to_owned()
+    }
+
     fn built_in(fields: &[&str], method: Method) -> Lookup {
         let file = PathBuf::from(format!("{}.map", fields.join("+")));
         Lookup { fields: owned(fields), file, method }
@@ -100,6 +110,10 @@ pub enum LayoutError {
     File(PathBuf),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
+    #[error(
+        "prefix of type {0}: its key has no address; give the type the field source, or remove the prefix"
+    )]
+    NoAddress(u8),
 }
 
 /// The types, the lookups, and the address prefixes that identify a customer.
@@ -121,6 +135,8 @@ pub struct Layout {
     types: BTreeMap<u8, Vec<String>>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
+    /// The prefixes of types that have their own, for IPv4 and IPv6.
+    prefixes: BTreeMap<u8, (Option<u8>, Option<u8>)>,
 }
 
 impl Default for Layout {
@@ -140,6 +156,7 @@ impl Default for Layout {
             // One customer is usually given a /64. With longer prefixes, one machine could pose as many
             // sources.
             ipv6_prefix: 64,
+            prefixes: BTreeMap::new(),
         }
     }
 }
@@ -179,6 +196,33 @@ impl Layout {
         Ok(self)
     }
 
+    /// Sets the leading bits of an address that become part of the keys of one type. None: those of all types.
+    ///
+    /// ```
+    /// use slowlane::policy::Layout;
+    /// let layout = Layout::default().with_type(6, vec!["source".into()]).unwrap();
+    /// let layout = layout.with_type_prefixes(6, Some(16), Some(48)).unwrap();
+    /// assert_eq!((layout.prefixes(3), layout.prefixes(6)), ((32, 64), (16, 48)));
+    /// assert!(layout.with_type_prefixes(2, Some(16), None).is_err()); // a website is no address
+    /// ```
+    pub fn with_type_prefixes(
+        mut self,
+        kind: u8,
+        ipv4: Option<u8>,
+        ipv6: Option<u8>,
+    ) -> Result<Layout, LayoutError> {
+        for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
+            if let Some(prefix) = prefix.filter(|&prefix| prefix > max) {
+                return Err(LayoutError::Prefix { prefix, max });
+            }
+        }
+        if !self.type_fields(kind).iter().any(|field| self.is_address(field)) {
+            return Err(LayoutError::NoAddress(kind));
+        }
+        self.prefixes.insert(kind, (ipv4, ipv6));
+        Ok(self)
+    }
+
     /// Checks that these can be the fields of a lookup or a type.
     pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
         match fields {
@@ -205,6 +249,17 @@ impl Layout {
         self.ipv6_prefix
     }
 
+    /// The leading bits of an address in the keys of a type, for IPv4 and IPv6.
+    pub fn prefixes(&self, kind: u8) -> (u8, u8) {
+        let (ipv4, ipv6) = self.own_prefixes(kind);
+        (ipv4.unwrap_or(self.ipv4_prefix), ipv6.unwrap_or(self.ipv6_prefix))
+    }
+
+    /// The prefixes that are set for a type alone.
+    pub fn own_prefixes(&self, kind: u8) -> (Option<u8>, Option<u8>) {
+        self.prefixes.get(&kind).copied().unwrap_or_default()
+    }
+
     /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order.
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
         let maps = self.lookups.iter().map(|lookup| dir.join(&lookup.file));
@@ -212,12 +267,22 @@ impl Layout {
     }
 
     pub(super) fn has_lookup(&self, name: &str) -> bool {
-        self.lookups.iter().any(|lookup| lookup.name() == name)
+        self.lookups.iter().any(|lookup| lookup.name() == name || self.name_of(lookup) == name)
+    }
+
+    /// The name of a lookup for operators: that of its fields. Of several lookups of the same fields, each but the first
+    /// has the name of its file without `.map`.
+    pub(super) fn name_of(&self, lookup: &Lookup) -> String {
+        let first = self.lookups.iter().find(|other| other.fields == lookup.fields);
+        match first {
+            Some(first) if first.file != lookup.file => lookup.file_name(),
+            _ => lookup.name(),
+        }
     }
 
     /// The names of the lookups, like `source, website`.
     pub(super) fn lookup_list(&self) -> String {
-        self.lookups.iter().map(Lookup::name).collect::<Vec<_>>().join(", ")
+        self.lookups.iter().map(|lookup| self.name_of(lookup)).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn has_type(&self, kind: u8) -> bool {

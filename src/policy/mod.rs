@@ -15,6 +15,7 @@
 //! The error lists all problems.
 
 mod also;
+mod assured;
 mod batch;
 mod block_fields;
 mod block_index;
@@ -34,6 +35,7 @@ mod needed;
 mod problem;
 mod read;
 mod sharing;
+mod sketches;
 mod summary;
 #[cfg(test)]
 mod tests;

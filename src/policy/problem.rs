@@ -10,7 +10,7 @@ use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, UnitError};
 use crate::law::OptionError;
-use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX};
+use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 
 /// The most problems that are kept; more are only counted. A hundred problems usually have one cause.
 pub const PROBLEMS_MAX: usize = 100;
@@ -111,6 +111,36 @@ pub enum Fault {
     ShortBlock(String),
     #[error("also {name:?}: expected a lookup, one of {lookups}")]
     Also { name: String, lookups: String },
+    #[error("beyond=also has nowhere to go: add also=, the lookup of the SLO that decides beyond the rate")]
+    NoAlso,
+    #[error(
+        "the sketches up to this line take {} MiB: {} MiB is the most for all; a larger error or a lower confidence \
+         takes less", .0 >> 20, SKETCHES_BYTES_MAX >> 20
+    )]
+    Sketches(usize),
+    #[error(
+        "also={lookup} leads from SLO {via} back to SLO {next}: an SLO with an assured rate cannot be above \
+         itself, remove one also"
+    )]
+    AlsoRound { via: SloId, lookup: String, next: SloId },
+    #[error(
+        "also={lookup} leads from the SLOs {chain} to SLO {next}: a request falls under three SLOs at most, remove one \
+         also"
+    )]
+    AlsoLong { chain: String, lookup: String, next: SloId },
+    #[error("assured {value:?}: {reason}")]
+    Assured { value: String, reason: UnitError },
+    #[error("assured {0:?}: expected a rate, like 10/s")]
+    NoAssured(String),
+    #[error("assured={0} without also: name the lookup of the SLO above, like also=owner")]
+    AssuredAlone(Rate),
+    #[error("assured={assured} is more than the rate {rate}: assure less, or raise the rate")]
+    AssuredOver { assured: Rate, rate: Rate },
+    #[error(
+        "assured={assured}: also={lookup} leads to SLO {above}, whose law {law} cannot go into debt: give it law=pace, \
+         token-bucket or leaky-bucket"
+    )]
+    AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
     #[error("share \"\": expected the name of a field, like source")]
     NoShare,
     #[error(

@@ -225,7 +225,7 @@ fn an_answer_is_explained_by_its_line() {
 fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
         problems(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
-        ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h or d, like 50/s"],
+        ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h, d or month, like 50/s"],
     );
     assert_eq!(problems(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
 }
@@ -258,9 +258,9 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
         "maps/slo.map:4: burst \"1e3\": expected a number of requests, 0 to 4294967295",
-        "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h or d, like 50/s",
+        "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h, d or month, like 50/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
-            fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency",
+            fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
         "maps/slo.map:6: \"burst\": expected an option, like burst=100",
         "maps/slo.map:6: \"burst\" is given twice: keep one",
@@ -284,6 +284,43 @@ fn every_problem_has_its_place_and_its_remedy() {
         assert_eq!(problem, expected);
     }
     assert_eq!(problems.len(), expected.len());
+}
+
+#[test]
+fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
+    let line = |id: u16, options: &str| format!("{id} burst=0 rate=1/s law=sketch {options}\n");
+    let told =
+        |lines: &[String]| problems(&[("slo.map", &("0 rate=unlimited\n".to_owned() + &lines.concat()))]);
+    // 2,097,152 columns of 8 bytes are 16 MiB.
+    assert_eq!(told(&[line(1001, "error=0.000005 confidence=0.9")]), [""; 0]);
+    assert_eq!(
+        told(&[
+            line(1001, "error=0.000005 confidence=0.99"),
+            line(1002, "error=0.000001"),
+            line(1003, "confidence=1"),
+            line(1004, "beyond=pass"),
+            line(1005, "beyond=also"),
+            line(1006, "window=60d"),
+        ]),
+        [
+            "maps/slo.map:2: error 0.000005 and confidence 0.99 take 32 MiB: 16 MiB is the most; a larger error or a lower \
+             confidence takes less",
+            "maps/slo.map:3: error \"0.000001\": expected a number from 0.000005 to 0.5",
+            "maps/slo.map:4: confidence \"1\": expected a number from 0.5 to 0.999999",
+            "maps/slo.map:5: beyond \"pass\": expected deny or also",
+            "maps/slo.map:6: beyond=also has nowhere to go: add also=, the lookup of the SLO that decides beyond the rate",
+            "maps/slo.map:7: window 60d: at 1/s it holds more than 4194303 requests: make it shorter, or use sliding-window",
+        ]
+    );
+    let four: Vec<String> = (1..=5).map(|number| line(1000 + number, "error=0.00001")).collect();
+    assert_eq!(told(&four[..4]), [""; 0]);
+    assert_eq!(
+        told(&four),
+        [
+            "maps/slo.map:6: the sketches up to this line take 80 MiB: 64 MiB is the most for all; a larger error or a lower \
+          confidence takes less"
+        ]
+    );
 }
 
 #[test]

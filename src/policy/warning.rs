@@ -66,6 +66,11 @@ pub enum Doubt {
     )]
     Also { via: SloId, lookup: String, next: SloId },
     #[error(
+        "{assured}/s are assured to the keys whose also={lookup}, and the SLOs of that map have {rate}/s: assure less, \
+         or raise their rates"
+    )]
+    Assured { assured: String, rate: String, lookup: String },
+    #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
         written(*.max_delay), written(*.longest)
     )]

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use arrayvec::ArrayString;
+use serde::{Deserialize, Serialize};
 
 use crate::base::key::KeySecret;
 use crate::base::quota::{POLICY_BYTES_MAX, Quota};
@@ -33,7 +34,7 @@ pub enum Question<'a> {
 }
 
 /// The stream-id and frame-id of a NOTIFY, unique on its connection until its ACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Id {
     stream_id: u64,
     frame_id: u64,
@@ -204,7 +205,7 @@ mod tests {
     use crate::base::request::Request;
     use crate::base::slo_id::SloId;
     use crate::base::time::Timestamp;
-    use crate::base::verdict::Judged;
+    use crate::base::verdict::{Assurance, Judged};
     use crate::wire::spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
@@ -290,7 +291,15 @@ mod tests {
 
     fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
         let key = Key::from_bits(u64::MAX);
-        let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end };
+        let judged = Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 4,
+            is_dry_run: false,
+            counts_end,
+            assurance: Assurance::NONE,
+        };
         Decision::of(&[judged], 1, Timestamp::from_millis(90_000))
     }
 

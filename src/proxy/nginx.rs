@@ -224,7 +224,7 @@ mod tests {
     use crate::base::slo_id::SloId;
     use crate::base::ticket::Ticket;
     use crate::base::time::Timestamp;
-    use crate::base::verdict::Judged;
+    use crate::base::verdict::{Assurance, Judged};
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let line = |&(name, value): &(&'static str, &'static str)| {
@@ -330,7 +330,15 @@ mod tests {
         assert!(!manner(Some("ratelimit=off")).ratelimit);
         let told = |verdict| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
-            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: false };
+            let judged = Judged {
+                slo,
+                key,
+                verdict,
+                remaining: 4,
+                is_dry_run: false,
+                counts_end: false,
+                assurance: Assurance::NONE,
+            };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let quota = Some(Quota::Concurrent { requests: 20 });
             let response: Response<()> = response(&decision, manner(None), KeySecret::KNOWN, quota);
@@ -359,7 +367,15 @@ mod tests {
     fn each_manner_has_its_answers() {
         let answer = |verdict, query| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
-            let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run: false, counts_end: true };
+            let judged = Judged {
+                slo,
+                key,
+                verdict,
+                remaining: 4,
+                is_dry_run: false,
+                counts_end: true,
+                assurance: Assurance::NONE,
+            };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let response: Response<()> = response(&decision, manner(query), KeySecret::KNOWN, None);
             let header = |name| Some(response.headers().get(name)?.to_str().unwrap().to_owned());

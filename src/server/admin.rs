@@ -14,6 +14,7 @@ use hyper::header::{
     ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::base::key::Key;
@@ -22,12 +23,12 @@ use crate::base::request::Request as Asked;
 use crate::base::time::Timestamp;
 use crate::base::token::Token;
 use crate::observe::log;
-use crate::observe::status::{Row, Why};
+use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
 use crate::server::http1::Patiences;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
-use crate::server::shutdown::Shutdown;
+use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::{admin_socket, blocks, http1, page};
 use crate::throttle::Throttle;
@@ -53,19 +54,31 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 pub(crate) struct Admin {
     token: Option<Arc<Token>>,
     hosts: Arc<Hosts>,
+    /// None: the process cannot be upgraded.
+    upgrades: Option<UpgradeRequests>,
 }
+
+/// A request for an upgrade: it is told the news, or the reason for a failure.
+pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
+
+pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
 
 impl Admin {
     /// With a token, requests without it get only the page, health and readiness. Without a token, requests over TCP
     /// must name one of the hosts.
     pub(crate) fn new(token: Option<Token>, hosts: Hosts) -> Admin {
-        Admin { token: token.map(Arc::new), hosts: Arc::new(hosts) }
+        Admin { token: token.map(Arc::new), hosts: Arc::new(hosts), upgrades: None }
     }
 
-    pub(crate) async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+    /// Sends requests for an upgrade there.
+    pub(crate) fn with_upgrades(self, upgrades: UpgradeRequests) -> Admin {
+        Admin { upgrades: Some(upgrades), ..self }
+    }
+
+    pub(crate) async fn serve(self, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // No browser opens a Unix socket.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
-        let (agent, ending, admin) = (&agent, &shutdown, &self);
+        let (agent, ending, admin) = (&agent, &shutdown.signal(), &self);
         let answer = |request| async move {
             guarded(match wants_host && !admin.hosts.allow(&request) {
                 true => plain(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),
@@ -73,10 +86,10 @@ impl Admin {
             })
         };
         let patience = Patiences { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
-        http1::serve(stream, patience, shutdown.clone(), answer).await;
+        http1::serve(stream, Bytes::new(), patience, &mut shutdown, answer).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
         let (method, path) = (request.method(), request.uri().path());
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         // The page holds no data. Its requests to `/api/` need the token.
@@ -84,11 +97,14 @@ impl Admin {
             return unauthorized();
         }
         match path {
-            "/api/runtime" if *method == Method::POST => return command(request, agent, shutdown).await,
+            "/api/runtime" if *method == Method::POST => return command(request, agent, signal).await,
             "/api/clear" if *method == Method::POST => return clear(&request, agent),
             "/api/block" if *method == Method::POST => return block(request, agent).await,
             "/api/unblock" if *method == Method::POST => return unblock(&request, agent),
-            "/api/block" | "/api/unblock" => return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
+            "/api/upgrade" if *method == Method::POST => return self.upgrade(&request).await,
+            "/api/block" | "/api/unblock" | "/api/upgrade" => {
+                return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
+            }
             "/api/runtime" | "/api/clear" => {
                 return plain(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -100,12 +116,13 @@ impl Admin {
         }
         match path {
             "/healthz" => plain(StatusCode::OK, "alive\n"),
-            "/readyz" if shutdown.has_begun() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
+            "/readyz" if signal.has_ended() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
             "/readyz" => plain(StatusCode::OK, "ready\n"),
             "/metrics" => metrics(agent),
             "/" => page(),
             "/api/status" => with_type(JSON, page::status(agent)),
             "/api/why" => why(&request, agent),
+            "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
             "/api/blocks" if wants_json(&request) => with_type(JSON, blocks::json(agent)),
             "/api/blocks" => plain(StatusCode::OK, blocks::text(agent)),
@@ -113,6 +130,22 @@ impl Admin {
                 Some(key) => row(key, agent),
                 None => plain(StatusCode::NOT_FOUND, NOT_FOUND),
             },
+        }
+    }
+
+    /// Answers `/api/upgrade`, once a new process has taken over or failed to.
+    async fn upgrade(&self, request: &Request<Incoming>) -> Answer {
+        if is_from_page(request) {
+            return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
+        }
+        let (ask, told) = oneshot::channel();
+        let asked = self.upgrades.as_ref().map(|upgrades| upgrades.try_send(ask).is_ok());
+        match (asked, told.await) {
+            (Some(true), Ok(Ok(news))) => plain(StatusCode::OK, format!("{news}\n")),
+            (Some(true), Ok(Err(failure))) => {
+                plain(StatusCode::CONFLICT, format!("{failure}; the old process serves on\n"))
+            }
+            _ => plain(StatusCode::CONFLICT, "an upgrade is under way, or this process cannot be upgraded\n"),
         }
     }
 
@@ -125,7 +158,7 @@ impl Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/cluster, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
@@ -141,6 +174,16 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     match wants_json(request) {
         true => with_type(JSON, why.json()),
         false => plain(StatusCode::OK, why.to_string()),
+    }
+}
+
+/// Answers `/api/quota`: what a client has used of its quotas.
+fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    let query = Query::read(request.uri().query().unwrap_or_default());
+    let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now());
+    match wants_json(request) {
+        true => with_type(JSON, quotas.json()),
+        false => plain(StatusCode::OK, quotas.to_string()),
     }
 }
 
@@ -208,6 +251,8 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
     for case in &policy.explain(request).cases.list {
         let had_row = throttle.table().get(case.key, now).is_some();
         throttle.forget(case.key, |_| true);
+        // Its assured rate goes with it.
+        case.assured.into_iter().for_each(|key| throttle.forget(key, |_| true));
         let result = if had_row { "cleared" } else { "had no row" };
         told += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
     }
@@ -230,7 +275,7 @@ async fn body(request: Request<Incoming>) -> Option<Bytes> {
 }
 
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
-async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shutdown) -> Answer {
+async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
     // No web page needs the Runtime API.
     if is_from_page(&request) {
         return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
@@ -239,7 +284,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, shutdown: &Shut
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };
     let told = match &commands(line.trim_ascii_end())[..] {
-        [words] => agent.answer(Command::parse(words), shutdown),
+        [words] => agent.answer(Command::parse(words), signal),
         _ => Told::refusal("one command at a time\n".into()),
     };
     let status = if told.is_refusal() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -300,6 +345,7 @@ fn metrics(agent: &Agent) -> Answer {
     let annexes = agent.throttle.annex_usage();
     agent.metrics.annex_bytes.set(annexes.bytes as i64);
     agent.metrics.law_fallbacks.set(annexes.fallbacks);
+    agent.metrics.sketch_bytes.set(agent.throttle.policy().sketch_bytes() as i64);
     let blocks = agent.throttle.block_usage(agent.clock.now());
     agent.metrics.blocks.in_force.set((blocks.operators + blocks.keys) as i64);
     agent.metrics.blocks.without_room.set(blocks.refused);

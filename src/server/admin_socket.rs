@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::server::agent::Agent;
 use crate::server::patience::Patience;
 use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, commands};
-use crate::server::shutdown::Shutdown;
+use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 
 /// The longest line, as in HAProxy, where `tune.bufsize` limits it.
@@ -21,14 +21,13 @@ pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves until the client closes, the last answer is sent, or the shutdown begins.
-pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
-    let info = shutdown.clone();
+pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut console = Console {
         stream: Patience::with(stream, IDLE_TIMEOUT),
         read: Vec::new(),
         prompt: Prompt::Once,
         agent,
-        shutdown: info,
+        signal: shutdown.signal(),
     };
     let result = tokio::select! {
         result = console.run() => result,
@@ -46,7 +45,7 @@ struct Console {
     read: Vec<u8>,
     prompt: Prompt,
     agent: Arc<Agent>,
-    shutdown: Shutdown,
+    signal: Signal,
 }
 
 impl Console {
@@ -104,7 +103,7 @@ impl Console {
 
     /// Writes an answer and an empty line. After the last command of a line, the prompt follows.
     async fn answer(&mut self, command: Result<Command, String>, is_last: bool) -> io::Result<()> {
-        let mut answer = self.agent.answer(command, &self.shutdown);
+        let mut answer = self.agent.answer(command, &self.signal);
         let mut piece = String::with_capacity(PIECE_BYTES);
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
@@ -130,11 +129,11 @@ impl Console {
 
 impl Agent {
     /// The answer to a command, or to a faulty one.
-    pub(super) fn answer(&self, command: Result<Command, String>, shutdown: &Shutdown) -> Answer {
-        Answer::to(command, &self.throttle, &self.info(shutdown), self.clock.now())
+    pub(super) fn answer(&self, command: Result<Command, String>, signal: &Signal) -> Answer {
+        Answer::to(command, &self.throttle, &self.info(signal), self.clock.now())
     }
 
-    fn info(&self, shutdown: &Shutdown) -> Info {
+    fn info(&self, signal: &Signal) -> Info {
         let listeners = [&self.metrics.spop, &self.metrics.http, &self.metrics.admin];
         Info {
             pid: std::process::id(),
@@ -143,7 +142,7 @@ impl Agent {
             connections: listeners.iter().map(|listener| listener.open.get()).sum(),
             connections_total: listeners.iter().map(|listener| listener.accepted.get()).sum(),
             requests_total: self.metrics.verdicts.total(),
-            is_ending: shutdown.has_begun(),
+            is_ending: signal.has_ended(),
         }
     }
 }

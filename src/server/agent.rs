@@ -1,6 +1,7 @@
 //! The state shared by all connections: the throttle, the clock, the observer and the holds.
 
-use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::hold::HoldLimits;
@@ -28,6 +29,8 @@ pub struct Agent {
     pub(super) secret: KeySecret,
     pub(super) observer: Observer,
     pub(super) holds: Arc<Holds>,
+    /// Where requests are taken back, if another process has the table.
+    elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
 }
@@ -44,7 +47,29 @@ impl Agent {
         let observer = Observer::new(&metrics, status.clone());
         let [holds_line, abandoned_line] = [OncePerSecond::default(), OncePerSecond::default()];
         let secret = throttle.policy().key_secret();
-        Agent { throttle, clock, metrics, status, secret, observer, holds, holds_line, abandoned_line }
+        let elsewhere = Mutex::default();
+        Agent {
+            throttle,
+            clock,
+            metrics,
+            status,
+            secret,
+            observer,
+            holds,
+            elsewhere,
+            holds_line,
+            abandoned_line,
+        }
+    }
+
+    /// Sends requests that are taken back to another process from now on.
+    pub(crate) fn take_back_elsewhere(&self, to: Sender<Decision>) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+    }
+
+    /// Takes requests back in this process again.
+    pub(crate) fn take_back_here(&self) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Adds a decision log.
@@ -62,7 +87,12 @@ impl Agent {
     }
 
     /// Takes back a delayed request whose client left, or whose delay cannot be held.
-    pub(super) fn take_back(&self, decision: &Decision) {
+    pub(crate) fn take_back(&self, decision: &Decision) {
+        if let Some(elsewhere) = &*self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Without a receiver, both processes are at their end.
+            let _ = elsewhere.send(*decision);
+            return;
+        }
         let charges = self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
         self.observer.charged(&charges);
     }

@@ -10,6 +10,7 @@ use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::ConnectionMetrics;
 use crate::observe::revive::revived_task;
 use crate::server::agent::Agent;
+use crate::server::gate::Gate;
 use crate::server::listener::Listener;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
@@ -17,26 +18,55 @@ use crate::server::stream::Stream;
 /// The listeners of one protocol, and the most connections that they may have together.
 #[derive(Debug)]
 pub(crate) struct Entrance {
-    pub listeners: Vec<Listener>,
-    pub connections_max: usize,
-    pub metrics: ConnectionMetrics,
+    listeners: Vec<Arc<Listener>>,
+    places: Arc<Semaphore>,
+    gate: Arc<Gate>,
+    metrics: ConnectionMetrics,
 }
 
 /// The pause after `accept` failed for lack of a resource, mostly file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Entrance {
-    /// Serves every connection on every listener until the shutdown begins.
-    pub(crate) fn open<S, F>(self, agent: &Arc<Agent>, shutdown: &Shutdown, serve: S)
-    where
-        S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
+    pub(crate) fn new(
+        listeners: Vec<Arc<Listener>>,
+        connections_max: usize,
+        gate: Arc<Gate>,
+        metrics: ConnectionMetrics,
+    ) -> Entrance {
+        Entrance { listeners, places: Arc::new(Semaphore::new(connections_max)), gate, metrics }
+    }
+
+    pub(crate) fn listeners(&self) -> &[Arc<Listener>] {
+        &self.listeners
+    }
+
+    /// Serves every connection on every listener until the shutdown begins, and those of an earlier process with what
+    /// it knew of them. After a handover that failed, it is opened again.
+    pub(crate) fn open<K, S, F>(
+        &self,
+        agent: &Arc<Agent>,
+        shutdown: &Shutdown,
+        earlier: Vec<(Stream, K)>,
+        serve: S,
+    ) where
+        K: Default + Send + 'static,
+        S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(self.connections_max));
-        for listener in self.listeners {
+        for (stream, known) in earlier {
+            let (open, place) = (Open::new(&self.metrics), self.places.clone().try_acquire_owned());
+            let (serve, agent, shutdown) = (serve.clone(), agent.clone(), shutdown.clone());
+            tokio::spawn(async move {
+                serve(stream, known, agent, shutdown).await;
+                drop((open, place));
+            });
+        }
+        for listener in &self.listeners {
             let accept = Accept {
-                listener,
-                places: places.clone(),
+                listener: listener.clone(),
+                places: self.places.clone(),
+                gate: self.gate.clone(),
                 metrics: self.metrics.clone(),
                 agent: agent.clone(),
                 error_line: OncePerSecond::default(),
@@ -49,8 +79,9 @@ impl Entrance {
 
 /// The accept loop of one listener.
 struct Accept {
-    listener: Listener,
+    listener: Arc<Listener>,
     places: Arc<Semaphore>,
+    gate: Arc<Gate>,
     metrics: ConnectionMetrics,
     agent: Arc<Agent>,
     error_line: OncePerSecond,
@@ -58,9 +89,10 @@ struct Accept {
 }
 
 impl Accept {
-    async fn run<S, F>(self, shutdown: Shutdown, serve: S)
+    async fn run<K, S, F>(self, shutdown: Shutdown, serve: S)
     where
-        S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
+        K: Default + Send + 'static,
+        S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         revived_task("a listener", || self.accept(shutdown.clone(), serve.clone())).await;
@@ -73,9 +105,10 @@ impl Accept {
     ///
     /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
     /// requests pass after the proxy's own timeout.
-    async fn accept<S, F>(&self, mut shutdown: Shutdown, serve: S)
+    async fn accept<K, S, F>(&self, shutdown: Shutdown, serve: S)
     where
-        S: Fn(Stream, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
+        K: Default + Send + 'static,
+        S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         loop {
@@ -92,14 +125,22 @@ impl Accept {
             };
             self.metrics.accepted.inc();
             tracing::debug!(listener = %self.listener, "a connection");
+            if !self.gate.admits(&accepted, self.agent.clock.now()) {
+                self.metrics.not_allowed.inc();
+                continue;
+            }
             let place = tokio::select! {
-                place = self.place() => place,
-                () = shutdown.begun() => return,
+                place = self.place() => Some(place),
+                // The next process accepts no connection that this one has accepted.
+                () = shutdown.begun() => None,
             };
             let open = Open::new(&self.metrics);
-            let (serve, agent, shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
+            let (serve, agent, mut shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
+            let gate = self.gate.clone();
             tokio::spawn(async move {
-                serve(accepted.open(), agent, shutdown).await;
+                if let Some(stream) = gate.open(accepted, &mut shutdown).await {
+                    serve(stream, K::default(), agent, shutdown).await;
+                }
                 drop((open, place));
             });
         }

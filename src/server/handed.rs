@@ -1,73 +1,74 @@
-//! Listeners that systemd has opened (socket activation).
+//! Listeners that another process has opened: systemd (socket activation), or the slowlane before an upgrade.
 
+use std::env;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
-use tokio::net::{TcpListener, UnixListener};
 
+use crate::base::address::Address;
 use crate::server::listener::Listener;
 
-/// The sockets that systemd has opened, by the names of `FileDescriptorName=`.
+/// The sockets that were handed to this process, each for an entrance.
 #[derive(Debug, Default)]
-pub(crate) struct Handed(Vec<(String, Offered)>);
+pub(crate) struct Handed(Vec<Socket>);
 
 /// A socket that is not yet part of a tokio runtime.
 #[derive(Debug)]
-enum Offered {
-    Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
-}
-
-impl Offered {
-    fn take(self) -> io::Result<Listener> {
-        match self {
-            Offered::Tcp(listener) => {
-                listener.set_nonblocking(true)?;
-                TcpListener::from_std(listener).map(Listener::Tcp)
-            }
-            Offered::Unix(listener) => {
-                listener.set_nonblocking(true)?;
-                UnixListener::from_std(listener).map(|listener| Listener::Unix(listener, None))
-            }
-        }
-    }
+struct Socket {
+    entrance: String,
+    /// Its address in the config. None: it is one of systemd's, and replaces all addresses.
+    address: Option<Address>,
+    socket: OwnedFd,
 }
 
 impl Handed {
-    /// Takes the sockets of `LISTEN_FDS`. It logs and skips those that are not listeners.
+    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips those that are not
+    /// listeners. A socket of an unknown name serves SPOP.
     pub(crate) fn from_systemd() -> Handed {
-        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-        let mut names = names.split(':').map(str::to_owned);
+        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
         let mut offered = ListenFd::from_env();
-        let mut handed = Vec::new();
+        let mut handed = Handed::default();
         for number in 0..offered.len() {
             let name = names.next().unwrap_or_default();
+            let entrance = if ["http", "admin"].contains(&name) { name } else { "spop" };
             match take(&mut offered, number) {
-                Ok(socket) => handed.push((name, socket)),
-                Err(error) => of_no_use(&name, &error),
+                Ok(socket) => handed.add(entrance.to_owned(), None, socket),
+                Err(error) => of_no_use(name, &error),
             }
         }
-        Handed(handed)
+        handed
     }
 
-    /// Takes the sockets of this name, for the runtime of the caller. A socket of an unknown name serves SPOP.
-    pub(crate) fn take(&mut self, name: &str) -> Vec<Listener> {
-        let is_ours = |given: &str| given == name || (name == "spop" && !["http", "admin"].contains(&given));
-        let (ours, others) = std::mem::take(&mut self.0).into_iter().partition(|(given, _)| is_ours(given));
-        self.0 = others;
-        let ours: Vec<(String, Offered)> = ours;
-        let take = |(name, socket): (String, Offered)| {
-            socket.take().inspect_err(|error| of_no_use(&name, error)).ok()
+    /// Adds a socket of an entrance.
+    pub(crate) fn add(&mut self, entrance: String, address: Option<Address>, socket: OwnedFd) {
+        self.0.push(Socket { entrance, address, socket });
+    }
+
+    /// Takes the sockets of systemd's for an entrance, for the runtime of the caller.
+    pub(crate) fn take(&mut self, entrance: &str) -> Vec<Listener> {
+        let is_ours = |socket: &mut Socket| socket.entrance == entrance && socket.address.is_none();
+        let ours: Vec<Socket> = self.0.extract_if(.., is_ours).collect();
+        let take = |Socket { entrance, socket, .. }: Socket| {
+            Listener::taken(socket, None).inspect_err(|error| of_no_use(&entrance, error)).ok()
         };
         ours.into_iter().filter_map(take).collect()
     }
+
+    /// Takes the socket of an address, for the runtime of the caller.
+    pub(crate) fn take_of(&mut self, entrance: &str, address: &Address) -> Option<Listener> {
+        let is_it = |socket: &Socket| socket.entrance == entrance && socket.address.as_ref() == Some(address);
+        let Socket { entrance, address, socket } = self.0.remove(self.0.iter().position(is_it)?);
+        Listener::taken(socket, address).inspect_err(|error| of_no_use(&entrance, error)).ok()
+    }
 }
 
-fn take(offered: &mut ListenFd, number: usize) -> io::Result<Offered> {
+fn take(offered: &mut ListenFd, number: usize) -> io::Result<OwnedFd> {
     if let Ok(Some(listener)) = offered.take_tcp_listener(number) {
-        return Ok(Offered::Tcp(listener));
+        return Ok(listener.into());
     }
-    offered.take_unix_listener(number)?.map(Offered::Unix).ok_or_else(|| io::ErrorKind::NotFound.into())
+    offered.take_unix_listener(number)?.map(OwnedFd::from).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 fn of_no_use(name: &str, error: &io::Error) {

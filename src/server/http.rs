@@ -18,8 +18,9 @@ use crate::proxy::nginx::{self, Manner, QueryError};
 use crate::server::agent::Agent;
 use crate::server::http1;
 use crate::server::repeats::Repeats;
-use crate::server::shutdown::Shutdown;
+use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
+use crate::server::transfer::Transfer;
 use crate::throttle::Decisions;
 
 type Answer = Response<Full<Bytes>>;
@@ -46,11 +47,14 @@ impl Check {
         Check { shared: Arc::default(), idle_timeout }
     }
 
-    pub async fn serve(self, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        let query = FirstQuery::default();
-        let answer = |question| self.shared.answer(question, &query, &agent, &shutdown);
+    /// Serves a connection. `unread` is what an earlier process read of it and did not use.
+    pub async fn serve(self, stream: Stream, unread: Bytes, agent: Arc<Agent>, mut shutdown: Shutdown) {
+        let (query, signal) = (FirstQuery::default(), shutdown.signal());
+        let answer = |question| self.shared.answer(question, &query, &agent, &signal);
         let patience = http1::Patiences { idle: self.idle_timeout, stalled: self.idle_timeout };
-        http1::serve(stream, patience, shutdown.clone(), answer).await;
+        if let Some((stream, unread)) = http1::serve(stream, unread, patience, &mut shutdown, answer).await {
+            shutdown.pass_on(Transfer::Http(stream, unread));
+        }
     }
 }
 
@@ -60,7 +64,7 @@ impl Shared {
         question: hyper::Request<Incoming>,
         query: &FirstQuery,
         agent: &Arc<Agent>,
-        shutdown: &Shutdown,
+        signal: &Signal,
     ) -> Answer {
         let manner = match question.uri().path() {
             "/check" => query.manner(question.uri().query()),
@@ -70,7 +74,7 @@ impl Shared {
             _ => return status(StatusCode::NOT_FOUND),
         };
         match manner {
-            Ok(manner) => self.check(&question, manner, agent, shutdown).await,
+            Ok(manner) => self.check(&question, manner, agent, signal).await,
             Err(error) => self.refuse_query(&error, agent),
         }
     }
@@ -83,7 +87,7 @@ impl Shared {
         question: &hyper::Request<Incoming>,
         manner: Manner,
         agent: &Arc<Agent>,
-        shutdown: &Shutdown,
+        signal: &Signal,
     ) -> Answer {
         let sign = nginx::repeatable(question, manner).map(|parts| self.repeats.sign(parts));
         let now = agent.clock.now();
@@ -94,7 +98,7 @@ impl Shared {
         let (mut decision, quota) = decide(question, manner, agent, now);
         let mut due = now + decision.verdict.wait();
         if let (Verdict::Delay(wait), true) = (decision.verdict, manner.hold) {
-            decision.verdict = hold(decision, wait, agent, shutdown.clone()).await;
+            decision.verdict = hold(decision, wait, agent, signal).await;
             due = agent.clock.now();
         }
         if sign.is_some_and(|sign| !self.repeats.remember(sign, decision, due, agent.clock.now())) {
@@ -183,7 +187,7 @@ fn status(status: StatusCode) -> Answer {
 /// Holds the answer until the delay is over or the shutdown begins.
 ///
 /// Returns `Pass`, or the verdict of `[hold] when_full` without a free place.
-async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdown: Shutdown) -> Verdict {
+async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, signal: &Signal) -> Verdict {
     let _place = match agent.place(agent.clock.now()) {
         Ok(place) => place,
         Err(verdict) => {
@@ -196,7 +200,7 @@ async fn hold(decision: Decision, wait: Duration, agent: &Arc<Agent>, mut shutdo
     let abandoned = Abandoned { decision: Some(decision), agent };
     tokio::select! {
         () = tokio::time::sleep(agent.holds.bounded(wait)) => {}
-        () = shutdown.begun() => {}
+        () = signal.ended() => {}
     }
     abandoned.disarm();
     decision.verdict

@@ -28,6 +28,14 @@ impl Inbox {
         Inbox { buffer: vec![0; READ_BYTES_MIN], bytes_max, ..Inbox::default() }
     }
 
+    /// A buffer that begins with bytes read before.
+    pub(super) fn with(frame_bytes_max: u32, unread: &[u8]) -> Inbox {
+        let mut inbox = Inbox::new(frame_bytes_max);
+        inbox.buffer.resize(inbox.buffer.len().max(unread.len()), 0);
+        inbox.buffer[..unread.len()].copy_from_slice(unread);
+        Inbox { end: unread.len(), ..inbox }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }

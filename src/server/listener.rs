@@ -1,12 +1,13 @@
 //! Listeners, TCP or Unix, and their binding.
 
-use std::fmt;
-use std::fs;
-use std::io;
-use std::net::SocketAddr;
+use std::net::{self, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{fmt, fs, io, os};
 
+use socket2::{Domain, SockRef};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream, lookup_host};
 
@@ -24,38 +25,101 @@ const BACKLOG: u32 = 4096;
 
 /// A bound socket.
 #[derive(Debug)]
-pub(crate) enum Listener {
+pub(crate) struct Listener {
+    socket: Socket,
+    /// Its address in the config. None: systemd has opened it.
+    address: Option<Address>,
+    /// Removes the path of a Unix socket that this process has made.
+    path: Option<PathGuard>,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpListener),
-    /// Removes its path when dropped, except for a socket from systemd.
-    Unix(UnixListener, #[expect(dead_code, reason = "only its drop is used")] Option<PathGuard>),
+    Unix(UnixListener),
 }
 
 impl Listener {
     /// Binds an address. A Unix socket gets the permissions `unix_mode`.
     pub(crate) async fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
-        let listener = match address {
-            Address::Tcp(address) => bind_tcp(address).await,
-            Address::Unix(path) => bind_unix(path, unix_mode).await,
+        let socket = match address {
+            Address::Tcp(address) => bind_tcp(address).await.map(Socket::Tcp),
+            Address::Unix(path) => bind_unix(path, unix_mode).await.map(Socket::Unix),
         };
-        listener.map_err(|source| BindError { address: address.to_string(), source })
+        let socket = socket.map_err(|source| BindError { address: address.to_string(), source })?;
+        Ok(Listener::of(socket, Some(address.clone())))
+    }
+
+    /// Takes a socket that is bound, for the runtime of the caller. Without an address it belongs to systemd.
+    ///
+    /// # Errors
+    /// The runtime does not take it.
+    pub(crate) fn taken(socket: OwnedFd, address: Option<Address>) -> io::Result<Listener> {
+        let socket = if SockRef::from(&socket).domain()? == Domain::UNIX {
+            let listener = os::unix::net::UnixListener::from(socket);
+            listener.set_nonblocking(true)?;
+            Socket::Unix(UnixListener::from_std(listener)?)
+        } else {
+            let listener = net::TcpListener::from(socket);
+            listener.set_nonblocking(true)?;
+            Socket::Tcp(TcpListener::from_std(listener)?)
+        };
+        Ok(Listener::of(socket, address))
+    }
+
+    fn of(socket: Socket, address: Option<Address>) -> Listener {
+        let path = match &address {
+            Some(Address::Unix(path)) => Some(PathGuard::of(path)),
+            _ => None,
+        };
+        Listener { socket, address, path }
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Accepted> {
-        Ok(match self {
-            Listener::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
-            Listener::Unix(listener, _) => Accepted::Unix(listener.accept().await?.0),
+        Ok(match &self.socket {
+            Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+            Socket::Unix(listener) => Accepted::Unix(listener.accept().await?.0),
         })
+    }
+
+    /// Its address in the config. None: systemd has opened it.
+    pub(crate) fn address(&self) -> Option<&Address> {
+        self.address.as_ref()
+    }
+
+    /// Leaves the path of a Unix socket to another process, which listens there from now on.
+    pub(crate) fn leave(&self) {
+        if let Some(path) = &self.path {
+            path.is_left.store(true, Relaxed);
+        }
+    }
+
+    /// Whether only this machine reaches it.
+    pub(crate) fn is_local(&self) -> bool {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
+            Socket::Unix(_) => true,
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Unix(listener) => listener.as_fd(),
+        }
     }
 }
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Listener::Tcp(listener) => match listener.local_addr() {
+        match &self.socket {
+            Socket::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => address.fmt(f),
                 Err(_) => f.write_str("tcp"),
             },
-            Listener::Unix(listener, _) => {
+            Socket::Unix(listener) => {
                 let address = listener.local_addr().ok();
                 match address.as_ref().and_then(|address| address.as_pathname()) {
                     Some(path) => write!(f, "unix:{}", path.display()),
@@ -130,19 +194,19 @@ impl Guarded {
 
     /// The same check for a bound socket, whose name is resolved or which systemd has opened.
     pub(crate) fn unless_bound_locally(self, listener: &Listener) -> Result<(), OpenListener> {
-        let is_local = match listener {
-            Listener::Tcp(tcp) => tcp.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
-            Listener::Unix(..) => true,
-        };
-        if is_local { Ok(()) } else { Err(OpenListener { listener: self, address: listener.to_string() }) }
+        if listener.is_local() {
+            Ok(())
+        } else {
+            Err(OpenListener { listener: self, address: listener.to_string() })
+        }
     }
 }
 
 /// Resolves a name, and binds the first of its addresses that can be bound.
-async fn bind_tcp(address: &str) -> io::Result<Listener> {
+async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in lookup_host(address).await? {
-        result = listen(address).map(Listener::Tcp);
+        result = listen(address);
         if result.is_ok() {
             break;
         }
@@ -159,7 +223,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
-async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
+async fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         match UnixStream::connect(path).await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
@@ -168,15 +232,26 @@ async fn bind_unix(path: &Path, mode: u32) -> io::Result<Listener> {
     }
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    Ok(Listener::Unix(listener, Some(PathGuard(path.to_owned()))))
+    Ok(listener)
 }
 
-/// Removes the socket file when its listener is dropped.
+/// Removes the socket file when its listener is dropped, unless another process listens there.
 #[derive(Debug)]
-pub(crate) struct PathGuard(PathBuf);
+struct PathGuard {
+    path: PathBuf,
+    is_left: AtomicBool,
+}
+
+impl PathGuard {
+    fn of(path: &Path) -> PathGuard {
+        PathGuard { path: path.to_owned(), is_left: AtomicBool::new(false) }
+    }
+}
 
 impl Drop for PathGuard {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if !*self.is_left.get_mut() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }

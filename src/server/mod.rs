@@ -11,6 +11,7 @@ pub(crate) mod admin_socket;
 mod agent;
 mod blocks;
 pub(crate) mod entrance;
+pub(crate) mod gate;
 pub(crate) mod handed;
 pub(crate) mod holds;
 pub(crate) mod hosts;
@@ -25,5 +26,8 @@ pub mod runtime_api;
 pub mod shutdown;
 pub mod spoe;
 pub mod stream;
+pub mod talk;
+pub(crate) mod tls;
+pub(crate) mod transfer;
 
 pub use agent::Agent;

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -13,46 +16,92 @@ use crate::server::stream::Stream;
 /// Fails with `TimedOut` if the client reads nothing for `stalled_max`: the number of connections is limited.
 pub(crate) struct Patience {
     stream: Stream,
+    /// Bytes to read before those of the stream.
+    unread: Bytes,
     stalled_max: Duration,
     stalled_until: Option<Pin<Box<Sleep>>>,
+    is_stalled: Arc<AtomicBool>,
 }
 
 impl Patience {
     pub(crate) fn with(stream: Stream, stalled_max: Duration) -> Patience {
-        Patience { stream, stalled_max, stalled_until: None }
+        Patience {
+            stream,
+            unread: Bytes::new(),
+            stalled_max,
+            stalled_until: None,
+            is_stalled: Arc::default(),
+        }
+    }
+
+    /// Gives bytes to read before those of the stream.
+    pub(crate) fn after(self, unread: Bytes) -> Patience {
+        Patience { unread, ..self }
+    }
+
+    /// Whether a write waits for the client.
+    pub(crate) fn is_stalled(&self) -> Arc<AtomicBool> {
+        self.is_stalled.clone()
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.stream.is_tls()
+    }
+
+    /// The stream, and the bytes to read before those of the stream.
+    pub(crate) fn into_parts(self) -> (Stream, Bytes) {
+        (self.stream, self.unread)
+    }
+
+    /// The result of a write, or `TimedOut` if the client has read nothing for too long.
+    fn bounded<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        self.is_stalled.store(result.is_pending(), Relaxed);
+        if result.is_ready() {
+            self.stalled_until = None;
+            return result;
+        }
+        let stalled = self.stalled_until.get_or_insert_with(|| Box::pin(sleep(self.stalled_max)));
+        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl AsyncRead for Patience {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
+        let Patience { stream, unread, .. } = self.get_mut();
+        if unread.is_empty() {
+            return Pin::new(stream).poll_read(cx, buf);
+        }
+        let bytes = unread.len().min(buf.remaining());
+        buf.put_slice(&unread[..bytes]);
+        unread.advance(bytes);
+        Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Patience {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let patience = self.get_mut();
-        if let Poll::Ready(written) = Pin::new(&mut patience.stream).poll_write(cx, bytes) {
-            patience.stalled_until = None;
-            return Poll::Ready(written);
-        }
-        let stalled = patience.stalled_until.get_or_insert_with(|| Box::pin(sleep(patience.stalled_max)));
-        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let written = Pin::new(&mut patience.stream).poll_write(cx, bytes);
+        patience.bounded(written, cx)
     }
 
+    /// A TLS stream takes bytes that its socket does not: the wait is here.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let patience = self.get_mut();
+        let flushed = Pin::new(&mut patience.stream).poll_flush(cx);
+        patience.bounded(flushed, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        let patience = self.get_mut();
+        let closed = Pin::new(&mut patience.stream).poll_shutdown(cx);
+        patience.bounded(closed, cx)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
-    use std::sync::Arc;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
@@ -193,7 +242,7 @@ mod tests {
             let check = Check::new(Duration::from_secs(75));
             let served = async {
                 match is_check {
-                    true => check.serve(stream, agent, shutdown).await,
+                    true => check.serve(stream, Bytes::new(), agent, shutdown).await,
                     false => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
                 }
             };

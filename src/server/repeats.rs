@@ -137,11 +137,19 @@ mod tests {
     use super::*;
     use crate::base::key::Key;
     use crate::base::slo_id::SloId;
-    use crate::base::verdict::Judged;
+    use crate::base::verdict::{Assurance, Judged};
 
     fn decision(verdict: Verdict) -> Decision {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(1));
-        let judged = Judged { slo, key, verdict, remaining: 0, is_dry_run: false, counts_end: false };
+        let judged = Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 0,
+            is_dry_run: false,
+            counts_end: false,
+            assurance: Assurance::NONE,
+        };
         Decision::of(&[judged], 1, Timestamp::from_millis(10_000))
     }
 

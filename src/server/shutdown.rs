@@ -1,44 +1,171 @@
 //! The shutdown: it notifies every task, and waits for all of them.
 
-use tokio::sync::{mpsc, watch};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Starts the shutdown.
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
+
+use crate::server::transfer::Transfer;
+
+/// What the tasks that serve are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serve,
+    /// Pass each connection on to the next process, as soon as it has no answer to wait for.
+    HandOver,
+    /// Answer what has been asked, and close.
+    End,
+}
+
+/// Starts the shutdown, or the handover to another process.
 #[derive(Debug)]
 pub struct Trigger {
-    begun: watch::Sender<bool>,
-    served: mpsc::Receiver<()>,
+    phase: watch::Sender<Phase>,
+    serving: Tally,
+    deciding: Tally,
+    transfers: Mutex<mpsc::UnboundedReceiver<Transfer>>,
+    transfer: mpsc::UnboundedSender<Transfer>,
 }
 
 /// Every task that serves holds one and drops it at its end.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    begun: watch::Receiver<bool>,
-    _serving: mpsc::Sender<()>,
+    signal: Signal,
+    _serving: Mark,
+    /// None: the task decides nothing any more.
+    deciding: Option<Mark>,
+    transfer: mpsc::UnboundedSender<Transfer>,
 }
+
+/// Tells of the shutdown, and keeps nobody waiting.
+#[derive(Clone, Debug)]
+pub struct Signal(watch::Receiver<Phase>);
 
 /// A shutdown that has not begun, with its trigger.
 pub fn channel() -> (Trigger, Shutdown) {
-    let (begin, begun) = watch::channel(false);
-    let (serving, served) = mpsc::channel(1);
-    (Trigger { begun: begin, served }, Shutdown { begun, _serving: serving })
+    let (phase, _) = watch::channel(Phase::Serve);
+    let (transfer, transfers) = mpsc::unbounded_channel();
+    let (serving, deciding) = (Tally::default(), Tally::default());
+    let trigger = Trigger { phase, serving, deciding, transfers: Mutex::new(transfers), transfer };
+    let shutdown = trigger.shutdown();
+    (trigger, shutdown)
 }
 
 impl Trigger {
+    /// For one more task.
+    pub(crate) fn shutdown(&self) -> Shutdown {
+        Shutdown {
+            signal: Signal(self.phase.subscribe()),
+            _serving: self.serving.mark(),
+            deciding: Some(self.deciding.mark()),
+            transfer: self.transfer.clone(),
+        }
+    }
+
     /// Begins the shutdown, and waits until every task has dropped its `Shutdown`.
-    pub async fn end(mut self) {
-        let _ = self.begun.send(true);
-        while self.served.recv().await.is_some() {}
+    pub async fn end(&self) {
+        self.phase.send_replace(Phase::End);
+        self.served().await;
+    }
+
+    /// Waits until every task has dropped its `Shutdown`.
+    pub(crate) async fn served(&self) {
+        self.serving.is_empty().await;
+    }
+
+    /// Stops all tasks from deciding. Returns the connections that can go on in another process.
+    ///
+    /// # Errors
+    /// Some tasks have not stopped in time. `Err` has the connections of the others.
+    pub(crate) async fn hand_over(&self, within: Duration) -> Result<Vec<Transfer>, Vec<Transfer>> {
+        self.phase.send_replace(Phase::HandOver);
+        let stopped = timeout(within, self.deciding.is_empty()).await;
+        let (mut transfers, mut handed) = (self.transfers.lock().await, Vec::new());
+        while let Ok(transfer) = transfers.try_recv() {
+            handed.push(transfer);
+        }
+        if stopped.is_ok() { Ok(handed) } else { Err(handed) }
+    }
+
+    /// Ends the handover: new tasks serve again.
+    pub(crate) fn go_on(&self) {
+        self.phase.send_replace(Phase::Serve);
     }
 }
 
 impl Shutdown {
-    pub fn has_begun(&self) -> bool {
-        *self.begun.borrow()
+    /// The signal alone, for a part of the task.
+    pub fn signal(&self) -> Signal {
+        self.signal.clone()
     }
 
-    /// Returns once the shutdown has begun.
-    pub async fn begun(&mut self) {
+    /// Returns once the task is to stop, whatever becomes of its connection.
+    pub async fn begun(&self) {
+        self.signal.begun().await;
+    }
+
+    /// Whether connections go on in another process.
+    pub(crate) fn is_handover(&self) -> bool {
+        *self.signal.0.borrow() == Phase::HandOver
+    }
+
+    /// Passes a connection on to the next process.
+    pub(crate) fn pass_on(&self, transfer: Transfer) {
+        // Without a receiver the process is at its end, and so is the connection.
+        let _ = self.transfer.send(transfer);
+    }
+
+    /// Notes that the task decides nothing any more, though it may still send answers.
+    pub(crate) fn decides_no_more(&mut self) {
+        self.deciding = None;
+    }
+}
+
+impl Signal {
+    /// Returns once tasks are to stop, whatever becomes of their connections.
+    pub async fn begun(&self) {
         // An error means that the trigger was dropped, which is a shutdown, too.
-        let _ = self.begun.wait_for(|begun| *begun).await;
+        let _ = self.0.clone().wait_for(|phase| *phase != Phase::Serve).await;
+    }
+
+    /// Returns once all connections are to be closed.
+    pub async fn ended(&self) {
+        let _ = self.0.clone().wait_for(|phase| *phase == Phase::End).await;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        *self.0.borrow() == Phase::End
+    }
+}
+
+/// Counts its marks.
+#[derive(Clone, Debug, Default)]
+struct Tally(Arc<watch::Sender<usize>>);
+
+impl Tally {
+    fn mark(&self) -> Mark {
+        self.0.send_modify(|marks| *marks += 1);
+        Mark(self.clone())
+    }
+
+    /// Returns once there is no mark.
+    async fn is_empty(&self) {
+        let _ = self.0.subscribe().wait_for(|marks| *marks == 0).await;
+    }
+}
+
+#[derive(Debug)]
+struct Mark(Tally);
+
+impl Clone for Mark {
+    fn clone(&self) -> Mark {
+        self.0.mark()
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|marks| *marks -= 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Streams: accepted connections, TCP or Unix.
+//! Streams: accepted connections, TCP, TLS or Unix.
 
 use std::io;
 use std::pin::Pin;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 /// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
@@ -22,8 +23,7 @@ pub(crate) enum Accepted {
 impl Accepted {
     /// Sets the socket options.
     ///
-    /// The task that serves the connection calls this, not the loop that accepts. Nothing here waits or fails
-    /// yet. A TLS handshake would: its place is here, where it delays no other connection.
+    /// The task that serves the connection calls this, not the loop that accepts.
     pub(crate) fn open(self) -> Stream {
         match self {
             Accepted::Tcp(stream) => {
@@ -38,10 +38,12 @@ impl Accepted {
     }
 }
 
-/// A connection of either kind.
+/// A connection of any kind.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
+    /// After its handshake. Bytes that it has taken may need a flush.
+    Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
@@ -49,20 +51,31 @@ impl Stream {
     /// The peer's address without a port, or `unix`.
     pub(super) fn peer(&self) -> String {
         match self {
-            Stream::Tcp(stream) => match stream.peer_addr() {
-                Ok(peer) => peer.ip().to_canonical().to_string(),
-                Err(_) => String::new(),
-            },
+            Stream::Tcp(stream) => address(stream),
+            Stream::Tls(stream) => address(stream.get_ref().0),
             Stream::Unix(_) => "unix".to_owned(),
         }
     }
 
-    /// Writes without waiting, as much as the socket accepts.
+    /// Whether it has a state that no other process can go on with.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Stream::Tls(_))
+    }
+
+    /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a flush.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
             Stream::Unix(stream) => stream.try_write(bytes),
         }
+    }
+}
+
+fn address(stream: &TcpStream) -> String {
+    match stream.peer_addr() {
+        Ok(peer) => peer.ip().to_canonical().to_string(),
+        Err(_) => String::new(),
     }
 }
 
@@ -70,6 +83,11 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            // Many peers close without a close_notify. A frame or a request that was cut off is noticed all the same.
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map(|read| match read {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+                read => read,
+            }),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
@@ -79,17 +97,22 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }

@@ -19,4 +19,4 @@ pub use frames::{FRAME_BYTES_MAX, FrameWriter, VERSION};
 pub use parts::{Head, Parts};
 pub use restore::{Restored, restore};
 pub use resume::resumed;
-pub use save::{Saved, save};
+pub use save::{Saved, save, save_changes, save_keys, save_rest};

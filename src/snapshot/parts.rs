@@ -23,6 +23,8 @@ pub(super) enum Part {
     Blocks(Vec<SavedBlock>),
     /// The number of parts before it.
     End(u64),
+    /// Keys that are to be forgotten, before parts with what they are now.
+    Gone(Vec<Key>),
 }
 
 /// What has to be known before the rest is put back.

@@ -57,7 +57,8 @@ pub fn restore(
                 restored.blocks += in_time - without_room;
                 restored.left_out += count - in_time + without_room;
             }
-            Part::Rows(_) | Part::Aside(..) | Part::Head(_) | Part::End(_) => {}
+            Part::Gone(gone) if keys => gone.into_iter().for_each(|key| throttle.forget(key, |_| true)),
+            Part::Gone(_) | Part::Rows(_) | Part::Aside(..) | Part::Head(_) | Part::End(_) => {}
         }
     }
     Ok(restored)

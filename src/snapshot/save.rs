@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
+use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::snapshot::parts::{Head, Lifetime, Part, PartWriter, Row, SavedBlock};
-use crate::table::{Cursor, Found, Page};
+use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::{Block, BlockOrigin, Throttle};
 
 /// Blocks in one part: each has at most some 600 bytes.
@@ -28,28 +29,100 @@ pub fn save(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved
     let mut parts = PartWriter::new(to)?;
     parts.write(&Part::Head(head))?;
     let rows = save_rows(throttle, now, &mut parts)?;
-    for key in throttle.aside_keys() {
+    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    save_blocks(throttle, now, &mut parts)?;
+    Ok(Saved { rows, bytes: parts.end()? })
+}
+
+/// Writes the keys alone: a first part of the state, for a process that gets the rest by [`save_rest`].
+///
+/// # Errors
+/// Those of `to`.
+pub fn save_keys(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved> {
+    let now = head.saved_at;
+    let mut parts = PartWriter::new(to)?;
+    parts.write(&Part::Head(head))?;
+    let rows = save_rows(throttle, now, &mut parts)?;
+    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    Ok(Saved { rows, bytes: parts.end()? })
+}
+
+/// Writes the changed keys as they are now.
+///
+/// # Errors
+/// Those of `to`.
+pub fn save_changes(throttle: &Throttle, head: Head, changed: &[Key], to: impl Write) -> io::Result<Saved> {
+    let (parts, rows) = changes(throttle, head, changed, to)?;
+    Ok(Saved { rows, bytes: parts.end()? })
+}
+
+/// Writes the changed keys as they are now, and all blocks: the last part of the state.
+///
+/// # Errors
+/// Those of `to`.
+pub fn save_rest(throttle: &Throttle, head: Head, changed: &[Key], to: impl Write) -> io::Result<Saved> {
+    let now = head.saved_at;
+    let (mut parts, rows) = changes(throttle, head, changed, to)?;
+    save_blocks(throttle, now, &mut parts)?;
+    Ok(Saved { rows, bytes: parts.end()? })
+}
+
+fn changes<W: Write>(
+    throttle: &Throttle,
+    head: Head,
+    changed: &[Key],
+    to: W,
+) -> io::Result<(PartWriter<W>, u64)> {
+    let now = head.saved_at;
+    let mut parts = PartWriter::new(to)?;
+    parts.write(&Part::Head(head))?;
+    let mut rows = 0;
+    for keys in changed.chunks(PAGE_ROWS) {
+        let found: Vec<Row> =
+            keys.iter().filter_map(|&key| throttle.table().row(key, now)).map(row).collect();
+        rows += found.len() as u64;
+        parts.write(&Part::Gone(keys.to_vec()))?;
+        parts.write(&Part::Rows(found))?;
+    }
+    save_asides(throttle, changed, now, &mut parts)?;
+    Ok((parts, rows))
+}
+
+fn save_asides(
+    throttle: &Throttle,
+    keys: &[Key],
+    now: Timestamp,
+    parts: &mut PartWriter<impl Write>,
+) -> io::Result<()> {
+    for &key in keys {
         if let Some((aside, left)) = throttle.aside(key, now) {
             parts.write(&Part::Aside(key, now + left, aside))?;
         }
     }
+    Ok(())
+}
+
+fn save_blocks(throttle: &Throttle, now: Timestamp, parts: &mut PartWriter<impl Write>) -> io::Result<()> {
     for blocks in throttle.blocks(usize::MAX, now).chunks(BLOCKS_PER_PART) {
         parts.write(&Part::Blocks(blocks.iter().map(saved).collect()))?;
     }
-    Ok(Saved { rows, bytes: parts.end()? })
+    Ok(())
 }
 
 fn save_rows(throttle: &Throttle, now: Timestamp, parts: &mut PartWriter<impl Write>) -> io::Result<u64> {
     let (mut page, mut next, mut rows) = (Page::new(), Some(Cursor::default()), 0);
     while let Some(cursor) = next {
         next = throttle.table().page(cursor, now, &mut page);
-        let row = |found: &Found| Row { key: found.key, left: Lifetime::of(found.left), entry: found.entry };
         if !page.is_empty() {
             rows += page.len() as u64;
-            parts.write(&Part::Rows(page.iter().map(row).collect()))?;
+            parts.write(&Part::Rows(page.iter().copied().map(row).collect()))?;
         }
     }
     Ok(rows)
+}
+
+fn row(found: Found) -> Row {
+    Row { key: found.key, left: Lifetime::of(found.left), entry: found.entry }
 }
 
 fn saved(block: &Block) -> SavedBlock {

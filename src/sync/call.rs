@@ -40,7 +40,8 @@ impl Call {
     pub(super) const fn arguments(self) -> Option<usize> {
         match self {
             Call::Rate => Some(10),
-            Call::Count | Call::Lease => Some(8),
+            Call::Lease => Some(9),
+            Call::Count => Some(8),
             Call::Beat | Call::Blocks => None,
         }
     }

@@ -186,10 +186,18 @@ fn changed(head: &Head, throttle: &Throttle) -> usize {
     head.slos.len() - head.slos.iter().filter(is_same).count()
 }
 
+/// What is to be done at the end.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    Write,
+    /// Another process writes the file from now on.
+    Leave,
+}
+
 /// Writes the state file, in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    end: Sender<()>,
+    end: Sender<Last>,
     thread: JoinHandle<()>,
 }
 
@@ -228,7 +236,8 @@ impl Keeper {
             }
             match ended.recv_timeout(file.every.saturating_sub(begun.elapsed())) {
                 Err(RecvTimeoutError::Timeout) => true,
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(Last::Leave) => false,
+                Ok(Last::Write) | Err(RecvTimeoutError::Disconnected) => {
                     if let Err(error) = file.write(&throttle, clock) {
                         tracing::error!("{}: the last state cannot be written: {error}", file.path.display());
                     }
@@ -243,7 +252,13 @@ impl Keeper {
 
     /// Writes the last snapshot.
     pub(crate) fn end(self) {
-        let _ = self.end.send(());
+        let _ = self.end.send(Last::Write);
+        let _ = self.thread.join();
+    }
+
+    /// Leaves the file to another process, and waits for a write that is under way.
+    pub(crate) fn leave(self) {
+        let _ = self.end.send(Last::Leave);
         let _ = self.thread.join();
     }
 }

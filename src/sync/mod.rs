@@ -35,6 +35,6 @@ mod url;
 
 pub(crate) use keeper::{Found, Keeper, StateFile};
 pub(crate) use settings::SyncConfig;
-pub(crate) use task::Node;
+pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

@@ -55,6 +55,7 @@ fn of_lease(posting: &LeasePosting) -> Vec<String> {
         number(posting.limit),
         number(posting.kept_back),
         us(posting.window_s),
+        posting.age_s.map_or(String::new(), us),
         ms(posting.kept_s),
     ]
 }
@@ -114,6 +115,7 @@ pub(super) fn posting(call: Call, words: &[&[u8]]) -> Option<Posting> {
                 limit: read(text()?, 0.0, MOST)?,
                 kept_back: read(text()?, 0.0, MOST)?,
                 window_s: seconds(text()?, 1e-3, 1e6)?,
+                age_s: known(text()?, 0.0, LONGEST_S * 1e6)?.map(|us| us / 1e6),
                 kept_s: seconds(text()?, 1e-3, 1e3)?,
             })
         }
@@ -207,6 +209,7 @@ mod tests {
             round_trip_s: 0.001,
             nodes: 3,
             is_sliding: false,
+            calendar: None,
         };
         let lease = LeaseMessage { want: 5.0, ..LeaseMessage::default() };
         [
@@ -262,7 +265,8 @@ mod tests {
             }
             if let Words::Lease(_, message) = &mut lease {
                 let taught = taught.map(|rest_s| (asked, rest_s));
-                *message = LeaseMessage { want: charge, asked, taught, ..LeaseMessage::default() };
+                let period = taught.map(|(_, rest_s)| (age, age + rest_s.abs() + 1.0));
+                *message = LeaseMessage { want: charge, asked, taught, period, ..LeaseMessage::default() };
             }
             for (call, words) in [(Call::Rate, rate), (Call::Count, count), (Call::Lease, lease)] {
                 let written = of(&words.posting());

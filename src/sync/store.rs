@@ -1,15 +1,17 @@
 //! The store: a Redis server that the nodes share, or a token server.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{fs, io};
 
 use futures_util::future::{try_join_all, try_join3};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisError,
-    RedisResult, Script, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, ErrorKind,
+    FromRedisValue, RedisError, RedisResult, Script, TlsCertificates, Value,
 };
 use thiserror::Error;
 
@@ -37,7 +39,9 @@ const TAGS: u64 = 16;
 pub(super) struct Door {
     pub(super) url: StoreUrl,
     /// The certificate authority of the store, in PEM. None: those of the system.
-    pub(super) ca: Option<Vec<u8>>,
+    pub(super) ca: Option<PathBuf>,
+    /// The node's own certificate and its key, in PEM.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The beginning of all keys.
     pub(super) prefix: String,
 }
@@ -143,14 +147,23 @@ impl Door {
     async fn server(&self, info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
-        let client = match &self.ca {
-            Some(ca) => Client::build_with_tls(
-                info,
-                TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) },
-            )?,
-            None => Client::open(info)?,
+        let client = match info.addr() {
+            ConnectionAddr::TcpTls { .. } => Client::build_with_tls(info, self.certificates()?)?,
+            _ => Client::open(info)?,
         };
         client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// Reads the files of TLS. They may be others than at the last connection.
+    fn certificates(&self) -> io::Result<TlsCertificates> {
+        let root_cert = self.ca.as_ref().map(fs::read).transpose()?;
+        let client_tls = match &self.identity {
+            Some((cert, key)) => {
+                Some(ClientTlsConfig { client_cert: fs::read(cert)?, client_key: fs::read(key)? })
+            }
+            None => None,
+        };
+        Ok(TlsCertificates { client_tls, root_cert })
     }
 
     /// The address of the master, from the first sentinel that knows it.

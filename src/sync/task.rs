@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use fastrand::Rng;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::base::key::KeySecret;
@@ -44,20 +45,36 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts the thread of the task. It ends with the process.
+    /// Starts the thread of the task. It ends when the returned value is dropped.
     ///
     /// # Errors
-    /// The certificate authority cannot be read, or the system starts no thread.
-    pub(crate) fn start(self) -> io::Result<()> {
-        let ca = self.config.ca.as_ref().map(fs::read).transpose()?;
-        let door = Door { url: self.config.store.clone(), ca, prefix: self.config.prefix.clone() };
+    /// A file of TLS cannot be used, or the system starts no thread.
+    pub(crate) fn start(self) -> io::Result<RunningNode> {
+        self.config.check_tls().map_err(io::Error::other)?;
+        let SyncConfig { store, ca, identity, prefix, .. } = self.config.clone();
+        let door = Door { url: store, ca, identity, prefix };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
-            revived("the exchange with the store", || runtime.block_on(Task::new(&self, &door).run()));
+            revived("the exchange with the store", || {
+                let mut task = Task::new(&self, &door);
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = task.run() => {}
+                        _ = &mut ended => {}
+                    }
+                });
+            });
         };
         thread::Builder::new().name("cluster".into()).spawn(work)?;
-        Ok(())
+        Ok(RunningNode { _end: end })
     }
+}
+
+/// A node that talks to the store until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RunningNode {
+    _end: oneshot::Sender<()>,
 }
 
 /// The task, from the start or from its last failure.

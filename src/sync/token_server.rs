@@ -10,7 +10,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::base::token::Token;
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::TokenServerMetrics;
-use crate::server::Agent;
 use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
@@ -50,7 +49,7 @@ impl TokenServer {
     }
 
     /// Serves until the client closes or falls silent, or the shutdown begins.
-    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, _: Arc<Agent>, mut shutdown: Shutdown) {
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, shutdown: Shutdown) {
         let client = self.desk().client();
         let mut visit = Visit {
             client,
@@ -102,6 +101,7 @@ impl Visit {
             }
             let end = self.answer_all(&mut out).await;
             self.stream.write_all(&out).await?;
+            self.stream.flush().await?;
             out.clear();
             out.shrink_to(BUFFER_BYTES);
             end?;

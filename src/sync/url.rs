@@ -46,7 +46,7 @@ pub(super) enum StorePlace {
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, master: ConnectionInfo },
     /// `redis-cluster://host:port,host:port`.
     Cluster(Vec<ConnectionInfo>),
-    /// `slowlane://host:port`.
+    /// `slowlane://host:port`, or `slowlanes://host:port` over TLS.
     TokenServer(ConnectionInfo),
 }
 
@@ -54,7 +54,7 @@ pub(super) enum StorePlace {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
-        "expected redis://, rediss://, redis+unix://, redis-sentinel://, redis-cluster:// or slowlane://, like \
+        "expected redis://, rediss://, redis+unix://, redis-sentinel://, redis-cluster://, slowlane:// or slowlanes://, like \
          redis://127.0.0.1:6379"
     )]
     Scheme,
@@ -79,7 +79,8 @@ impl FromStr for StoreUrl {
             "redis" | "rediss" | "redis+unix" => StorePlace::Server(server(text)?),
             "redis-sentinel" => sentinel(rest)?,
             "redis-cluster" => StorePlace::Cluster(servers(rest)?),
-            "slowlane" => StorePlace::TokenServer(token_server(rest)?),
+            "slowlane" => StorePlace::TokenServer(token_server("redis", rest)?),
+            "slowlanes" => StorePlace::TokenServer(token_server("rediss", rest)?),
             _ => return Err(StoreUrlError::Scheme),
         };
         Ok(StoreUrl { written: text.to_owned(), text: without_password(text), place })
@@ -108,14 +109,14 @@ fn servers(rest: &str) -> Result<Vec<ConnectionInfo>, StoreUrlError> {
 }
 
 /// Reads `[:token@]host:port`.
-fn token_server(rest: &str) -> Result<ConnectionInfo, StoreUrlError> {
+fn token_server(scheme: &str, rest: &str) -> Result<ConnectionInfo, StoreUrlError> {
     let (user, host) = user_and_hosts(rest);
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let is_token = user.is_empty() || user.starts_with(':');
     if !has_port || !is_token || host.contains(['/', '?', ',']) {
         return Err(StoreUrlError::TokenServer);
     }
-    server(&format!("redis://{rest}"))
+    server(&format!("{scheme}://{rest}"))
 }
 
 fn user_and_hosts(text: &str) -> (&str, &str) {
@@ -166,6 +167,7 @@ mod tests {
             ("redis-cluster://10.0.0.1:7000,10.0.0.2:7000", "redis-cluster://10.0.0.1:7000,10.0.0.2:7000"),
             ("slowlane://[2001:db8::5]:9005", "slowlane://[2001:db8::5]:9005"),
             ("slowlane://:0123456789abcdef@slowlane.example:9005", "slowlane://***@slowlane.example:9005"),
+            ("slowlanes://:0123456789abcdef@10.0.0.5:9005", "slowlanes://***@10.0.0.5:9005"),
         ] {
             assert_eq!(text.parse::<StoreUrl>().map(|url| url.to_string()), Ok(shown.to_owned()));
         }
@@ -181,6 +183,7 @@ mod tests {
             "redis://x:y:z",
             "redis-sentinel://h/",
             "slowlane://10.0.0.5",
+            "slowlanes://10.0.0.5",
             "slowlane://10.0.0.5:9005/1",
             "slowlane://10.0.0.5:9005,10.0.0.6:9005",
             "slowlane://user:0123456789abcdef@10.0.0.5:9005",

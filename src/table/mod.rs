@@ -3,6 +3,7 @@
 //! ```text
 //! store ─▶ shard ─▶ index: key ─▶ row number      side: values by key that do not fit a row
 //!                └▶ rows, threaded by expiry
+//! sketch: estimated counts by key, without a row
 //! ```
 
 mod entry;
@@ -13,6 +14,7 @@ mod page;
 mod shard;
 mod side;
 mod sizing;
+mod sketch;
 mod spread;
 mod store;
 
@@ -21,5 +23,6 @@ pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
 pub use side::{Keep, Side, deque_bytes_after};
 pub use sizing::{Sizing, Usage};
+pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;
 pub use store::{EACH_MAX, Table};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hashbrown::HashSet;
+
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::entry::Entry;
@@ -129,6 +131,8 @@ pub(super) struct Shard {
     quiet_until: Expiry,
     /// The latest moment of a write.
     latest: Timestamp,
+    /// Keys written or removed since tracking began. None: nothing is tracked.
+    touched: Option<HashSet<Key>>,
 }
 
 impl Shard {
@@ -152,6 +156,24 @@ impl Shard {
             evictions: 0,
             quiet_until,
             latest: Timestamp::default(),
+            touched: None,
+        }
+    }
+
+    /// Begins to note the keys of all writes and removals. Returns those noted so far.
+    pub(super) fn track(&mut self) -> HashSet<Key> {
+        self.touched.replace(HashSet::new()).unwrap_or_default()
+    }
+
+    /// Ends the tracking. Returns the noted keys.
+    pub(super) fn tracked(&mut self) -> HashSet<Key> {
+        self.touched.take().unwrap_or_default()
+    }
+
+    #[inline]
+    fn touch(&mut self, key: Key) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert(key);
         }
     }
 
@@ -214,12 +236,14 @@ impl Shard {
     /// The entry of `key`, if it has not expired.
     pub(super) fn known(&mut self, key: Key, now: Timestamp) -> Option<&mut Entry> {
         let number = self.find(key)? as usize;
+        self.touch(key);
         let row = &mut self.rows[number];
         (!row.expires.is_over(now)).then_some(&mut row.entry)
     }
 
     /// The entry of `key`, re-armed. It is fresh if the key is new or has expired.
     pub(super) fn entry(&mut self, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
+        self.touch(key);
         self.clear_expired(now);
         let class = self.class(keep);
         let expires = Expiry::at(now + self.lifetime(class));
@@ -370,8 +394,10 @@ impl Shard {
     }
 
     fn give_up(&mut self, number: u32) {
+        let key = Key::from_bits(self.rows[number as usize].key);
+        self.touch(key);
         self.unlink(number);
-        self.index.remove(Key::from_bits(self.rows[number as usize].key), number);
+        self.index.remove(key, number);
         let row = &mut self.rows[number as usize];
         // The end of the chain points at itself.
         (row.older, row.newer) = (number, self.unused.unwrap_or(number));

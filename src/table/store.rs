@@ -30,8 +30,8 @@ const BATCH_MAX: usize = 32;
 /// Attempts to take a lock before sleeping. The pauses between them double, up to some microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The most entries that one step can write.
-pub const EACH_MAX: usize = 4;
+/// The most entries that one step can write: the rows of three SLOs, and of the assured rates of two.
+pub const EACH_MAX: usize = 5;
 
 /// Entries by key, spread over shards so that threads seldom wait for each other.
 ///
@@ -145,11 +145,13 @@ impl Table {
     /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys and the moment, as one step. No other thread
     /// sees a state in between.
     ///
-    /// The entries are copies, put back after the write, because entering one key may evict another.
+    /// The entries are copies, put back after the write, because entering one key may evict another. With
+    /// `only_known`, a new key gets a fresh entry for the write, and none after it.
     pub fn with_each<R>(
         &self,
         keys: &[(Key, Duration)],
         now: Timestamp,
+        only_known: bool,
         write: impl FnOnce(&mut [Entry], Timestamp) -> R,
     ) -> R {
         let mut numbers: ArrayVec<usize, EACH_MAX> = keys.iter().map(|&(key, _)| self.number(key)).collect();
@@ -164,11 +166,18 @@ impl Table {
         let now = shards.iter_mut().map(|(_, shard)| shard.moment(now)).max().unwrap_or(now);
         let mut entries: ArrayVec<Entry, EACH_MAX> = ArrayVec::new();
         for &(key, keep) in keys {
-            entries.push(*locked(&mut shards, self.number(key)).entry(key, now, keep));
+            let shard = locked(&mut shards, self.number(key));
+            entries.push(match only_known {
+                false => *shard.entry(key, now, keep),
+                true => shard.known(key, now).map_or(Entry::default(), |entry| *entry),
+            });
         }
         let result = write(&mut entries, now);
         for (&(key, keep), entry) in keys.iter().zip(entries) {
-            *locked(&mut shards, self.number(key)).entry(key, now, keep) = entry;
+            let shard = locked(&mut shards, self.number(key));
+            if !only_known || shard.known(key, now).is_some() {
+                *shard.entry(key, now, keep) = entry;
+            }
         }
         result
     }
@@ -185,6 +194,16 @@ impl Table {
     /// Gives `key` an entry that it had, which expires after `left`.
     pub fn put_back(&self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         self.shard(key).put_back(key, entry, left, now);
+    }
+
+    /// Begins to note the keys of all writes and removals. Returns those noted since it was called before, in no order.
+    pub fn track(&self) -> Vec<Key> {
+        self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
+    }
+
+    /// Ends the tracking. Returns the keys noted since it began, in no order.
+    pub fn tracked(&self) -> Vec<Key> {
+        self.shards.iter().flat_map(|shard| lock(shard).tracked()).collect()
     }
 
     /// A copy of the entry of `key` and its remaining lifetime, if it has not expired.

@@ -72,6 +72,22 @@ impl Annexes {
         }
     }
 
+    /// Gives `judge` the annex of `key`, or a fresh one that is not kept.
+    pub fn with_known_or_fresh<R>(
+        &self,
+        key: Key,
+        law: &Law,
+        cost: u32,
+        now: Timestamp,
+        judge: impl FnOnce(Option<&mut Annex>) -> R,
+    ) -> R {
+        // Even a judgement that counts nothing may grow a known annex, so its room is reserved as always.
+        match self.with_known(key, law, |annex| annex.is_some()) {
+            true => self.with(key, law, cost, now, judge),
+            false => judge(law.annex().as_mut()),
+        }
+    }
+
     /// A copy of the annex that [`with`](Annexes::with) would give: usually some kilobytes, 512 KiB at most.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
         match law.has_annex().then(|| self.0.copy(key, &Writing { law, cost }, now))? {

@@ -14,7 +14,8 @@ use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
 use crate::cluster::{OnSilence, Terms};
 use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case, Slo};
-use crate::table::Entry;
+use crate::table::{EACH_MAX, Entry};
+use crate::throttle::assured::{Carried, Carrier, Carriers};
 use crate::throttle::ruling::Ruling;
 use crate::throttle::state::Throttle;
 
@@ -63,7 +64,7 @@ impl Throttle {
                 return;
             }
             match cases.list.as_slice() {
-                &[case] => {
+                &[case] if case.sketch.is_none() => {
                     if pending.must_settle_before(&case) {
                         self.settle(&mut pending, now, decisions);
                     }
@@ -120,44 +121,130 @@ impl Throttle {
 
     /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the
     /// request, the others count it as asked, but not as let through. For that their rows are restored first.
-    /// Annexes are written only after all SLOs have judged.
-    fn decide_together(&self, cases: &[Case<'_>], arrival: Arrival) -> Decision {
-        let keys: ArrayVec<_, JUDGED_MAX> = cases.iter().map(|case| (case.key, self.memory(case))).collect();
-        let mut decision = self.table.with_each(&keys, arrival.now, |entries, now| {
+    /// Annexes are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
+    ///
+    /// Sketches come first, and take the request back if another SLO denies it. One that denies it leaves no new row.
+    fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
+        let staged = self.ask_sketches(cases, &mut arrival);
+        let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
+        let in_rows: ArrayVec<usize, JUDGED_MAX> =
+            (0..cases.len()).filter(|&place| staged.rulings[place].is_none()).collect();
+        let mut keys: ArrayVec<_, EACH_MAX> =
+            in_rows.iter().map(|&place| (cases[place].key, self.memory(&cases[place]))).collect();
+        let mut carriers: Carriers = cases.iter().enumerate().filter_map(|it| self.carrier(it)).collect();
+        keys.extend(
+            carriers
+                .iter()
+                .filter_map(|carrier| Some((cases[carrier.place].assured?, carrier.assured.memory()))),
+        );
+        let way = if is_refused { Way::Refused } else { Way::Foresee };
+        let mut decision = self.table.with_each(&keys, arrival.now, is_refused, |entries, now| {
             let arrival = Arrival { now, ..arrival };
+            let (entries, assured) = entries.split_at_mut(in_rows.len());
+            for (carrier, entry) in carriers.iter_mut().zip(&*assured) {
+                carrier.entry = *entry;
+            }
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
-            let mut blocked = None;
-            let judge = |(case, entry)| {
-                let ruling = self.judge(case, entry, arrival, Way::Foresee);
-                blocked = blocked.or(ruling.blocked(case));
-                self.judged(case, &ruling)
+            let mut rows = entries.iter_mut();
+            let rule = |(case, ruling): (&Case<'_>, &Option<Ruling>)| {
+                let mut rule = || self.rule(case, rows.next().expect("a row for each"), arrival, way);
+                ruling.unwrap_or_else(&mut rule)
             };
-            let judged: ArrayVec<Judged, JUDGED_MAX> =
-                cases.iter().zip(entries.iter_mut()).map(judge).collect();
-            let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
-            decision.blocked = blocked;
-            for (place, case) in cases.iter().enumerate().filter(|&(place, _)| judged[place].is_counted()) {
-                if !decision.is_let_through() {
-                    entries[place] = before[place];
-                    entries[place].ask(arrival.cost, arrival.now);
-                } else if case.slo.law.has_annex() || self.is_shared(case) {
-                    // `foresee` left the annex and the view as they were. Judging again writes the row and them.
-                    entries[place] = before[place];
-                    self.judge(case, &mut entries[place], arrival, Way::Judge);
+            let rulings: ArrayVec<Ruling, JUDGED_MAX> = cases.iter().zip(&staged.rulings).map(rule).collect();
+            let carried = Carried::find(cases, &rulings, &carriers, arrival.cost, now);
+            let decision = self.combine(cases, &rulings, carried, &carriers, arrival);
+            for (row, &place) in in_rows.iter().enumerate() {
+                let (judged, entry) = (&decision.judged()[place], &mut entries[row]);
+                let states = (before[row], entry);
+                self.settle_one(&cases[place], &rulings[place], judged, &decision, states, arrival);
+            }
+            for (carrier, entry) in carriers.iter().zip(assured) {
+                if decision.judged()[carrier.place].assurance.carries {
+                    carrier.assured.charge(entry, arrival.cost, now);
                 }
             }
             decision
         });
+        if !decision.is_let_through() {
+            self.leave_sketches(decision.judged(), &staged, &arrival);
+        }
         self.open_ticket(&mut decision, cases);
         decision
+    }
+
+    /// The assured rate of a case, before its row is known.
+    fn carrier(&self, (place, case): (usize, &Case<'_>)) -> Option<Carrier> {
+        Some(Carrier { place, assured: self.assured(case)?, entry: Entry::default() })
+    }
+
+    /// The decision under several rulings.
+    fn combine(
+        &self,
+        cases: &[Case<'_>],
+        rulings: &[Ruling],
+        carried: Option<Carried>,
+        carriers: &Carriers,
+        arrival: Arrival,
+    ) -> Decision {
+        let each = || cases.iter().zip(rulings);
+        let mut judged: ArrayVec<Judged, JUDGED_MAX> =
+            each().map(|(case, ruling)| self.judged(case, ruling)).collect();
+        if let Some(carried) = carried {
+            carried.mark(&mut judged, carriers);
+        }
+        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+        decision.blocked = blocked(cases, rulings, &judged);
+        decision
+    }
+
+    /// Writes the part of a decision under one of several SLOs into its row, which has its state from `before`, or that
+    /// of a judgement.
+    fn settle_one(
+        &self,
+        case: &Case<'_>,
+        ruling: &Ruling,
+        judged: &Judged,
+        decision: &Decision,
+        (before, entry): (Entry, &mut Entry),
+        arrival: Arrival,
+    ) {
+        let (verdict, law) = (judged.verdict, &case.slo.law);
+        if !judged.assurance.is_carried && !ruling.is_block() {
+            self.blocks.refused(case, verdict, arrival.now);
+        }
+        match (decision.is_let_through(), verdict.is_let_through()) {
+            (true, true) if law.has_annex() || self.is_shared(case) => {
+                // `foresee` left the annex and the view as they were. Judging again writes the row and them.
+                *entry = before;
+                self.judge(case, entry, arrival, Way::Judge);
+            }
+            (true, false) if judged.assurance.is_carried => {
+                *entry = before;
+                self.owe(case, entry, arrival);
+            }
+            (false, true) => {
+                *entry = before;
+                entry.ask(arrival.cost, arrival.now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges a request that an SLO refuses, and that an assured rate carries past it.
+    fn owe(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
+        let Slo { law, sharing, .. } = case.slo;
+        let shared = self.cluster.as_deref().zip(Terms::new(*sharing, law));
+        if shared.is_none_or(|(cluster, terms)| !cluster.owe(case.key, &terms, entry, &arrival)) {
+            self.law_alone(case.slo).unwrap_or(*law).owe(entry, &arrival);
+        }
     }
 
     /// Refuses a request that an operator has blocked. It counts as asked under all of its SLOs.
     #[cold]
     fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
-        let keys: ArrayVec<_, JUDGED_MAX> =
-            cases.iter().map(|case| (case.key, case.slo.law.memory())).collect();
-        self.table.with_each(&keys, arrival.now, |entries, now| {
+        let in_rows = cases.iter().filter(|case| case.sketch.is_none());
+        let keys: ArrayVec<_, JUDGED_MAX> = in_rows.map(|case| (case.key, case.slo.law.memory())).collect();
+        self.table.with_each(&keys, arrival.now, false, |entries, now| {
             entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
         });
         let ruling = Ruling::of_block(blocked, arrival.now);
@@ -185,9 +272,19 @@ impl Throttle {
         });
     }
 
-    /// A request whose key is blocked counts as asked, and its law is not asked. A refusal may begin a block.
+    /// Judges a request. A refusal may begin a block.
     #[inline]
     fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
+        let ruling = self.rule(case, entry, arrival, way);
+        if !ruling.is_block() {
+            self.blocks.refused(case, ruling.judgement.verdict, arrival.now);
+        }
+        ruling
+    }
+
+    /// A request whose key is blocked counts as asked, and its law is not asked.
+    #[inline]
+    fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
             entry.ask(arrival.cost, arrival.now);
             return Ruling::of_block(blocked, arrival.now);
@@ -197,20 +294,26 @@ impl Throttle {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
         };
-        let judgement = judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way));
-        self.blocks.refused(case, judgement.verdict, arrival.now);
-        Ruling::of_law(judgement)
+        Ruling::of_law(judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way)))
     }
 
     /// Judges a request that is a matter of this node alone.
     #[inline]
     fn judge_here(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
         let law = &case.slo.law;
-        let judge = match way {
-            Way::Judge => Law::judge,
-            Way::Foresee => Law::foresee,
-        };
-        self.annexes.with(case.key, law, arrival.cost, arrival.now, |annex| judge(law, entry, annex, arrival))
+        match way {
+            Way::Judge => self
+                .annexes
+                .with(case.key, law, arrival.cost, arrival.now, |annex| law.judge(entry, annex, arrival)),
+            Way::Foresee => self
+                .annexes
+                .with(case.key, law, arrival.cost, arrival.now, |annex| law.foresee(entry, annex, arrival)),
+            Way::Refused => {
+                self.annexes.with_known_or_fresh(case.key, law, arrival.cost, arrival.now, |annex| {
+                    law.foresee(entry, annex, arrival)
+                })
+            }
+        }
     }
 
     /// Adds the SLO to a ruling, and counts a fallback.
@@ -235,7 +338,7 @@ impl Throttle {
         let terms = Terms::new(*sharing, law);
         let shared = terms.and_then(|terms| match way {
             Way::Judge => cluster.judge(case.key, &terms, entry, arrival),
-            Way::Foresee => cluster.foresee(case.key, &terms, entry, arrival),
+            Way::Foresee | Way::Refused => cluster.foresee(case.key, &terms, entry, arrival),
         });
         // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
         shared.or_else(|| Some(self.law_alone(case.slo)?.judge(entry, None, arrival)))
@@ -251,12 +354,20 @@ impl Throttle {
     }
 }
 
+/// The block of a key that decides, unless an assured rate carries the request past it.
+pub(super) fn blocked(cases: &[Case<'_>], rulings: &[Ruling], judged: &[Judged]) -> Option<Blocked> {
+    let in_force = cases.iter().zip(rulings).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
+    in_force.filter_map(|((case, ruling), _)| ruling.blocked(case)).next()
+}
+
 /// Whether a judgement counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Judge,
     /// Annexes and views stay as they are.
     Foresee,
+    /// As `Foresee`, for a request that a sketch has refused: nothing of a new key is kept.
+    Refused,
 }
 
 /// Requests under one SLO each, judged side by side.

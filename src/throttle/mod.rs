@@ -10,6 +10,7 @@
 //! There is one way to decide; a single request is a batch of one.
 
 mod annexes;
+mod assured;
 mod blocking;
 mod blocks;
 mod changes;
@@ -18,6 +19,7 @@ mod foresee;
 mod key_blocks;
 mod open_tickets;
 mod ruling;
+mod sketches;
 mod state;
 mod undo;
 

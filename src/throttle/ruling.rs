@@ -2,7 +2,7 @@
 
 use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Judged, Verdict};
+use crate::base::verdict::{Assurance, Judged, Verdict};
 use crate::law::Judgement;
 use crate::policy::Case;
 
@@ -27,6 +27,11 @@ impl Ruling {
         Ruling { judgement, blocked_until: Some(blocked.until) }
     }
 
+    /// Whether the law was not asked.
+    pub(super) fn is_block(&self) -> bool {
+        self.blocked_until.is_some()
+    }
+
     /// The block of the key that decides. One of a dry run decides nothing.
     #[inline]
     pub(super) fn blocked(&self, case: &Case<'_>) -> Option<Blocked> {
@@ -44,6 +49,7 @@ impl Ruling {
             remaining: self.judgement.remaining,
             is_dry_run: case.slo.dry_run,
             counts_end: case.slo.law.counts_ends(),
+            assurance: Assurance::NONE,
         }
     }
 

@@ -40,7 +40,8 @@ pub struct AnnexUsage {
 
 impl Throttle {
     /// The annexes take up at most `annex_bytes_max` bytes beside the table.
-    pub fn new(policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
+    pub fn new(mut policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
+        policy.put_sketches(None);
         Throttle {
             policy: ArcSwap::from_pointee(policy),
             table: Table::new(sizing),
@@ -83,9 +84,11 @@ impl Throttle {
         self.policy.load()
     }
 
-    /// Puts another policy in force and returns the old one. The table and the blocks stay as they are.
-    pub fn replace(&self, policy: Policy) -> Arc<Policy> {
+    /// Puts another policy in force and returns the old one. The table and the blocks stay as they are, and so do
+    /// sketches whose SLO has the same window, error and confidence.
+    pub fn replace(&self, mut policy: Policy) -> Arc<Policy> {
         let operators = self.blocks.operators();
+        policy.put_sketches(Some(&self.policy()));
         policy.put_blocks(operators.index(&policy));
         self.policy.swap(Arc::new(policy))
     }

@@ -21,7 +21,20 @@ impl Throttle {
         let mut charges = Charges::new();
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
+            if let Some(assured) = self.assured_by(slo).filter(|_| judged.assurance.carries) {
+                let key = policy.assured_key(judged.key);
+                self.table.with_known(key, now, |entry, _| assured.take_back(entry, decision.cost));
+            }
             if judged.counts_end && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
+                continue;
+            }
+            let back = |cost: u32| {
+                let Judged { slo, key, .. } = *judged;
+                (cost > 0).then_some(Charge { slo, key, cost, at: now, kind: ChargeKind::TakenBack })
+            };
+            if let Some(sketch) = policy.sketch(judged.slo) {
+                sketch.take_back(judged.key, decision.cost, decision.at);
+                charges.extend(back(decision.cost));
                 continue;
             }
             self.table.with_known(judged.key, now, |entry, now| {
@@ -29,15 +42,8 @@ impl Throttle {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
                 });
                 self.take_back_shared(slo, judged.key, decision.cost);
-                if decision.cost > 0 && slo.law.gives_back() {
-                    let Judged { slo, key, .. } = *judged;
-                    charges.push(Charge {
-                        slo,
-                        key,
-                        cost: decision.cost,
-                        at: now,
-                        kind: ChargeKind::TakenBack,
-                    });
+                if slo.law.gives_back() {
+                    charges.extend(back(decision.cost));
                 }
             });
         }

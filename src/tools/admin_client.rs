@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it asks a daemon over a socket")]
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -16,21 +17,27 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::base::address::Address;
 use crate::base::shown::shown;
 use crate::base::token::Token;
 
-/// The longest wait for a connection, for the start of an answer, and for each piece of it.
+/// The usual [`patience`](Question::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest part of a refusal that is shown.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// The address of a daemon, and its token.
+/// The address of a daemon, its TLS, and its token.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminClient {
     pub address: Address,
+    /// None: plain HTTP.
+    pub tls: Option<Arc<ClientConfig>>,
     pub token: Option<Token>,
 }
 
@@ -41,6 +48,8 @@ pub(crate) struct Question {
     pub path: String,
     pub accept: &'static str,
     pub body: String,
+    /// The longest wait for a connection, for the start of an answer, and for each piece of it.
+    pub patience: Duration,
 }
 
 /// The reason for a missing answer, and the remedy.
@@ -48,9 +57,11 @@ pub(crate) struct Question {
 pub(crate) enum AskError {
     #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
     Unreachable { address: Address, reason: String },
+    #[error("no TLS with slowlane at {address}: {reason}; --ca names the authority of its certificate")]
+    Insecure { address: Address, reason: String },
     #[error("slowlane at {address} wants its token: give --token-file or --config")]
     Closed { address: Address },
-    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?")]
+    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?{}", over_tls(.address))]
     NoHttp { address: Address },
     #[error("what answers at {address} does not know that: is it slowlane?")]
     Unknown { address: Address },
@@ -60,10 +71,24 @@ pub(crate) enum AskError {
     Unwritten(#[source] io::Error),
 }
 
+/// The remedy if the listener has TLS, which Unix sockets never have.
+fn over_tls(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => format!(" With [admin.tls] it is https://{address}"),
+        Address::Unix(_) => String::new(),
+    }
+}
+
 impl Question {
     /// Asks for a path, as text.
     pub(crate) fn get(path: impl Into<String>) -> Question {
-        Question { method: "GET", path: path.into(), accept: "text/plain", body: String::new() }
+        Question {
+            method: "GET",
+            path: path.into(),
+            accept: "text/plain",
+            body: String::new(),
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -76,25 +101,51 @@ impl AdminClient {
     }
 
     async fn copy(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+        let patience = question.patience;
         let mut answer = match &self.address {
             Address::Tcp(address) => {
-                let stream = self.within(TcpStream::connect(address)).await?;
-                self.within(self.answer(stream, question)).await?
+                let stream = self.within(patience, TcpStream::connect(address)).await?;
+                match &self.tls {
+                    None => self.within(patience, self.answer(stream, question)).await?,
+                    Some(tls) => {
+                        let stream = self.secured(address, tls, stream).await?;
+                        self.within(patience, self.answer(stream, question)).await?
+                    }
+                }
             }
             Address::Unix(path) => {
-                let stream = self.within(UnixStream::connect(path)).await?;
-                self.within(self.answer(stream, question)).await?
+                let stream = self.within(patience, UnixStream::connect(path)).await?;
+                self.within(patience, self.answer(stream, question)).await?
             }
         };
         if answer.status() != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
         let mut bytes = 0;
-        while let Some(piece) = self.piece(&mut answer).await? {
+        while let Some(piece) = self.piece(patience, &mut answer).await? {
             bytes += piece.len() as u64;
             out.write_all(&piece).and_then(|()| out.flush()).map_err(AskError::Unwritten)?;
         }
         Ok(bytes)
+    }
+
+    /// Makes the handshake. The host of the address is the name to verify.
+    async fn secured(
+        &self,
+        address: &str,
+        tls: &Arc<ClientConfig>,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, AskError> {
+        let insecure =
+            |reason: String| AskError::Insecure { address: self.address.clone(), reason: shown(reason) };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| insecure(error.to_string()))?;
+        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
+        match timeout(PATIENCE, handshake).await {
+            Ok(secured) => secured.map_err(|error| insecure(error.to_string())),
+            Err(_) => Err(insecure(format!("no handshake within {} s", PATIENCE.as_secs()))),
+        }
     }
 
     /// The head of the answer. Its body comes piece by piece.
@@ -116,10 +167,14 @@ impl AdminClient {
         Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
     }
 
-    async fn piece(&self, answer: &mut Response<Incoming>) -> Result<Option<Bytes>, AskError> {
+    async fn piece(
+        &self,
+        patience: Duration,
+        answer: &mut Response<Incoming>,
+    ) -> Result<Option<Bytes>, AskError> {
         while !answer.body().is_end_stream() {
             let frame = async { answer.frame().await.transpose() };
-            match self.within(frame).await?.map(|frame| frame.into_data()) {
+            match self.within(patience, frame).await?.map(|frame| frame.into_data()) {
                 Some(Ok(piece)) => return Ok(Some(piece)),
                 // slowlane sends no trailers.
                 Some(Err(_)) => {}
@@ -138,7 +193,7 @@ impl AdminClient {
             _ => {}
         }
         let mut text = Vec::new();
-        while let Ok(Some(piece)) = self.piece(&mut answer).await
+        while let Ok(Some(piece)) = self.piece(PATIENCE, &mut answer).await
             && text.len() < REFUSAL_BYTES_MAX
         {
             text.extend_from_slice(&piece);
@@ -150,11 +205,12 @@ impl AdminClient {
 
     async fn within<T, E: Into<anyhow::Error>>(
         &self,
+        patience: Duration,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, AskError> {
-        match timeout(PATIENCE, work).await {
+        match timeout(patience, work).await {
             Ok(done) => done.map_err(|error| self.unanswered(error.into())),
-            Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", patience.as_secs()))),
         }
     }
 

@@ -115,7 +115,7 @@ impl Daemon {
 
     /// Answers the read bytes.
     fn take(&mut self, bytes: &[u8]) {
-        self.conversation.clear_out();
+        self.conversation.written(usize::MAX);
         self.now = self.now + Duration::from_millis(1);
         let used = self.conversation.answer(bytes, self.now);
         assert_eq!((used.bytes, used.close), (bytes.len(), None));
@@ -161,9 +161,11 @@ const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_sec
 #[test]
 fn no_law_that_remembers_in_its_row_takes_memory() {
     for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log", "concurrency"].contains(name)) {
+        let can_owe = ["pace", "token-bucket", "leaky-bucket"].contains(name);
+        let assured = if can_owe { " assured=1/m" } else { "" };
         // The SLO of the website is the second one for those of source and owner.
         let of = |kind: usize| {
-            let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
+            let also = if kind == 3 || kind == 1 { format!(" also=website{assured}") } else { String::new() };
             [format!("law={name}{also}"), format!("law={name} dry_run=yes{also}")]
         };
         let mut daemon = Daemon::of(policy_of(of), SIZING);
@@ -172,7 +174,9 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
         daemon.take(first);
         assert_none(measured(&mut daemon, others));
         assert_none(measured(&mut daemon, others));
-        assert!(daemon.agent.throttle.usage().entries > 1_000, "{name}");
+        // Under a sketch only SLO 0, which is under another law, has a row.
+        let entries = daemon.agent.throttle.usage().entries;
+        assert!(if *name == "sketch" { entries == 1 } else { entries > 1_000 }, "{name}: {entries}");
         assert!(daemon.agent.status.throttled.dry_runs(1_000).len() > 100, "{name}: no dry run was noted");
     }
 }

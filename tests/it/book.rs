@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use slowlane::law::Law;
@@ -9,6 +10,7 @@ use slowlane::law::Law;
 use crate::cli::ran;
 use crate::support::pages::{BESIDE, Page, REFERENCE, pages};
 use crate::support::slowlane::Slowlane;
+use crate::support::tls::Authority;
 use crate::support::{client, project};
 
 /// The reference chapter, and the names that it lacks.
@@ -139,6 +141,8 @@ fn flags() -> Vec<(String, String)> {
                 }
                 Some(first) if line.starts_with("  ") && first.starts_with('-') => {
                     let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));
+                    // A value that may be left out is written `--tls[=<NAME>]`.
+                    let long = long.and_then(|flag| flag.split("[=").next());
                     let long = long.map(|flag| flag.trim_end_matches(',').to_owned());
                     let long = long.filter(|flag| flag != "--help");
                     found.extend(long.map(|flag| (command.trim().to_owned(), flag)));
@@ -170,7 +174,9 @@ fn the_reference_names_every_metric() {
 fn every_law_has_its_section_and_every_option_its_row() {
     let mut reference = Reference::read();
     let laws = Page::read("doc/book/laws.md");
-    ["burst", "rate", "law", "dry_run", "also"].iter().for_each(|option| reference.wants("option", option));
+    ["burst", "rate", "law", "dry_run", "also", "assured"]
+        .iter()
+        .for_each(|option| reference.wants("option", option));
     for law in Law::NAMES {
         assert!(laws.text.contains(&format!("\n### {law}\n")), "doc/book/laws.md has no section {law}");
         assert!(laws.text.contains(&format!("| [`{law}`](#{law})")), "its table has no row {law}");
@@ -291,7 +297,20 @@ fn policies_that_are_shown_are_served() {
 fn config_files_that_are_shown_are_taken() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slowlane.toml");
-    fs::write(folder.path().join("store.token"), "0123456789abcdef").unwrap();
+    let secret = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let (authority, tls) = (Authority::new("servers"), folder.path().join("tls"));
+    let pair = authority.pair("slowlane");
+    fs::create_dir(tls).unwrap();
+    secret("store.token", b"0123456789abcdef");
+    for (name, path) in
+        [("slowlane.pem", &pair.cert), ("slowlane.key", &pair.key), ("ca.pem", &authority.cert())]
+    {
+        secret(&format!("tls/{name}"), &fs::read(path).unwrap());
+    }
     let mut shown = 0;
     for page in pages() {
         for block in page.blocks("toml") {

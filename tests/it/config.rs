@@ -29,7 +29,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Keys.
         (
             "[spop]\nlistn = []",
-            ":2: unknown field `listn`, expected one of `listen`, `connections_max`, `frame_bytes_max`, `timeout`",
+            ":2: unknown field `listn`, expected one of `listen`, `allow`, `connections_max`, `frame_bytes_max`, `timeout`, `tls`",
         ),
         (
             "[spo]",
@@ -37,7 +37,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy]\ndirectory = \"x\"",
-            ":2: unknown field `directory`, expected one of `dir`, `key_secret_file`, `ipv4_prefix`, `ipv6_prefix`, `types`, `lookups`",
+            ":2: unknown field `directory`, expected one of `dir`, `key_secret_file`, `ipv4_prefix`, `ipv6_prefix`, `types`, `ipv4_prefixes`, `ipv6_prefixes`, `lookups`",
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmethod = \"str\"",
@@ -86,6 +86,18 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         ("[policy]\nipv6_prefix = 129", ":2: invalid value: integer `129`, expected a number from 0 to 128"),
         ("[policy]\nipv4_prefix = 300", ":2: invalid value: integer `300`, expected a number from 0 to 32"),
+        (
+            "[policy.ipv6_prefixes]\n3 = 129",
+            ":2: invalid value: integer `129`, expected a number from 0 to 128",
+        ),
+        (
+            "[policy.ipv4_prefixes]\n0 = 16",
+            ":2: \"0\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+        ),
+        (
+            "[policy.ipv4_prefixes]\n2 = 16",
+            ":1: prefix of type 2: its key has no address; give the type the field source, or remove the prefix",
+        ),
         ("[hold]\nwhen_full = \"drop\"", ":2: unknown variant `drop`, expected `pass` or `deny`"),
         (
             "[log]\nlevel = \"loud\"",
@@ -364,6 +376,46 @@ fn a_customer_is_as_large_as_the_prefixes_say() {
     let ask = |source| client::get(slowlane.http, "/check", &[("X-Slowlane-Source", source)]).status;
     assert_eq!([ask("192.0.2.1"), ask("192.0.2.254"), ask("192.0.3.1")], [204, 403, 204]);
     assert_eq!([ask("2001:db8::1"), ask("2001:db8:0:ffff::1"), ask("2001:db8:1::1")], [204, 403, 204]);
+}
+
+/// Six requests of two /64 within one /48, which have four a minute each, and five together.
+#[test]
+fn a_request_counts_under_its_network_and_under_a_larger_one() {
+    let lookup = |map: &str| {
+        format!("[[policy.lookups]]\nfields = [\"source\"]\nmap = \"{map}.map\"\nmatch = \"ip\"\n")
+    };
+    let prefixes =
+        "[policy.types]\n7 = [\"source\"]\n[policy.ipv4_prefixes]\n7 = 16\n[policy.ipv6_prefixes]\n7 = 48\n";
+    let config = prefixes.to_owned() + &lookup("source") + &lookup("network");
+    let files = [
+        (
+            "slo.map",
+            "0 burst=9 rate=9/s\n3001 burst=4 rate=1/m law=token-bucket also=network\n\
+             7001 burst=5 rate=1/m law=token-bucket\n",
+        ),
+        ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"),
+        ("network.map", "0.0.0.0/0 7001\n::/0 7001\n"),
+    ];
+    let slowlane = Slowlane::with_config(&files, &config);
+    let ask = |source| {
+        let answer = client::get(slowlane.http, "/check", &[("X-Slowlane-Source", source)]);
+        (answer.status, answer.header("x-slowlane-slo").unwrap_or_default().to_owned())
+    };
+    let (passes, of_network) = (|slo: &str| (204, slo.to_owned()), (403, "7001".to_owned()));
+    for [one, same, other, far] in [
+        ["2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:2::1", "2001:db8:1::1"],
+        ["192.0.2.1", "192.0.2.1", "192.0.9.1", "192.1.2.1"],
+    ] {
+        assert_eq!([one, same, one, same].map(ask), [(); 4].map(|()| passes("3001")), "{one}");
+        assert_eq!(ask(same), (403, "3001".to_owned()), "the fifth of the small one");
+        assert_eq!(ask(other), passes("3001"), "the fifth of the large one");
+        assert_eq!(ask(other), of_network, "the sixth of the large one");
+        assert_eq!(ask(far), passes("3001"), "another large one");
+    }
+    let why = client::get(slowlane.admin, "/api/why?source=2001:db8:0:2::1", &[]).body;
+    assert!(why.contains("of source 2001:db8:0:2::/64 (type 3)"), "{why}");
+    assert!(why.contains("of source 2001:db8::/48 (type 7)"), "{why}");
+    assert!(why.contains("(also=network of SLO 3001)"), "{why}");
 }
 
 #[test]

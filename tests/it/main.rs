@@ -7,6 +7,7 @@
 )]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod access;
 mod allocations;
 mod bad_http;
 mod bad_spop;
@@ -36,6 +37,7 @@ mod package;
 mod page;
 mod prose;
 mod proxies;
+mod quota_cli;
 mod quotas;
 mod ratelimit;
 mod readme;
@@ -54,8 +56,10 @@ mod systemd;
 mod table_cli;
 mod throttle;
 mod tidy;
+mod tls;
 mod token_server;
 mod top;
 mod unlimited;
+mod upgrade;
 mod views;
 mod why;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +11,7 @@ use serde_json::Value;
 
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
+use crate::support::tls::Authority;
 use crate::support::{client, eventually, project, skipped};
 
 /// Labels that Prometheus adds to every sample.
@@ -20,9 +23,20 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
                    2002 burst=0 rate=0/s dry_run=yes\n";
     let websites = "slow.example 2001\ntried.example 2002\n";
     // Nobody listens at this port. The metrics of a cluster are there without a store.
-    let config = "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n\
-                  [state]\nfile = \"state\"\n";
-    let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], config);
+    let authority = Authority::new("servers");
+    let config = format!(
+        "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n[cluster.tls]\n{}\
+         [state]\nfile = \"state\"\n",
+        authority.pair("server").lines()
+    );
+    let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], &config);
+    let token_server =
+        slowlane.process.log().iter().find_map(|line| Some(line.split_once("cluster on ")?.1.to_owned()));
+    let mut stranger = TcpStream::connect(token_server.unwrap()).unwrap();
+    stranger.write_all(b"no TLS at all").unwrap();
+    eventually("a handshake has failed", || {
+        (slowlane.metric("slowlane_tls_handshake_failures_total", "garbage") > 0.0).then_some(())
+    });
     eventually("the store is silent", || {
         (slowlane.metric("slowlane_cluster_errors_total", "kind") > 0.0).then_some(())
     });

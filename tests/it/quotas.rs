@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use slowlane::base::date::around;
 use slowlane::base::time::Timestamp;
+use slowlane::base::units::Period;
 use slowlane::cluster::{
     CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
     QuotaPlan,
@@ -15,7 +17,7 @@ const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 fn plan(limit: f64, window_s: f64, is_sliding: bool) -> QuotaPlan {
     let (period, round_trip_s) = (Duration::from_millis(100), 0.001);
-    QuotaPlan { limit, window_s, period, round_trip_s, nodes: NODES as u32, is_sliding }
+    QuotaPlan { limit, window_s, period, round_trip_s, nodes: NODES as u32, is_sliding, calendar: None }
 }
 
 fn at(now_s: f64) -> Timestamp {
@@ -80,7 +82,9 @@ fn leased(
     while now_s < windows * plan.window_s {
         now_s += STEP_S;
         // A window ends by its time, and the next one begins with a message.
-        if ends_s.is_some_and(|ends_s| now_s >= ends_s) {
+        let has_turned =
+            plan.calendar.is_some_and(|period| !around(period, at(now_s)).contains(&at(now_s - STEP_S)));
+        if has_turned || plan.calendar.is_none() && ends_s.is_some_and(|ends_s| now_s >= ends_s) {
             passed.push(used);
             (used, ends_s) = (0.0, None);
         }
@@ -116,6 +120,17 @@ fn leases_never_exceed_a_quota_and_leave_little_of_it() {
                 assert!(windows.iter().all(|used| (0.98 * limit..=limit).contains(used)), "{story}");
             }
         }
+    }
+}
+
+/// The first minute is twenty seconds old when the first message comes.
+#[test]
+fn leases_of_the_calendar_never_exceed_a_quota_in_any_of_its_periods() {
+    for round_trip_s in [0.001, 0.05] {
+        let plan = QuotaPlan { calendar: Some(Period::Minute), ..plan(3_600.0, 60.0, false) };
+        let windows = leased(&plan, 300.0, true, round_trip_s, 3.4, 1);
+        assert_eq!(windows.len(), 3, "{windows:?}");
+        assert!(windows.iter().all(|used| (3_528.0..=3_600.0).contains(used)), "{windows:?}");
     }
 }
 

@@ -260,9 +260,9 @@ fn a_broken_file_changes_nothing_and_is_told_with_its_line() {
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "done")), ("2001", 0.0));
 
     rename_over(&slowlane.policy().join("slo.map"), &SLO_MAP.replace("9/s", "9/w"));
-    slowlane
-        .process
-        .logged("policy/slo.map:2: rate \"9/w\": expected a number and a period s, m, h or d, like 50/s");
+    slowlane.process.logged(
+        "policy/slo.map:2: rate \"9/w\": expected a number and a period s, m, h, d or month, like 50/s",
+    );
     rename_over(&slowlane.policy().join("slo.map"), SLO_MAP);
     rename_over(&path, "shop.example 2002\n");
     serves(&slowlane, "2002");

@@ -49,14 +49,15 @@ const SLO_MAP: &str = "0 burst=50 rate=20/s
 2010 burst=5 rate=10/s law=fixed-window
 2011 burst=5 rate=10/s law=sliding-buckets
 2012 burst=5 rate=10/s law=token-bucket dry_run=yes also=owner
+2013 burst=5 rate=10/s law=sketch
 1001 burst=9 rate=2/s
 5001 burst=1 rate=1/s
 ";
 const WEBSITE_MAP: &str = "w1 2001\nw2 2002\nw3 2003\nw4 2004\nw5 2005\nw6 2006\nw7 2007\nw8 2008\nw9 2009\nw10 2010\n\
-                           w11 2011\nw12 2012\nw13 5001\n";
+                           w11 2011\nw12 2012\nw13 5001\nw14 2013\n";
 
 /// The websites with an SLO, and one more.
-const WEBSITES: u8 = 14;
+const WEBSITES: u8 = 15;
 
 fn policy() -> Policy {
     let read = |path: &Path| match path.to_str() {

@@ -52,7 +52,7 @@ fn counting_costs(name: &str, text: String) -> String {
 }
 
 /// Under each, five pass at once, and the sixth is denied for at least a minute. Three other laws follow below.
-const FIVE_AT_ONCE: [(&str, &str); 8] = [
+const FIVE_AT_ONCE: [(&str, &str); 9] = [
     ("pace", "burst=5 rate=1/m max_delay=1s"),
     ("fair", "burst=5 rate=1/m max_delay=1s"),
     ("token-bucket", "burst=5 rate=1/m"),
@@ -61,6 +61,7 @@ const FIVE_AT_ONCE: [(&str, &str); 8] = [
     ("sliding-window", "burst=0 rate=5/h"),
     ("sliding-buckets", "burst=0 rate=5/h"),
     ("sliding-log", "burst=0 rate=5/h"),
+    ("sketch", "burst=0 rate=5/h"),
 ];
 
 #[test]
@@ -165,6 +166,32 @@ fn an_slo_that_names_another_lookup_is_held_together_with_it() {
     });
 }
 
+/// The customer has five requests, and each of its sites three that are its own.
+#[test]
+fn a_noisy_site_leaves_another_its_assured_rate() {
+    let policy = [
+        (
+            "slo.map",
+            "0 burst=10000 rate=5000/s\n2001 burst=3 rate=100000/s law=token-bucket also=owner assured=1/m\n\
+             1001 burst=5 rate=1/m law=token-bucket\n",
+        ),
+        ("website.map", "noisy.example 2001\nquiet.example 2001\n"),
+        ("owner.map", "acme 1001\n"),
+    ];
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+        let scene = Scene::start(version, delivery, &policy);
+        let told = |site: &str| {
+            let response = scene.get(&[("Host", site), ("X-Api-Key", "acme")]);
+            (response.status, Told::by(&response).slo.unwrap())
+        };
+        let (passed, refused) = ((200, 2001), (429, 1001));
+        assert_eq!([(); 5 + 3].map(|()| told("noisy.example")), [passed; 8]);
+        assert_eq!([(); 30].map(|()| told("noisy.example")), [refused; 30], "ten times what is assured");
+        assert_eq!([(); 3].map(|()| told("quiet.example")), [passed; 3]);
+        assert_eq!(told("quiet.example"), refused);
+    });
+}
+
 #[test]
 fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
     let policy = [
@@ -253,4 +280,22 @@ fn light_sources_get_their_share_beside_a_greedy_one() {
     assert!(light.iter().all(|&(_, refused)| refused == 0), "{light:?}");
     assert!(sum(&light) >= 4 * SHARED / 6, "of {SHARED} they got {}: {light:?}", sum(&light));
     assert_eq!(scene.slowlane.metric("slowlane_law_fallbacks_total", ""), 0.0);
+}
+
+/// A hundred websites that clients make up: under a sketch they take no rows, and its memory is told.
+#[test]
+fn made_up_websites_take_no_rows_under_a_sketch() {
+    let policy = [
+        ("slo.map", "0 rate=unlimited\n5001 burst=0 rate=2/d law=sketch\n"),
+        ("source.map", "0.0.0.0/0 5001\n"),
+    ];
+    let slowlane = Slowlane::with_policy(&policy);
+    let ask = |website: &str| {
+        let fields = [("X-Slowlane-Source", "192.0.2.1"), ("X-Slowlane-Website", website)];
+        slowlane.check("", &fields).status
+    };
+    assert!((0..100).all(|number| ask(&format!("w{number}.example")) == 204));
+    assert_eq!([ask("w7.example"), ask("w7.example")], [204, 403]);
+    assert_eq!(slowlane.metric("slowlane_table_entries", ""), 0.0);
+    assert_eq!(slowlane.metric("slowlane_sketch_bytes", ""), 262_144.0);
 }

@@ -11,7 +11,7 @@ use slowlane::base::request::{Request, Value};
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Decision, Verdict};
 use slowlane::policy::{Layout, Policy};
-use slowlane::snapshot::{Fault, Head, Parts, Restored, restore, save};
+use slowlane::snapshot::{Fault, Head, Parts, Restored, restore, save, save_keys, save_rest};
 use slowlane::table::Sizing;
 use slowlane::throttle::Throttle;
 
@@ -95,6 +95,38 @@ proptest! {
         prop_assert!(Parts::new(&bytes[..]).unwrap().check().is_ok());
         now = now + Duration::from_millis(away_ms);
         restored(&bytes, &second, now).unwrap();
+        for asked in after {
+            now = now + Duration::from_millis(asked.pause_ms);
+            prop_assert_eq!(ask(&first, asked, now), ask(&second, asked, now));
+        }
+    }
+
+    /// An upgrade: the keys are copied while the old process decides on, then what it has changed.
+    #[test]
+    fn a_copy_in_two_steps_changes_no_decision(
+        before in prop::collection::vec(asked(), 1..80),
+        meanwhile in prop::collection::vec((asked(), any::<bool>()), 1..80),
+        after in prop::collection::vec(asked(), 1..60),
+    ) {
+        let (first, second, mut now) = (throttle(), throttle(), START);
+        let (mut keys, mut changes) = (Vec::new(), Vec::new());
+        let head = |now| Head::new(now, Duration::from_secs(1), KeySecret::from_bytes(SECRET), Vec::new());
+        for asked in before {
+            now = now + Duration::from_millis(asked.pause_ms);
+            ask(&first, asked, now);
+        }
+        first.table().track();
+        save_keys(&first, head(now), &mut keys).unwrap();
+        for (asked, is_cleared) in meanwhile {
+            now = now + Duration::from_millis(asked.pause_ms);
+            let decision = ask(&first, asked, now);
+            if is_cleared {
+                first.forget(decision.key, |_| true);
+            }
+        }
+        save_rest(&first, head(now), &first.table().tracked(), &mut changes).unwrap();
+        restored(&keys, &second, now).unwrap();
+        restored(&changes, &second, now).unwrap();
         for asked in after {
             now = now + Duration::from_millis(asked.pause_ms);
             prop_assert_eq!(ask(&first, asked, now), ask(&second, asked, now));

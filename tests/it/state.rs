@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::cli::ran;
-use crate::support::slowlane::Slowlane;
+use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{client, eventually};
 
 const POLICY: [(&str, &str); 2] = [
@@ -135,6 +135,42 @@ fn a_huge_file_is_not_even_read() {
     fs::File::create(file(&slowlane)).unwrap().set_len(1 << 40).unwrap();
     slowlane.restart();
     assert!(slowlane.process.log().iter().any(|line| line.contains("it is larger than ")));
+}
+
+/// The system takes no more than 4 KiB of a file, as a disk does that is full halfway through.
+#[test]
+fn a_disk_that_is_full_costs_one_line_and_no_verdict() {
+    let policy =
+        [("slo.map", "0 rate=unlimited\n3001 burst=9 rate=9/s\n"), ("source.map", "0.0.0.0/0 3001\n")];
+    let config = "[state]\nfile = \"state\"\nevery = \"1s\"\n[table]\nexpire = \"1h\"\n";
+    let mut slowlane = Slowlane::with_own_program(&policy, config);
+    let ask =
+        |slowlane: &Slowlane, source: String| slowlane.check("", &[("X-Slowlane-Source", &source)]).status;
+    assert_eq!(ask(&slowlane, "192.0.2.1".into()), 204);
+    written(&slowlane);
+    slowlane.kill();
+    let script = format!("#!/bin/sh\ntrap '' XFSZ\nulimit -f 8\nexec {BINARY} \"$@\"\n");
+    fs::write(slowlane.folder().join("new"), script).unwrap();
+    fs::set_permissions(slowlane.folder().join("new"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(slowlane.folder().join("new"), slowlane.own_program()).unwrap();
+    slowlane.restart();
+    for number in 0..300 {
+        assert_eq!(ask(&slowlane, format!("198.51.{}.{}", number / 200, number % 200)), 204);
+    }
+    eventually("it fails more than once", || {
+        (slowlane.metric("slowlane_state_failures_total", "") >= 2.0).then_some(())
+    });
+    assert_eq!(ask(&slowlane, "192.0.2.1".into()), 204);
+    let told =
+        slowlane.process.log().iter().filter(|line| line.contains("the state cannot be written")).count();
+    assert_eq!(told, 1, "{:?}", slowlane.process.log());
+    // The file is the last one that was whole, and nothing is left of the others.
+    let rest = fs::read_dir(slowlane.folder()).unwrap().map(|file| file.unwrap().file_name());
+    assert!(!rest.into_iter().any(|name| name.to_string_lossy().ends_with(".new")));
+    slowlane.kill();
+    fs::remove_file(slowlane.own_program()).unwrap();
+    slowlane.restart();
+    assert!(slowlane.process.log().iter().any(|line| line.contains(" entries and 0 blocks of ")));
 }
 
 /// To open a pipe would take until somebody writes into it.

@@ -52,8 +52,8 @@ fn systemd_takes_the_units_and_finds_them_shut_in() {
     let verified = analyze(&["verify", "--man=no"]).arg(&socket_path).output().unwrap();
     succeeds(&verified);
     assert_eq!(String::from_utf8_lossy(&verified.stderr), "", "not even a warning");
-    // The threshold is ten times the exposure: 2.0 of 10.
-    succeeds(&analyze(&["security", "--offline=true", "--threshold=20"]).output().unwrap());
+    // The threshold is ten times the exposure: 1.5 of 10.
+    succeeds(&analyze(&["security", "--offline=true", "--threshold=15"]).output().unwrap());
 }
 
 /// The command of a line in the service unit, with the program and config of the test.
@@ -173,6 +173,33 @@ fn the_service_shows_that_it_lives_twice_as_often_as_it_must() {
     service.process.signal("CONT");
     service.socket.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(service.says_anything(), "WATCHDOG=1");
+}
+
+/// Ends a process that the service has started.
+struct Successor(u32);
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-KILL", &self.0.to_string()]).status();
+    }
+}
+
+#[test]
+fn an_upgrade_names_the_main_process_and_its_watchdog_goes_on() {
+    let mut service = Service::start("export WATCHDOG_PID=$$ WATCHDOG_USEC=200000;");
+    while service.says() != "READY=1" {}
+    service.process.signal("USR2");
+    let named = service.says();
+    let successor = Successor(named.strip_prefix("MAINPID=").expect(&named).parse().unwrap());
+    assert_ne!(successor.0, service.process.id());
+    assert_eq!([service.says(), service.says()], ["STATUS=serving 1 SLO; no maps", "READY=1"]);
+    assert!(service.process.wait().success(), "the old one says nothing more");
+    // These are of the new one: the old one has ended.
+    for _ in 0..5 {
+        assert_eq!(service.says_anything(), "WATCHDOG=1");
+    }
+    crate::support::slowlane::signal(successor.0, "TERM");
+    assert_eq!(service.says(), "STOPPING=1");
 }
 
 #[test]

@@ -222,7 +222,9 @@ fn count(dice: &mut Rng) -> Vec<i64> {
 /// Quotas of a year. Near their end a node gets a part by its demand, which fades within a second.
 fn lease(dice: &mut Rng) -> Vec<i64> {
     let given = if dice.bool() { UNKNOWN } else { dice.i64(0..50_000) };
-    vec![dice.i64(-20..60), 0, given, 31_000_000_000_000, 100_000, 50, 31_536_000_000_000, 60_000]
+    // Some by the calendar, a month into a year.
+    let age = if dice.bool() { UNKNOWN } else { 2_678_400_000_000 };
+    vec![dice.i64(-20..60), 0, given, 31_000_000_000_000, 100_000, 50, 31_536_000_000_000, age, 60_000]
 }
 
 fn script(name: &str) -> String {

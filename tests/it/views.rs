@@ -56,6 +56,7 @@ fn quota() -> impl Strategy<Value = QuotaPlan> {
             round_trip_s: 0.001,
             nodes,
             is_sliding,
+            calendar: None,
         }
     })
 }

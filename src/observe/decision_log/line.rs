@@ -106,13 +106,21 @@ pub(super) mod tests {
     use crate::base::key::Key;
     use crate::base::slo_id::SloId;
     use crate::base::time::Timestamp;
-    use crate::base::verdict::Judged;
+    use crate::base::verdict::{Assurance, Judged};
 
     pub(in crate::observe::decision_log) const DELAY: Verdict = Verdict::Delay(Duration::from_micros(1_500));
 
     pub(in crate::observe::decision_log) fn decision(verdict: Verdict, is_dry_run: bool) -> Decision {
         let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(255));
-        let judged = Judged { slo, key, verdict, remaining: 4, is_dry_run, counts_end: false };
+        let judged = Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 4,
+            is_dry_run,
+            counts_end: false,
+            assurance: Assurance::NONE,
+        };
         Decision::of(&[judged], 2, Timestamp::from_millis(1_793_267_709_123))
     }
 

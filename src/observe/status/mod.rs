@@ -20,6 +20,7 @@ mod heavy_hitters;
 mod history;
 mod label;
 mod missing;
+mod quota;
 mod reloads;
 mod row;
 mod snapshot;
@@ -32,6 +33,7 @@ pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};
 pub use missing::{Missing, MissingLine, REQUESTS_MIN};
+pub use quota::{QuotaLine, Quotas};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{

@@ -224,10 +224,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::base::verdict::Assurance;
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));
-        Judged { slo, key, verdict, remaining: 0, is_dry_run: false, counts_end: false }
+        Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 0,
+            is_dry_run: false,
+            counts_end: false,
+            assurance: Assurance::NONE,
+        }
     }
 
     fn decision(key: u64, verdict: Verdict) -> Decision {

@@ -11,7 +11,8 @@ use crate::base::request::{Field, Request, Value, is_same_name};
 use crate::base::shown::{Shown, shown};
 use crate::base::time::Timestamp;
 use crate::base::units::left;
-use crate::base::verdict::{Decision, UNCOUNTED, Verdict};
+use crate::base::verdict::{Assurance, Decision, Judged, UNCOUNTED, Verdict};
+use crate::law::Sketch;
 use crate::observe::status::snapshot::BlockedKey;
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
@@ -80,6 +81,14 @@ pub struct Objection {
     /// `None` before the first request of a key, and after its entry has expired.
     pub entry: Option<Columns>,
     pub formula: String,
+    /// The formula of its assured rate, if it has one and an SLO is above it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assured: Option<String>,
+    /// Its assured rate carries the request past the SLOs above.
+    pub carries: bool,
+    /// The SLO whose assured rate overrules this verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried_by: Option<u16>,
     #[serde(flatten)]
     pub told: Told,
 }
@@ -162,6 +171,11 @@ impl Told {
 impl Objection {
     fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> Objection {
         let slo = explained.case.slo;
+        let carrier = decision.judged().iter().find(|judged| judged.assurance.carries);
+        // An SLO that a first stage leaves out has no part in the decision.
+        let own = |judged: &&Judged| (judged.slo, judged.key) == (slo.id, explained.case.key);
+        let own = decision.judged().iter().find(own);
+        let Assurance { carries, is_carried } = own.map(|judged| judged.assurance).unwrap_or_default();
         let origin = explained.origin.as_ref();
         Objection {
             slo: slo.id.number(),
@@ -178,6 +192,9 @@ impl Objection {
             shared_by: explained.share.as_ref().map(Named::part),
             entry: view.found.map(|found| Columns::of(&found, decision.at)),
             formula: view.formula.clone(),
+            assured: view.assured.clone(),
+            carries,
+            carried_by: carrier.filter(|_| is_carried).map(|carrier| carrier.slo.number()),
             told: Told::of(view.judgement().verdict, view.judgement().remaining),
         }
     }
@@ -263,11 +280,20 @@ impl fmt::Display for Objection {
         }
         match &self.entry {
             Some(columns) => writeln!(f, "  entry   {}", columns)?,
+            None if self.law == Sketch::NAME => writeln!(f, "  entry   none: sketch keeps no rows")?,
             None => writeln!(f, "  entry   none: a fresh one")?,
         }
         writeln!(f, "  {:<7} {}", self.law, self.formula)?;
-        let dry_run = if self.dry_run { " (dry_run=yes: it only says so)" } else { "" };
-        writeln!(f, "  says    {}{dry_run}", self.told)
+        if let Some(assured) = &self.assured {
+            let carries = if self.carries { ": carries it past the SLOs above" } else { "" };
+            writeln!(f, "  assured {assured}{carries}")?;
+        }
+        let but = match (self.dry_run, self.carried_by) {
+            (true, _) => " (dry_run=yes: it only says so)".to_owned(),
+            (false, Some(slo)) => format!(" (overruled: the assured rate of SLO {slo} carries the request)"),
+            (false, None) => String::new(),
+        };
+        writeln!(f, "  says    {}{but}", self.told)
     }
 }
 

@@ -31,14 +31,14 @@ pub(in crate::policy) struct LookupMap {
     keys: Keys,
     /// Number of lines that hold a key.
     pub(in crate::policy) entries: usize,
-    /// For each SLO, by its place, whether a line names it.
-    named: Vec<bool>,
+    /// For each SLO, by its place, the keys that name it.
+    named: Vec<u32>,
 }
 
 impl LookupMap {
     /// None if there is no file, or no key in it: such a map never answers.
     pub(in crate::policy) fn read(
-        lookup: &Lookup,
+        (lookup, name): (&Lookup, String),
         places: Box<[Place]>,
         MapFile { path, text }: MapFile,
         slos: &Slos,
@@ -56,7 +56,7 @@ impl LookupMap {
         hosts::normalise(&mut text, lookup, is_host);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
         let doubtful = Doubtful::of(lookup);
-        let (mut entries, mut named) = (0, vec![false; slos.count()]);
+        let (mut entries, mut named) = (0, vec![0; slos.count()]);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
@@ -71,11 +71,8 @@ impl LookupMap {
                 report(fault);
                 Answer::NEXT
             });
-            if let Some(slo) = answer.place() {
-                named[slo] = true;
-            }
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
-                Ok(None) => {}
+                Ok(None) => answer.place().into_iter().for_each(|slo| named[slo] += 1),
                 Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
                 Err(fault) => report(fault),
             }
@@ -87,7 +84,7 @@ impl LookupMap {
             warnings
                 .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
-        (entries > 0).then(|| LookupMap { name: lookup.name(), path, places, text, keys, entries, named })
+        (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, named })
     }
 
     /// The line that answers for these values.
@@ -119,8 +116,9 @@ impl LookupMap {
         }
     }
 
-    /// Whether a line names the SLO at this place.
-    pub(in crate::policy) fn names(&self, slo: usize) -> bool {
+    /// The number of keys that name the SLO at this place. A key that
+    /// comes twice counts once in a `str` map.
+    pub(in crate::policy) fn keys_of(&self, slo: usize) -> u32 {
         self.named[slo]
     }
 

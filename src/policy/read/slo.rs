@@ -8,8 +8,8 @@ use crate::base::quota::Quota;
 use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
 use crate::base::units::{self, Rate};
-use crate::law::{Law, Objective, Options};
-use crate::policy::bounds::BURST_YEARS_MAX;
+use crate::law::{Assured, Law, Objective, Options};
+use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::layout::Layout;
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
@@ -35,6 +35,8 @@ pub struct Slo {
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
+    /// The rate that a key has whatever the SLOs say to which `also` leads.
+    pub assured: Option<Assured>,
     /// How the nodes of a cluster share it, and whether its line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
@@ -51,7 +53,7 @@ impl Slo {
         self.law.quota(self.objective).filter(|_| !self.dry_run)
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d> [law=<name>] [dry_run=yes] [also=<lookup>] [cluster=<mode>]
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]] [cluster=<mode>]
     /// [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
     ///
     /// # Errors
@@ -69,6 +71,7 @@ impl Slo {
         let also = take(&mut options, "also").map(str::to_owned);
         let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut faults).flatten();
         let block = keep(take(&mut options, "block").map(block).transpose(), &mut faults).flatten();
+        let assured = keep(take(&mut options, "assured").map(assured).transpose(), &mut faults).flatten();
         let share =
             options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
 
@@ -82,10 +85,17 @@ impl Slo {
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
         let law = keep(law, &mut faults);
+        if let (Some(law), Some(assured)) = (&law, assured) {
+            faults.extend(fault_of_assured(assured, law, objective.rate, also.is_some()));
+        }
         if let (Some(law), Some(sharing)) = (&law, sharing)
             && !law.sharings().contains(&sharing)
         {
             faults.push(Fault::Sharing { sharing: sharing.name(), law: law.name(), known: law.sharings() });
+        }
+        let is_first_stage = law.as_ref().and_then(Law::sketched).is_some_and(|law| law.is_first_stage);
+        if is_first_stage && also.is_none() {
+            faults.push(Fault::NoAlso);
         }
         match law {
             Some(law) if law.is_shared() && share.is_empty() => Err(vec![Fault::NoShare]),
@@ -94,7 +104,19 @@ impl Slo {
                 let dry_run = dry_run.unwrap_or(false);
                 let is_sharing_given = sharing.is_some();
                 let sharing = sharing.unwrap_or(law.sharings()[0]);
-                Ok(Slo { id, objective, law, dry_run, block, also, sharing, is_sharing_given, share })
+                let assured = assured.map(|rate| Assured::new(Objective { rate, ..objective }));
+                Ok(Slo {
+                    id,
+                    objective,
+                    law,
+                    dry_run,
+                    block,
+                    also,
+                    assured,
+                    sharing,
+                    is_sharing_given,
+                    share,
+                })
             }
             _ => Err(faults),
         }
@@ -120,6 +142,7 @@ impl Slo {
                 dry_run,
                 block: None,
                 also,
+                assured: None,
                 sharing: Sharing::Local,
                 is_sharing_given: true,
                 share: None,
@@ -179,6 +202,23 @@ fn block(value: &str) -> Result<Duration, Fault> {
     if block < BLOCK_MIN { Err(Fault::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
 }
 
+fn assured(value: &str) -> Result<Rate, Fault> {
+    let rate = value.parse().map_err(|reason| Fault::Assured { value: quoted(value.as_bytes()), reason })?;
+    let is_fit = |rate: &Rate| !rate.is_zero() && !rate.is_unlimited();
+    Some(rate).filter(is_fit).ok_or_else(|| Fault::NoAssured(quoted(value.as_bytes())))
+}
+
+/// The reason why this rate cannot be assured, if there is one. A closed SLO may keep its assured rate.
+fn fault_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Option<Fault> {
+    // The rate of `concurrency` is no limit.
+    let is_limit = !law.counts_ends() && !rate.is_zero();
+    match has_also {
+        false => Some(Fault::AssuredAlone(assured)),
+        true if is_limit && assured.slot() < rate.slot() => Some(Fault::AssuredOver { assured, rate }),
+        true => None,
+    }
+}
+
 fn burst(value: &str) -> Result<u32, Fault> {
     number(value.as_bytes()).ok_or_else(|| Fault::Burst(quoted(value.as_bytes())))
 }
@@ -230,6 +270,19 @@ impl Slos {
             problems.add(path, None, Fault::NoDefault);
         }
         self.sorted.sort_by_key(|slo| slo.id);
+        self.check_sketches(|line, bytes| problems.add(path, Some(line), Fault::Sketches(bytes)));
+    }
+
+    /// Reports the first line with which all sketches take too much memory.
+    fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
+        let mut bytes = 0;
+        let over = self.sorted.iter().find(|slo| {
+            bytes += slo.law.sketched().map_or(0, |law| law.shape.bytes());
+            bytes > SKETCHES_BYTES_MAX
+        });
+        if let Some(slo) = over {
+            report(self.lines[&slo.id], bytes);
+        }
     }
 
     fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(Fault)) {

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::base::address::Address;
 use crate::base::shown::shown;
 use crate::base::units::written;
+use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
 
 const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
@@ -114,6 +115,8 @@ pub struct Places<'a> {
     pub app: &'a str,
     /// The folder of HAProxy's files.
     pub folder: &'a str,
+    /// How to speak TLS with slowlane. None: not at all.
+    pub tls: Option<Tls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
     /// The longest hold of slowlane, `[hold] longest`.
@@ -133,7 +136,7 @@ pub const FOLDER: &str = "/etc/haproxy";
 /// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
 /// let agent = "unix:/run/slowlane/spop.sock".parse().unwrap();
 /// let places = Places {
-///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
+///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, tls: None, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
 /// };
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
@@ -151,7 +154,9 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
     let app = in_its_words(places.app)?;
+    let server = format!("{agent}{} check", places.tls.map_or(Ok(String::new()), ssl)?);
     let places = [
+        (CHECKED, server.as_str()),
         ("127.0.0.1:9000", agent.as_str()),
         ("bind :8080", &bind),
         (APP, app.as_str()),
@@ -177,6 +182,16 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let mut files: Vec<File> = files.iter().map(filled).collect();
     files[0].text.insert_str(0, &format!("# For HAProxy {version}; --version names another.\n"));
     Ok(files)
+}
+
+/// The server of the agent, with its checks.
+const CHECKED: &str = "127.0.0.1:9000 check";
+
+/// The words of a server that speaks TLS.
+fn ssl(tls: Tls<'_>) -> Result<String, WordError> {
+    let own = if tls.has_certificate { " crt /etc/slowlane/tls/haproxy.pem" } else { "" };
+    let name = word(tls.name)?;
+    Ok(format!(" ssl verify required verifyhost {name} ca-file /etc/slowlane/tls/ca.pem{own}"))
 }
 
 /// An address in HAProxy's notation: `unix:/path` becomes `unix@/path`.
@@ -306,6 +321,7 @@ mod tests {
     fn every_place_is_in_a_shipped_file() {
         let all = [HOLD.1, LUA.1, PAUSE.1, SPOE.1].concat();
         for place in [
+            CHECKED,
             "127.0.0.1:9000",
             "bind :8080",
             APP,

@@ -5,6 +5,8 @@
 
 pub mod haproxy;
 pub mod nginx;
+mod tls;
 mod words;
 
+pub use tls::{NAME, Tls};
 pub use words::{File, WordError};

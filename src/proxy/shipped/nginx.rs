@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::address::Address;
 use crate::base::shown::shown;
+use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
 
 const FILES: [(&str, &str); 3] = [
@@ -21,6 +22,8 @@ pub struct Places<'a> {
     pub listen: &'a str,
     /// The address of the application.
     pub app: &'a str,
+    /// How to speak TLS with slowlane. None: not at all.
+    pub tls: Option<Tls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
     /// The longest delay of the policy.
@@ -40,7 +43,9 @@ pub const APP: &str = "127.0.0.1:8000";
 /// ```
 /// use slowlane::proxy::shipped::nginx::{APP, DELAY_SHIPPED, LISTEN, Places, files};
 /// let agent = "unix:/run/slowlane/http.sock".parse().unwrap();
-/// let places = Places { agent: &agent, listen: LISTEN, app: APP, ratelimit: false, delay_max: DELAY_SHIPPED, fields: &[] };
+/// let places = Places {
+///     agent: &agent, listen: LISTEN, app: APP, tls: None, ratelimit: false, delay_max: DELAY_SHIPPED, fields: &[],
+/// };
 /// let files = files(&places).unwrap();
 /// assert!(files[1].text.contains("    server unix:/run/slowlane/http.sock max_fails"));
 /// ```
@@ -52,6 +57,13 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let query = if places.ratelimit { "&ratelimit=on" } else { "" };
     let (asks, waits) =
         (format!("/check?max_delay={seconds}s{query};"), format!("proxy_read_timeout    {}s;", seconds + 1));
+    let name = places.tls.map_or(Ok(""), |tls| word(tls.name))?;
+    let name = format!("proxy_ssl_name                {name};");
+    let ssl = match places.tls {
+        None => Vec::new(),
+        Some(tls) if tls.has_certificate => [&[(SSL_NAME, name.as_str())], &SSL[..], &SSL_OWN].concat(),
+        Some(_) => [&[(SSL_NAME, name.as_str())], &SSL[..]].concat(),
+    };
     let (headers, unfit, maps) = (headers(places.fields), unfit(places.fields), maps(places.fields));
     let places = [
         ("127.0.0.1:9001", agent.as_str()),
@@ -63,7 +75,7 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         (UNFIT, &unfit),
         (METHOD_MAP, &maps),
     ];
-    let places = [&places[..], tells].concat();
+    let places = [&places[..], tells, &ssl].concat();
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
 }
 
@@ -73,6 +85,18 @@ const TELLING: [(&str, &str); 3] = [
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),
     ("# add_header RateLimit", "add_header RateLimit"),
 ];
+
+const SSL_NAME: &str = "# proxy_ssl_name                slowlane.example;";
+
+/// Replacements that turn TLS on and verify slowlane.
+const SSL: [(&str, &str); 3] = [
+    ("proxy_pass http://slowlane/", "proxy_pass https://slowlane/"),
+    ("# proxy_ssl_verify ", "proxy_ssl_verify "),
+    ("# proxy_ssl_trusted", "proxy_ssl_trusted"),
+];
+
+/// A replacement that lets nginx show its own certificate.
+const SSL_OWN: [(&str, &str); 1] = [("# proxy_ssl_certificate", "proxy_ssl_certificate")];
 
 const ASKS: &str = "/check?max_delay=11s;";
 const WAITS: &str = "proxy_read_timeout    12s;";
@@ -140,8 +164,11 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = FILES.map(|(_, text)| text).concat();
-        for place in
-            TELLING.map(|(place, _)| place).into_iter().chain([ASKS, WAITS, METHOD, UNFIT, METHOD_MAP])
+        for place in [&TELLING[..], &SSL, &SSL_OWN]
+            .concat()
+            .iter()
+            .map(|(place, _)| *place)
+            .chain([SSL_NAME, ASKS, WAITS, METHOD, UNFIT, METHOD_MAP])
         {
             assert!(all.contains(place), "{place:?}");
         }

@@ -15,6 +15,7 @@ use crate::policy::{BATCH_MAX, Batch, Policy};
 use crate::proxy::haproxy::{self, Question};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
+use crate::server::talk::{Agreed, Talk};
 use crate::throttle::Decisions;
 use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
 
@@ -100,6 +101,29 @@ impl Conversation {
         }
     }
 
+    /// Goes on with the conversation of an earlier process, as it was.
+    pub(super) fn going_on(mut self, talk: Talk, now: Timestamp) -> Conversation {
+        if let Some(Agreed { frame_bytes_max, engine_id }) = talk.agreed {
+            self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
+            self.protocol = Connection::established(frame_bytes_max, engine_id);
+        }
+        self.out = talk.unwritten;
+        for (due, id) in talk.held {
+            self.hold_until(id, due, now);
+        }
+        self
+    }
+
+    /// The conversation as another process can go on with it. `unread` is the beginning of a frame.
+    pub(super) fn into_talk(self, unread: Vec<u8>, unfinished_since: Option<Timestamp>) -> Talk {
+        let agreed = self.protocol.hello().map(|greeting| Agreed {
+            frame_bytes_max: self.protocol.frame_bytes_max(),
+            engine_id: greeting.engine_id.clone(),
+        });
+        let held = self.held.into_iter().map(|((due, _), (id, _))| (due, id)).collect();
+        Talk { agreed, unread, unwritten: self.out, held, unfinished_since }
+    }
+
     /// With dice that fall the same way each time, for a run that can be repeated.
     pub fn seeded(self, seed: u64) -> Conversation {
         Conversation { dice: Rng::with_seed(seed), ..self }
@@ -132,13 +156,14 @@ impl Conversation {
         Used { bytes: bytes.len() - frames.len(), notified, close }
     }
 
-    /// The answers to write. Call [`clear_out`](Conversation::clear_out) after writing them.
+    /// The answers to write. Call [`written`](Conversation::written) after writing them.
     pub fn out(&self) -> &[u8] {
         &self.out
     }
 
-    pub fn clear_out(&mut self) {
-        self.out.clear();
+    /// Notes that so many bytes of the answers are written.
+    pub fn written(&mut self, bytes: usize) {
+        if bytes >= self.out.len() { self.out.clear() } else { drop(self.out.drain(..bytes)) }
     }
 
     /// Whether HAProxy has said hello.
@@ -250,10 +275,14 @@ impl Conversation {
         if delay.is_zero() {
             return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
+        self.hold_until(id, now + delay, now);
+    }
+
+    fn hold_until(&mut self, id: haproxy::Id, due: Timestamp, now: Timestamp) {
         match self.agent.place(now) {
             Ok(place) => {
                 self.holds_begun += 1;
-                self.held.insert((now + delay, self.holds_begun), (id, place));
+                self.held.insert((due, self.holds_begun), (id, place));
             }
             Err(verdict) => haproxy::answer_hold(id, verdict, &mut self.out),
         }

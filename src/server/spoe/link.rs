@@ -16,6 +16,8 @@ use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::conversation::Conversation;
 use crate::server::stream::Stream;
+use crate::server::talk::Talk;
+use crate::server::transfer::Transfer;
 use crate::wire::spop::{Close, Error, Status};
 
 /// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
@@ -59,20 +61,25 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(
         stream: Stream,
+        talk: Talk,
         settings: Arc<Settings>,
         agent: Arc<Agent>,
         shutdown: Shutdown,
     ) -> Link {
-        let frame_bytes_max = settings.frame_bytes_max;
+        let (now, frame_bytes_max) = (agent.clock.now(), settings.frame_bytes_max);
+        // What an earlier process has agreed may be more than this one's limit.
+        let agreed = talk.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
+        let inbox = Inbox::with(frame_bytes_max.max(agreed), &talk.unread);
+        let unfinished_since = if talk.agreed.is_some() { talk.unfinished_since } else { Some(now) };
         let conversation = Conversation::new(agent.clone(), frame_bytes_max, stream.peer());
-        let (inbox, unfinished_since) = (Inbox::new(frame_bytes_max), Some(agent.clock.now()));
+        let conversation = conversation.going_on(talk, now);
         Link { stream, inbox, conversation, unfinished_since, settings, agent, shutdown }
     }
 
     pub(super) async fn run(mut self) -> io::Result<()> {
         // A single future for all waits: polling it again is cheaper than creating it.
-        let mut shutdown = self.shutdown.clone();
-        let mut ending = pin!(shutdown.begun());
+        let signal = self.shutdown.signal();
+        let mut ending = pin!(signal.begun());
         loop {
             if let Some(close) = self.answer() {
                 return self.close(close).await;
@@ -80,7 +87,9 @@ impl Link {
             if self.conversation.due().is_some() {
                 self.conversation.answer_held(self.agent.clock.now());
             }
-            self.flush().await?;
+            if !self.flush_unless(ending.as_mut()).await? {
+                return self.stop().await;
+            }
             match self.wait(ending.as_mut()).await? {
                 Wake::Bytes | Wake::Due => {}
                 Wake::Closed => {
@@ -91,7 +100,7 @@ impl Link {
                     let close = self.conversation.refuse(Error::TimedOut);
                     return self.close(close).await;
                 }
-                Wake::End => return self.leave().await,
+                Wake::End => return self.stop().await,
             }
         }
     }
@@ -109,21 +118,52 @@ impl Link {
         used.close
     }
 
-    /// Writes all pending answers in one write.
-    async fn flush(&mut self) -> io::Result<()> {
+    /// Writes all pending answers, usually in one write. False: the shutdown began first.
+    async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
         let out = self.conversation.out();
         if out.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         // Usually the socket accepts everything at once, and no timer is needed.
         let written = match self.stream.try_write(out) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             written => written.unwrap_or(0),
         };
-        if written < out.len() {
-            timeout(self.settings.timeout, self.stream.write_all(&out[written..])).await??;
+        self.conversation.written(written);
+        if self.conversation.out().is_empty() {
+            return Ok(true);
         }
-        self.conversation.clear_out();
+        tokio::select! {
+            biased;
+            written = self.flush() => written.map(|()| true),
+            () = ending => Ok(false),
+        }
+    }
+
+    /// Writes all pending answers. If it is dropped, the answers that are left are still pending.
+    async fn flush(&mut self) -> io::Result<()> {
+        let Link { stream, conversation, settings, .. } = self;
+        let flushed = async {
+            while !conversation.out().is_empty() {
+                match stream.write(conversation.out()).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    written => conversation.written(written),
+                }
+            }
+            // Bytes that TLS has taken may not be sent yet.
+            stream.flush().await
+        };
+        timeout(settings.timeout, flushed).await?
+    }
+
+    /// Ends the connection for a shutdown, or passes it on to the next process. The state of TLS cannot be passed on.
+    async fn stop(self) -> io::Result<()> {
+        if !self.shutdown.is_handover() || self.stream.is_tls() {
+            return self.leave().await;
+        }
+        let Link { stream, inbox, conversation, unfinished_since, shutdown, .. } = self;
+        let talk = conversation.into_talk(inbox.bytes().to_vec(), unfinished_since);
+        shutdown.pass_on(Transfer::Spop(stream, talk));
         Ok(())
     }
 
@@ -177,12 +217,14 @@ impl Link {
             }
         }
         self.conversation.leave();
+        self.shutdown.decides_no_more();
         self.flush().await?;
         self.linger().await
     }
 
     /// Writes the last answers and closes.
     async fn close(mut self, close: Close) -> io::Result<()> {
+        self.shutdown.decides_no_more();
         if close.status != Status::NORMAL {
             self.report(&close);
         }
@@ -193,7 +235,7 @@ impl Link {
             }
         }
         self.flush().await?;
-        self.stream.shutdown().await?;
+        timeout(self.settings.timeout, self.stream.shutdown()).await??;
         self.linger().await
     }
 

@@ -12,6 +12,7 @@ use crate::observe::log::OncePerSecond;
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
+use crate::server::talk::Talk;
 use link::{Link, Settings};
 
 /// The SPOP service, shared by all its connections.
@@ -29,8 +30,9 @@ impl Spoe {
         Spoe { settings: Arc::new(settings) }
     }
 
-    pub async fn serve(self: Arc<Spoe>, stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
-        if let Err(error) = Link::new(stream, self.settings.clone(), agent, shutdown).run().await {
+    /// Serves a connection. `talk` is its state in an earlier process.
+    pub async fn serve(self: Arc<Spoe>, stream: Stream, talk: Talk, agent: Arc<Agent>, shutdown: Shutdown) {
+        if let Err(error) = Link::new(stream, talk, self.settings.clone(), agent, shutdown).run().await {
             tracing::debug!("spop connection lost: {error}");
         }
     }

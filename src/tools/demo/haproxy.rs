@@ -90,6 +90,7 @@ impl Haproxy {
             bind: &bind,
             app: &app,
             folder: &path,
+            tls: None,
             ratelimit: false,
             hold_max: HOLD_SHIPPED,
             fields: &[],

@@ -315,7 +315,7 @@ impl<'t> Running<'t> {
         let verdict = decision.verdict;
         self.total.count(verdict);
         for judged in decision.judged() {
-            self.slos[judged.slo.index()].get_or_insert_default().count(judged.verdict);
+            self.slos[judged.slo.index()].get_or_insert_default().count(judged.in_force());
         }
         let policy = &self.policy;
         self.keys.count(decision.slo, decision.key, verdict, other, || name(policy, decision.slo, request));

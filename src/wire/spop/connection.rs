@@ -101,6 +101,12 @@ impl Connection {
         Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
     }
 
+    /// A connection after its handshake, with what was agreed.
+    pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
+        let greeting = Some(Greeting { engine_id, healthcheck: false });
+        Connection { state: State::Established, frame_bytes_max, greeting }
+    }
+
     /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max

@@ -4,12 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind};
 
-use crate::support::connection;
+use crate::support::connection::{self, Connection};
 use crate::support::programs::spop;
 
 /// The rate of questions, and later of answers.
@@ -38,7 +37,7 @@ pub struct Load {
 }
 
 pub struct Line {
-    stream: TcpStream,
+    stream: Connection,
     unread: Vec<u8>,
     /// The due time of each stream-id; `None` without a pending question.
     due: Vec<Option<Instant>>,
@@ -54,7 +53,7 @@ impl Load {
     pub fn run(self, lines: &mut [Line], time: Duration, is_held: bool, all_held: impl FnOnce()) -> Vec<f64> {
         let mut poll = Poll::new().unwrap();
         for (number, line) in lines.iter_mut().enumerate() {
-            poll.registry().register(&mut line.stream, Token(number), Interest::READABLE).unwrap();
+            poll.registry().register(line.stream.socket(), Token(number), Interest::READABLE).unwrap();
         }
         let mut events = Events::with_capacity(1024);
         let mut dice = fastrand::Rng::with_seed(7);
@@ -86,7 +85,7 @@ impl Load {
 impl Line {
     /// Connects and greets.
     fn open(agent: SocketAddr) -> Line {
-        Line { stream: connection::greeted(agent), unread: Vec::new(), due: Vec::new() }
+        Line { stream: connection::greeted(agent, None), unread: Vec::new(), due: Vec::new() }
     }
 
     /// Asks for an answer at about `due`, to the millisecond, or at once.

@@ -1,6 +1,6 @@
 //! The cost of each law: a bare judgement, one with a table lookup, and a whole decision; compared with governor.
 //!
-//! `cargo bench --bench laws [-- SECONDS]`. Figures are nanoseconds of CPU. Bare judgements use 1,000 keys, which fit the
+//! `cargo bench --bench laws [-- SECONDS] [laws] [sketch]`. Figures are nanoseconds of CPU. Bare judgements use 1,000 keys, which fit the
 //! cache, at half or twice the rate of their SLO. The others use 100,000 keys, drawn evenly, mostly below their rate.
 //! Compare governor with `token-bucket`. The last lines are the worst decisions of `fair`.
 
@@ -13,6 +13,7 @@
 
 mod bare;
 mod found;
+mod sketch;
 #[path = "../support/mod.rs"]
 mod support;
 mod worst;
@@ -20,7 +21,7 @@ mod worst;
 use std::time::Duration;
 
 use slowlane::law::{Law, Objective, Options};
-use support::effort::Effort;
+use support::effort::{self, Effort, Part};
 use support::print_each;
 
 /// The number of keys for judgements with a lookup.
@@ -35,8 +36,13 @@ struct Subject {
     measures: [Measure; 4],
 }
 
+const PARTS: [Part; 2] = [("laws", print_laws), ("sketch", sketch::print)];
+
 fn main() {
-    let effort = Effort::from_arguments(1.0);
+    effort::run(&PARTS, Effort::from_arguments(1.0));
+}
+
+fn print_laws(effort: Effort) {
     let keys = effort.count(KEYS);
     let laws = Law::NAMES.iter().map(|name| Subject::law(name, keys));
     let mut subjects: Vec<Subject> = [Subject::governor(keys)].into_iter().chain(laws).collect();

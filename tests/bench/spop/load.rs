@@ -1,17 +1,16 @@
 //! The load: HAProxy's side of many connections, each with a number of NOTIFYs in flight.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind, Notify};
 
 use crate::Agent;
 use crate::support::clients::WARM_UP_MAX;
+use crate::support::connection::{self, Connection};
 use crate::support::five_maps::{LINES, source};
-use crate::support::{connection, percentile, usage};
+use crate::support::{percentile, usage};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -20,7 +19,7 @@ pub struct Load {
 }
 
 struct Line {
-    stream: TcpStream,
+    stream: Connection,
     unread: Vec<u8>,
     out: Vec<u8>,
     /// The time of the question of each stream-id; `None` while it is free.
@@ -29,11 +28,12 @@ struct Line {
 
 impl Load {
     /// Answers per second, p50 and p99 in µs, and µs of CPU per answer.
-    pub fn run(self, &(name, process, agent): &Agent, time: Duration) -> [f64; 4] {
+    pub fn run(self, agent: &Agent, time: Duration) -> [f64; 4] {
+        let (name, process) = (agent.name, agent.process);
         let mut poll = Poll::new().unwrap();
         let mut lines: Vec<Line> = (0..self.connections).map(|_| Line::open(agent, self.in_flight)).collect();
         for (number, line) in lines.iter_mut().enumerate() {
-            poll.registry().register(&mut line.stream, Token(number), Interest::READABLE).unwrap();
+            poll.registry().register(line.stream.socket(), Token(number), Interest::READABLE).unwrap();
         }
         let mut run = Run { dice: fastrand::Rng::with_seed(7), latencies: Vec::new() };
         for line in &mut lines {
@@ -75,9 +75,9 @@ impl Run {
 
 impl Line {
     /// Connects and greets.
-    fn open(agent: SocketAddr, in_flight: usize) -> Line {
+    fn open(agent: &Agent, in_flight: usize) -> Line {
         Line {
-            stream: connection::greeted(agent),
+            stream: connection::greeted(agent.address, agent.client.as_ref()),
             unread: Vec::new(),
             out: Vec::new(),
             asked: vec![None; in_flight],

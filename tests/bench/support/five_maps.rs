@@ -20,8 +20,14 @@ pub const UNDELAYED: &str = "burst=2000000 rate=1000000/s";
 
 /// A daemon with this policy.
 pub fn slowlane(objective: &str, law: &str) -> Slowlane {
+    slowlane_with(objective, law, "")
+}
+
+/// The same with further sections in its config.
+pub fn slowlane_with(objective: &str, law: &str, config: &str) -> Slowlane {
     let files = files(objective, law, LINES, LINES);
-    Slowlane::with_policy(&files.each_ref().map(|(name, text)| (*name, text.as_str())))
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    Slowlane::with_config(&files, &format!("[policy]\nkey_secret_file = \"secret\"\n{config}"))
 }
 
 /// The names and texts of the policy's files.

@@ -9,7 +9,7 @@ use slowlane::base::request::{FIELDS_MAX, Request, Value, is_same_name};
 use slowlane::base::slo_id::SloId;
 use slowlane::base::ticket::Ticket;
 use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Judged, Verdict};
+use slowlane::base::verdict::{Assurance, Decision, Judged, Verdict};
 use slowlane::proxy::nginx::{self, Manner};
 
 use super::input::texts;
@@ -97,7 +97,15 @@ fn expect_answers(manner: Manner) {
         let verdict = refusal.unwrap_or(verdict);
         assert_ne!(verdict, Verdict::Deny { retry_after_s: 0 });
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
-        let judged = Judged { slo, key, verdict, remaining: 1, is_dry_run: false, counts_end: true };
+        let judged = Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 1,
+            is_dry_run: false,
+            counts_end: true,
+            assurance: Assurance::NONE,
+        };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
         let response: Response<()> = nginx::response(&decision, manner, KeySecret::KNOWN, None);
         let status = if verdict.is_let_through() { StatusCode::NO_CONTENT } else { manner.deny };

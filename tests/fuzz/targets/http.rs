@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use slowlane::base::hold::{HoldLimits, WhenFull};
 use slowlane::observe::clock::Clock;
 use slowlane::policy::{Layout, Policy};
@@ -49,7 +50,8 @@ pub fn run(bytes: &[u8]) {
 async fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let (mut client, server) = UnixStream::pair().expect("two sockets");
     let (_trigger, shutdown) = shutdown::channel();
-    let serving = Check::new(Duration::from_secs(3_600)).serve(Stream::Unix(server), agent(), shutdown);
+    let serving =
+        Check::new(Duration::from_secs(3_600)).serve(Stream::Unix(server), Bytes::new(), agent(), shutdown);
     let asking = async {
         for piece in pieces {
             // The server may have closed.

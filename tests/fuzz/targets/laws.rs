@@ -43,6 +43,7 @@ fn options_of(name: &str) -> &'static [&'static str] {
         "adaptive" => &["", "jitter=1", "over=1", "max_delay=10ms"],
         "pace" => &["", "max_delay=0s", "max_delay=366d"],
         "fair" => &["", "max_delay=0s", "max_delay=1h", "sources_max=1", "sources_max=3"],
+        "sketch" => &["", "window=10ms", "error=0.5", "confidence=0.999999", "beyond=also window=7d"],
         "fixed-window" | "sliding-window" | "sliding-log" => &["", "window=10ms", "window=1s", "window=7d"],
         "sliding-buckets" => &["", "buckets=1", "buckets=3", "window=700ms", "window=10s buckets=2"],
         "warm-up" => &["", "warmup=0s", "warmup=1h", "cold=1", "cold=1000", "max_delay=0s"],
@@ -118,7 +119,7 @@ fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
         "pace" | "fair" | "token-bucket" | "leaky-bucket" | "warm-up" => burst + time_ns / slot_ns,
         name if Duration::from_nanos(time_ns) < window => match name {
             "fixed-window" => 2 * limit,
-            "sliding-window" => 2 * limit - 1,
+            "sliding-window" | "sketch" => 2 * limit - 1,
             // With one sub-window it is 2N, and never more.
             "sliding-buckets" => 2 * limit,
             "sliding-log" => limit,

@@ -168,7 +168,7 @@ fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, has_chance: bool) -> Se
         let frames_max = used.notified as usize + HOLDS_MAX + 2;
         assert!(conversation.out().len() <= frames_max * (4 + OWN_FRAME_BYTES_MAX as usize));
         served.said.extend_from_slice(conversation.out());
-        conversation.clear_out();
+        conversation.written(usize::MAX);
         unread.drain(..used.bytes);
         served.close = used.close;
         if served.close.is_some() {

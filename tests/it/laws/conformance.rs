@@ -30,7 +30,9 @@ fn line_of(name: &'static str) -> BoxedStrategy<String> {
         "fair" => (max_delay, prop::sample::select(vec!["", " sources_max=3", " sources_max=1"]))
             .prop_map(|(one, other)| format!("{one}{other}"))
             .boxed(),
-        "fixed-window" | "sliding-window" | "sliding-log" => window.prop_map(str::to_owned).boxed(),
+        "fixed-window" | "sliding-window" | "sliding-log" | "sketch" => {
+            window.prop_map(str::to_owned).boxed()
+        }
         "sliding-buckets" => {
             (window, prop::sample::select(vec!["", " buckets=1", " buckets=2", " buckets=3", " buckets=5"]))
                 .prop_map(|(one, other)| format!("{one}{other}"))
@@ -100,7 +102,7 @@ fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Optio
             past.map(|(time, count)| format!("{count} in {time:?}, a slot is {} ns", subject.slot_ns()))
         }
         "fixed-window" => of_window(2 * limit),
-        "sliding-window" => of_window(2 * limit - 1),
+        "sliding-window" | "sketch" => of_window(2 * limit - 1),
         "sliding-buckets" => of_window(limit + limit.div_ceil(buckets_of(line, limit))),
         "sliding-log" => of_window(limit),
         "concurrency" => {
@@ -137,7 +139,7 @@ fn spacing_ns(line: &str, subject: &Subject) -> u64 {
         // What is allowed in a window is a whole number.
         "fixed-window" | "sliding-buckets" | "sliding-log" => per_window.max(per_rate),
         // It takes what it counted in the window before for spread over all of it, and one of N is in the way then.
-        "sliding-window" => {
+        "sliding-window" | "sketch" => {
             window_ns.div_ceil((limit(subject, window_ns) - 1).max(1))
                 * if limit(subject, window_ns) == 1 { 2 } else { 1 }
         }
@@ -450,6 +452,7 @@ fn what_costs_more_than_there_can_be_never_gets_through() {
         ("law=sliding-window", 10),
         ("law=sliding-buckets", 10),
         ("law=sliding-log", 10),
+        ("law=sketch", 10),
         ("law=warm-up", 4),
         ("law=concurrency", 4),
     ] {

@@ -5,13 +5,13 @@ use std::path::Path;
 
 /// Its files from the ground up. A file imports only from floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["objective", "arrival", "admission", "judgement", "options", "formula"],
-    &["bucket", "window", "calendar", "log"],
-    &["annex", "pacing", "windowed"],
+    &["objective", "arrival", "admission", "judgement", "used", "options", "formula"],
+    &["bucket", "debt", "window", "calendar", "log"],
+    &["annex", "assured", "pacing", "windowed"],
     &["rule"],
     // The laws; each new one stands here.
     &[],
-    &["fair", "sliding_log"],
+    &["fair", "sliding_log", "sketch"],
     &["registry"],
     &["mod"],
 ];

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod annexes;
+mod assured;
 mod buckets;
 mod concurrency;
 mod conformance;
@@ -14,6 +15,7 @@ mod pace;
 mod rates;
 mod reload;
 mod several;
+mod sketch;
 mod skew;
 mod warm_up;
 mod windows;

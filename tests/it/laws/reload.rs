@@ -13,7 +13,7 @@ use super::oracle::{arrivals, schedule};
 use super::several::{policy, throttle_of};
 
 /// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
-const EDITS: [&str; 16] = [
+const EDITS: [&str; 19] = [
     "rate=10/s law=adaptive",
     "rate=10/s law=pace",
     "rate=10/s law=fair",
@@ -27,6 +27,9 @@ const EDITS: [&str; 16] = [
     "rate=9000/h law=sliding-buckets",
     "rate=10/s law=sliding-log",
     "rate=10/h law=sliding-log",
+    "rate=10/s law=sketch",
+    "rate=10/h law=sketch",
+    "rate=10/s law=sketch error=0.01",
     "rate=10/s law=warm-up",
     "rate=10/s law=concurrency",
     "rate=10/s law=concurrency lease=1s",

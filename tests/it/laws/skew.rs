@@ -72,6 +72,8 @@ fn no_law_forgets_what_another_thread_has_counted() {
         "burst=0 rate=100/s law=fixed-window",
         "burst=0 rate=100/s law=sliding-window",
         "burst=0 rate=100/s law=sliding-window window=100ms",
+        "burst=0 rate=100/s law=sketch",
+        "burst=0 rate=100/s law=sketch window=100ms",
         "burst=0 rate=100/s law=sliding-buckets",
         "burst=0 rate=100/s law=sliding-buckets window=100ms",
         "burst=0 rate=100/s law=sliding-log",

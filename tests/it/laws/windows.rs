@@ -41,6 +41,59 @@ fn fixed_window_lets_twice_its_number_through_about_a_boundary() {
     assert_eq!(admissions.most_in(2), 20);
 }
 
+/// A quota of a month is whole again on the first of the next one, however long the months are.
+#[test]
+fn a_month_of_the_calendar_ends_with_it() {
+    use slowlane::base::date::Date;
+    use slowlane::base::time::Timestamp;
+    use slowlane::law::{Arrival, Law, Objective, Options};
+    use slowlane::table::Entry;
+
+    let objective = Objective { burst: 0, rate: "2/month".parse().unwrap() };
+    let law = |options: &[(&str, &str)]| {
+        Law::new("fixed-window", objective, Options::new(options.iter().copied())).unwrap()
+    };
+    let at = |year, month, day, hour: u64| {
+        let days = u64::from(Date::new(year, month, day).unwrap().days());
+        Timestamp::from_millis((days * 24 + hour) * 3_600_000)
+    };
+    let (calendar, rolling) = (law(&[]), law(&[("reset", "first")]));
+    let mut entries = [Entry::default(); 2];
+    let mut ask = |now| {
+        let [of_calendar, of_rolling] = &mut entries;
+        let name = |law: &Law, entry: &mut Entry| law.judge(entry, None, &Arrival::at(now)).verdict.name();
+        (name(&calendar, of_calendar), name(&rolling, of_rolling))
+    };
+    assert_eq!([ask(at(2024, 2, 28, 9)), ask(at(2024, 2, 29, 9))], [("pass", "pass"); 2]);
+    assert_eq!(ask(at(2024, 2, 29, 23)), ("deny", "deny"));
+    assert_eq!(ask(at(2024, 3, 1, 0)), ("pass", "deny"));
+    assert_eq!(ask(at(2024, 3, 29, 8)), ("pass", "deny"));
+    // Thirty days after the first request.
+    assert_eq!(ask(at(2024, 3, 29, 9)), ("deny", "pass"));
+    let used = calendar.used(&entries[0], None, at(2024, 3, 31, 12)).unwrap();
+    assert_eq!((used.requests, used.limit, used.resets_at), (2, 2, Some(at(2024, 4, 1, 0))));
+    let used = calendar.used(&entries[0], None, at(2024, 4, 1, 0)).unwrap();
+    assert_eq!((used.requests, used.resets_at), (0, Some(at(2024, 5, 1, 0))));
+    let used = rolling.used(&entries[1], None, at(2024, 3, 31, 12)).unwrap();
+    assert_eq!((used.requests, used.resets_at), (1, Some(at(2024, 4, 28, 9))));
+}
+
+#[test]
+fn a_reset_that_makes_no_sense_is_refused() {
+    use slowlane::law::{Law, Objective, Options};
+
+    let objective = Objective { burst: 0, rate: "2/d".parse().unwrap() };
+    let error = |law, options: &[(&str, &str)]| {
+        Law::new(law, objective, Options::new(options.iter().copied())).unwrap_err().to_string()
+    };
+    assert_eq!(error("fixed-window", &[("reset", "monday")]), "reset \"monday\": expected first or calendar");
+    assert_eq!(
+        error("fixed-window", &[("reset", "calendar"), ("window", "1h")]),
+        "reset \"calendar\": expected no window=: the rate's period is the window"
+    );
+    assert!(error("sliding-log", &[("reset", "calendar")]).starts_with("unknown option \"reset\""));
+}
+
 #[test]
 fn a_denied_request_begins_no_fixed_window() {
     let mut subject = Subject::new("burst=0 rate=1/s law=fixed-window");

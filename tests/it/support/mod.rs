@@ -18,6 +18,7 @@ pub mod redis;
 pub mod slowlane;
 pub mod spop;
 pub mod terminal;
+pub mod tls;
 pub mod token_server;
 
 use std::io::Write;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -41,28 +42,53 @@ impl Printed {
         more: &[&str],
     ) -> Option<Printed> {
         let binary = version.binary()?;
-        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
         let agent = format!("unix:{}", slowlane.socket("spop").display());
+        Printed::haproxy_at(&agent, (number, delivery, main), &binary, app, more, None)
+    }
+
+    /// The same with the agent at any address. The files of TLS are in a folder of the test.
+    pub fn haproxy_at(
+        agent: &str,
+        (number, delivery, main): (&str, &str, &str),
+        binary: &Path,
+        app: &Backend,
+        more: &[&str],
+        tls: Option<&Path>,
+    ) -> Option<Printed> {
+        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
         let (bind, app, dir) =
             (address.to_string(), app.address.to_string(), folder.path().display().to_string());
         let args =
-            ["--version", number, "--delivery", delivery, "--spop", &agent, "--bind", &bind, "--app", &app];
+            ["--version", number, "--delivery", delivery, "--spop", agent, "--bind", &bind, "--app", &app];
         config(&[&["haproxy", "--dir", &dir], &args[..], more].concat());
         // A slow machine may stall for the shipped 100 ms, and the request would pass.
         let spoe = folder.path().join("spoe-slowlane.conf");
         let patient = replace(&fs::read_to_string(&spoe).unwrap(), "processing 100ms", "processing 5s");
         fs::write(spoe, patient).unwrap();
+        in_folder(folder.path(), tls);
         let process = Process::start(Command::new(binary).args(["-db", "-f", &format!("{dir}/{main}")]));
         Some(Printed { process, address, _folder: folder }.once_it_listens())
     }
 
     /// Starts nginx with the agent at this address.
     pub fn nginx(agent: &str, slowlane: &Slowlane, app: &Backend, more: &[&str]) -> Printed {
+        Printed::nginx_with(agent, slowlane, app, more, None)
+    }
+
+    /// The same. The files of TLS are in a folder of the test.
+    pub fn nginx_with(
+        agent: &str,
+        slowlane: &Slowlane,
+        app: &Backend,
+        more: &[&str],
+        tls: Option<&Path>,
+    ) -> Printed {
         let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
         let (listen, app, dir) =
             (address.to_string(), app.address.to_string(), folder.path().display().to_string());
         let args = ["nginx", "--dir", &dir, "--http", agent, "--listen", &listen, "--app", &app];
         config(&[&args[..], more].concat());
+        in_folder(folder.path(), tls);
         // The test may not use the folders of the distribution.
         let main = format!("{dir}/nginx.conf");
         let folders = ["/var/log/nginx", "/var/lib/nginx", "/run"];
@@ -101,6 +127,15 @@ impl Drop for Printed {
             self.process.signal("TERM");
             self.process.wait();
         }
+    }
+}
+
+/// Puts the folder of the test in the place of the one that the files name.
+fn in_folder(files: &Path, tls: Option<&Path>) {
+    let Some(tls) = tls else { return };
+    for file in fs::read_dir(files).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text.replace("/etc/slowlane/tls", &tls.display().to_string())).unwrap();
     }
 }
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{client, own_address, set_clock};
+use super::{client, eventually, own_address, set_clock};
 
 /// The path of the binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_slowlane");
@@ -21,6 +21,8 @@ pub struct Slowlane {
     pub http: SocketAddr,
     pub admin: SocketAddr,
     folder: TempDir,
+    /// The processes that have taken over in upgrades, the last one serves.
+    successors: Vec<u32>,
     /// The offset of its wall clock, if it has one of its own.
     clock: Option<String>,
 }
@@ -53,15 +55,28 @@ impl Slowlane {
         folder
     }
 
+    /// The same, with a copy of the program in its own folder, which the test may replace.
+    pub fn with_own_program(files: &[(&str, &str)], config: &str) -> Slowlane {
+        let folder = Slowlane::folder_with(files, config);
+        fs::copy(BINARY, folder.path().join("slowlane")).unwrap();
+        Slowlane::start(folder, None)
+    }
+
+    /// The path of its program, if it has one of its own.
+    pub fn own_program(&self) -> PathBuf {
+        self.folder.path().join("slowlane")
+    }
+
     fn start(folder: TempDir, clock: Option<String>) -> Slowlane {
         let [spop, http, admin] = std::array::from_fn(|_| own_address());
         let process = Slowlane::serving(folder.path(), [spop, http, admin], clock.as_deref());
-        Slowlane { process, spop, http, admin, folder, clock }
+        Slowlane { process, spop, http, admin, folder, successors: Vec::new(), clock }
     }
 
     /// A process that serves.
     fn serving(folder: &Path, [spop, http, admin]: [SocketAddr; 3], clock: Option<&str>) -> Process {
-        let mut command = Command::new(BINARY);
+        let own = folder.join("slowlane");
+        let mut command = if own.exists() { Command::new(own) } else { Command::new(BINARY) };
         if let Some(offset) = clock {
             set_clock(&mut command, offset);
         }
@@ -102,6 +117,32 @@ impl Slowlane {
     /// The answer of `/check` to these headers.
     pub fn check(&self, query: &str, headers: &[(&str, &str)]) -> client::Response {
         client::get(self.http, &format!("/check{query}"), headers)
+    }
+
+    /// The process that serves now: after upgrades it is not the one that the test has started.
+    pub fn serving_process(&self) -> u32 {
+        self.successors.last().copied().unwrap_or(self.process.id())
+    }
+
+    /// Replaces its program as SIGUSR2 does, and returns the number of the new process.
+    pub fn upgrade(&mut self) -> u32 {
+        let before = self.serving_process();
+        signal(before, "USR2");
+        let takes_over = |line: &String| {
+            let rest = line.split_once("upgrade: process ")?.1;
+            rest.split_once(" has taken over")?.0.parse().ok()
+        };
+        let number = self.successors.len();
+        let after = eventually("a new process takes over", || {
+            self.process.log().iter().filter_map(takes_over).nth(number)
+        });
+        self.successors.push(after);
+        after
+    }
+
+    /// Notes a process that has taken over in an upgrade by other means.
+    pub fn adopt(&mut self, process: u32) {
+        self.successors.push(process);
     }
 
     /// Ends it as `kill -9` does, and starts it again on the same ports.
@@ -150,4 +191,19 @@ impl Slowlane {
             lines.filter(|(series, _)| series.split('{').next() == Some(name) && series.contains(labels));
         ours.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
     }
+}
+
+impl Drop for Slowlane {
+    fn drop(&mut self) {
+        for &process in &self.successors {
+            // The earlier ones may be over.
+            let _ = Command::new("kill").args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// Sends a signal to a process that slowlane has started.
+pub fn signal(process: u32, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status().unwrap();
+    assert!(sent.success(), "{process} takes no {name}");
 }

@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
     &["proxy", "snapshot"],
     &["observe"],
     &["server", "watch"],
-    &["sync"],
+    &["sync", "upgrade"],
     &["config"],
     &["daemon"],
     &["tools"],

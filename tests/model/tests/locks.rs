@@ -151,7 +151,7 @@ fn a_thread_with_a_stale_clock_gives_no_token_twice() {
 #[test]
 fn nor_does_it_where_an_entry_is_one_of_several() {
     expect_one_token(|table, law, now| {
-        table.with_each(&[(KEY, law.memory())], now, |entries, now| {
+        table.with_each(&[(KEY, law.memory())], now, false, |entries, now| {
             law.judge(&mut entries[0], None, &Arrival::at(now)).verdict.is_let_through()
         })
     });
@@ -274,5 +274,49 @@ fn the_side_store_is_written_by_a_decision_while_an_operator_asks_why() {
 fn the_side_store_is_written_by_a_decision_while_its_key_is_forgotten() {
     expect_side_store(|throttle, _| {
         keys(throttle, &request("a", "a")).into_iter().for_each(|key| throttle.forget(key, |_| true));
+    });
+}
+
+/// Two threads ask for the last place of a key, around the turn of a window: one gets it, and no count is lost.
+#[test]
+fn two_threads_never_get_one_place_of_a_sketch() {
+    explore(|| {
+        let slo_map = "0 burst=0 rate=1/s law=sketch error=0.5 confidence=0.9\n1001 rate=unlimited\n\
+                       2001 rate=unlimited\n";
+        let throttle = throttle(slo_map, 0);
+        let ask = |throttle: Arc<Throttle>, now| {
+            move || u32::from(decide(&throttle, &Request::new(), now).is_let_through())
+        };
+        // The first window of the sketch ends between the two clocks.
+        let begun = ask(throttle.clone(), STALE)();
+        let (one, other) = (ask(throttle.clone(), NOW), ask(throttle.clone(), STALE));
+        both(
+            move || assert_eq!(one(), 0, "half a second of the window before must pass first"),
+            move || assert_eq!(other(), 0),
+        );
+        assert_eq!(begun, 1);
+        let later = ask(throttle.clone(), NOW + Duration::from_millis(1_000));
+        assert_eq!([later(), later()], [1, 0]);
+    });
+}
+
+#[test]
+fn one_of_two_threads_gets_the_last_place_of_a_sketch() {
+    explore(|| {
+        let slo_map = "0 burst=0 rate=2/s law=sketch error=0.5 confidence=0.9\n1001 rate=unlimited\n\
+                       2001 rate=unlimited\n";
+        let throttle = throttle(slo_map, 0);
+        let passed = Arc::new(loom::sync::atomic::AtomicU32::new(0));
+        let ask = |passed: Arc<loom::sync::atomic::AtomicU32>, throttle: Arc<Throttle>| {
+            move || {
+                for _ in 0..2 {
+                    let is_let_through = decide(&throttle, &Request::new(), NOW).is_let_through();
+                    passed.fetch_add(u32::from(is_let_through), loom::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        };
+        both(ask(passed.clone(), throttle.clone()), ask(passed.clone(), throttle));
+        let passed = passed.load(loom::sync::atomic::Ordering::Relaxed);
+        assert!((1..=2).contains(&passed), "{passed}");
     });
 }

@@ -15,6 +15,8 @@ mod shard;
 mod side;
 #[path = "../../../../src/table/sizing.rs"]
 mod sizing;
+#[path = "../../../../src/table/sketch.rs"]
+mod sketch;
 mod spread;
 #[path = "../../../../src/table/store.rs"]
 mod store;
@@ -24,5 +26,6 @@ pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
 pub use side::{Keep, Side, deque_bytes_after};
 pub use sizing::{Sizing, Usage};
+pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;
 pub use store::{EACH_MAX, Table};

@@ -1,0 +1,40 @@
+//! `slowlane upgrade`: replaces the program of a running daemon.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::admin::{self, At};
+use crate::tools::admin_client::Question;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane upgrade
+      after a new version is installed: start it, and let it take over
+  slowlane upgrade --config /etc/slowlane/slowlane.toml
+      the same for a daemon whose admin address and token are in its config file
+
+The daemon starts the program that is now at the path it was started from, with the same arguments. The new process
+reads the config, the policy and the certificates again. It takes over the listeners, the table and the connections.
+No connection is refused, and no request is counted twice or not at all. If the new process does not come up, the
+old one serves on. Exit code 0: the new process serves. 1: the old one does.";
+
+/// The daemon gives up earlier.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The daemon's config file, for its address and its token
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+pub(super) fn upgrade(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { config, at } = typed;
+    let question = Question { method: "POST", patience: PATIENCE, ..Question::get("/api/upgrade") };
+    admin::print(&at.daemon(config)?, question)?;
+    Ok(())
+}

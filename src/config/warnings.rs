@@ -1,0 +1,73 @@
+//! Warnings about settings that work, but hardly as they are meant.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::base::hold::HoldLimits;
+use crate::config::listen::Listen;
+
+/// A file with a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Secret {
+    pub(super) path: PathBuf,
+    /// What it holds.
+    pub(super) holds: &'static str,
+}
+
+impl Secret {
+    /// A warning if every user of the machine may read the file. Its group may: that is how a service gets a secret
+    /// that it does not own.
+    pub(super) fn warning(&self) -> Option<String> {
+        let Secret { path, holds } = self;
+        let mode = fs::metadata(path).ok()?.permissions().mode();
+        let path = path.display();
+        (mode & OTHERS != 0)
+            .then(|| format!("{path}: every user may read it, and it holds {holds}: chmod o= {path}"))
+    }
+}
+
+/// The permissions of users that are neither the owner nor in the group.
+const OTHERS: u32 = 0o007;
+
+/// Warns of listeners that others can reach, without TLS and without a list of networks.
+///
+/// A list says that the operator trusts these networks, and those between.
+pub(super) fn of_plain(listen: &Listen) -> Option<String> {
+    let open = listen.addresses.iter().find(|address| !address.is_local())?;
+    if listen.tls.is_some() || !listen.allow.is_empty() {
+        return None;
+    }
+    let section = listen.section;
+    let risk = match section {
+        "spop" | "http" => "anyone on the network can use up the SLOs of others",
+        _ => "its token travels in clear text",
+    };
+    Some(format!(
+        "[{section}] listens on {open} without TLS, and {risk}: add [{section}.tls], or name the networks that may \
+         connect, like allow = [\"10.0.0.0/8\"]"
+    ))
+}
+
+/// Warns of TLS that no address has.
+pub(super) fn of_idle_tls(listen: &Listen) -> Option<String> {
+    let is_idle = listen.tls.is_some()
+        && listen.addresses.iter().all(|address| address.to_string().starts_with("unix:"));
+    let section = listen.section;
+    is_idle.then(|| format!("[{section}.tls] has no effect: [{section}] listen has no TCP address"))
+}
+
+/// Warns of a limit that is never reached.
+///
+/// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
+/// requests wait as well, and `when_full` never applies.
+pub(super) fn of_holds(listen: &Listen, hold: &HoldLimits) -> Option<String> {
+    let is_full = !listen.addresses.is_empty() && hold.holds_max >= listen.connections_max;
+    is_full.then(|| {
+        format!(
+            "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a connection \
+             for each hold",
+            listen.name
+        )
+    })
+}

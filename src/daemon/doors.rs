@@ -1,0 +1,226 @@
+//! The entrances of a daemon, each with the service behind it.
+
+use std::sync::Arc;
+
+use crate::base::address::Address;
+use crate::config::{AdminConfig, Config, Listen, TokenServerConfig};
+use crate::daemon::gates::Gates;
+use crate::daemon::rounds;
+use crate::daemon::side_thread::SideThread;
+use crate::observe::clock::Clock;
+use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::server::Agent;
+use crate::server::admin::{Admin, UpgradeRequests};
+use crate::server::admin_socket;
+use crate::server::entrance::Entrance;
+use crate::server::gate::Gate;
+use crate::server::handed::Handed;
+use crate::server::http::Check;
+use crate::server::listener::{Guarded, Listener, UNIX_MODE};
+use crate::server::shutdown::Shutdown;
+use crate::server::spoe::Spoe;
+use crate::server::transfer::Transfers;
+use crate::sync::TokenServer;
+use crate::watch::Again;
+
+/// The names of the entrances, for sockets from systemd and for an upgrade.
+const SPOP: &str = "spop";
+const HTTP: &str = "http";
+const ADMIN: &str = "admin";
+const ADMIN_SOCKET: &str = "admin socket";
+const TOKEN_SERVER: &str = "cluster";
+
+/// The entrances of a daemon, bound, each with the service behind it.
+#[derive(Debug)]
+pub(super) struct Doors {
+    spop: Entrance,
+    spoe: Arc<Spoe>,
+    http: Entrance,
+    check: Check,
+    admin: Entrance,
+    socket: Entrance,
+    page: Admin,
+    admin_thread: SideThread,
+    token_server: Option<TokenServerDoor>,
+    /// `None` without TLS.
+    certificates: Option<Again>,
+}
+
+/// The entrance of a token server, in a thread of its own.
+#[derive(Debug)]
+struct TokenServerDoor {
+    entrance: Entrance,
+    server: Arc<TokenServer>,
+    thread: SideThread,
+}
+
+impl Doors {
+    /// Binds all listeners. None serves yet, so a failed start answers no request.
+    pub(super) async fn bind(
+        config: &Config,
+        mut handed: Handed,
+        clock: Clock,
+        metrics: &Arc<Metrics>,
+        upgrades: UpgradeRequests,
+    ) -> anyhow::Result<Doors> {
+        let mut gates = Gates::new(config, metrics, clock);
+        let gate = gates.gate(&config.spop.listen)?;
+        let spop = entrance(SPOP, &config.spop.listen, &mut handed, UNIX_MODE, gate, &metrics.spop).await?;
+        let gate = gates.gate(&config.http.listen)?;
+        let http = entrance(HTTP, &config.http.listen, &mut handed, UNIX_MODE, gate, &metrics.http).await?;
+        let mut token_server = None;
+        if let Some(config) = &config.token_server {
+            let (door, gate);
+            gate = gates.gate(&config.listen)?;
+            (door, handed) = TokenServerDoor::bind(config, gate, handed, clock, metrics).await?;
+            token_server = Some(door);
+        }
+        let admin_thread = SideThread::start("admin")?;
+        let gate = gates.gate(&config.admin.listen)?;
+        let bound = bind_admin(config.admin.clone(), gate, handed, metrics.clone());
+        let (admin, socket) = admin_thread.run(bound).await??;
+        let page = Admin::new(config.admin.token.clone(), config.admin.hosts.clone()).with_upgrades(upgrades);
+        let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
+        let check = Check::new(config.http.idle_timeout);
+        let certificates = gates.watch();
+        Ok(Doors { spop, spoe, http, check, admin, socket, page, admin_thread, token_server, certificates })
+    }
+
+    /// Starts to serve, also the connections of an earlier process.
+    pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, earlier: Transfers) {
+        let Transfers { spop, http } = earlier;
+        let (spoe, check, page) = (self.spoe.clone(), self.check.clone(), self.page.clone());
+        self.spop.open(agent, shutdown, spop, move |stream, talk, agent, shutdown| {
+            spoe.clone().serve(stream, talk, agent, shutdown)
+        });
+        self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
+            check.clone().serve(stream, unread, agent, shutdown)
+        });
+        self.admin_thread.enter(|| {
+            self.admin.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
+                page.clone().serve(stream, agent, shutdown)
+            });
+            self.socket.open(agent, shutdown, Vec::new(), |stream, (), agent, shutdown| {
+                admin_socket::serve(stream, agent, shutdown)
+            });
+            rounds::begin(agent, shutdown);
+        });
+        if let Some(TokenServerDoor { entrance, server, thread }) = &self.token_server {
+            thread.enter(|| {
+                let server = server.clone();
+                entrance.open(agent, shutdown, Vec::new(), move |stream, (), _, shutdown| {
+                    server.clone().serve(stream, shutdown)
+                });
+            });
+        }
+    }
+
+    /// All listeners, each with the name of its entrance.
+    pub(super) fn listeners(&self) -> Vec<(&'static str, Arc<Listener>)> {
+        let token_server = self.token_server.as_ref().map(|door| (TOKEN_SERVER, &door.entrance));
+        [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
+            .into_iter()
+            .chain(token_server)
+            .flat_map(|(name, entrance)| entrance.listeners().iter().map(move |one| (name, one.clone())))
+            .collect()
+    }
+
+    /// `None` without TLS.
+    pub(super) fn certificates(&self) -> Option<&Again> {
+        self.certificates.as_ref()
+    }
+
+    /// The bound addresses for SPOP.
+    pub(super) fn spop(&self) -> Vec<String> {
+        addresses(&self.spop)
+    }
+
+    /// The bound addresses of the admin listener.
+    pub(super) fn admin(&self) -> Vec<String> {
+        addresses(&self.admin)
+    }
+}
+
+fn addresses(entrance: &Entrance) -> Vec<String> {
+    entrance.listeners().iter().map(ToString::to_string).collect()
+}
+
+impl TokenServerDoor {
+    async fn bind(
+        config: &TokenServerConfig,
+        gate: Arc<Gate>,
+        mut handed: Handed,
+        clock: Clock,
+        metrics: &Metrics,
+    ) -> anyhow::Result<(TokenServerDoor, Handed)> {
+        let thread = SideThread::start("token server")?;
+        let (listen, connections) = (config.listen.clone(), metrics.nodes.clone());
+        let bind = async move {
+            let entrance =
+                entrance(TOKEN_SERVER, &listen, &mut handed, UNIX_MODE, gate, &connections).await?;
+            anyhow::Ok((entrance, handed))
+        };
+        let (entrance, handed) = thread.run(bind).await??;
+        if config.token.is_none() {
+            entrance
+                .listeners()
+                .iter()
+                .try_for_each(|listener| Guarded::TokenServer.unless_bound_locally(listener))?;
+        }
+        let metrics = metrics.token_server.clone().unwrap_or_default();
+        let server = TokenServer::new(config.token.clone(), clock, metrics);
+        Ok((TokenServerDoor { entrance, server, thread }, handed))
+    }
+}
+
+/// Binds the admin listener and the admin socket.
+async fn bind_admin(
+    config: AdminConfig,
+    gate: Arc<Gate>,
+    mut handed: Handed,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<(Entrance, Entrance)> {
+    let addresses = config.socket.into_iter().map(Address::Unix).collect();
+    let socket = Listen { name: "admin socket", addresses, ..config.listen.clone() };
+    let socket =
+        entrance(ADMIN_SOCKET, &socket, &mut handed, config.socket_mode, Arc::default(), &metrics.admin)
+            .await?;
+    let admin =
+        entrance(ADMIN, &config.listen, &mut handed, config.socket_mode, gate, &metrics.admin).await?;
+    if config.token.is_none() {
+        admin.listeners().iter().try_for_each(|listener| Guarded::Admin.unless_bound_locally(listener))?;
+    }
+    Ok((admin, socket))
+}
+
+/// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config. A socket that the
+/// process before an upgrade had for an address is used again.
+async fn entrance(
+    name: &str,
+    listen: &Listen,
+    handed: &mut Handed,
+    unix_mode: u32,
+    gate: Arc<Gate>,
+    metrics: &ConnectionMetrics,
+) -> anyhow::Result<Entrance> {
+    let mut listeners = handed.take(name);
+    for listener in listeners.iter().filter(|listener| gate.is_open() && !listener.is_local()) {
+        tracing::warn!(
+            "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
+            listen.name
+        );
+    }
+    if listeners.is_empty() {
+        for address in &listen.addresses {
+            listeners.push(match handed.take_of(name, address) {
+                Some(listener) => listener,
+                None => Listener::bind(address, unix_mode).await?,
+            });
+        }
+    }
+    for listener in &listeners {
+        tracing::info!("{} on {listener}", listen.name);
+    }
+    let listeners = listeners.into_iter().map(Arc::new).collect();
+    Ok(Entrance::new(listeners, listen.connections_max, gate, metrics.clone()))
+}

@@ -1,0 +1,19 @@
+//! The daemon, from start to shutdown.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it starts the runtime, its threads and its timers"
+)]
+
+mod doors;
+mod gates;
+mod parts;
+mod rounds;
+mod run;
+mod serving;
+mod side_thread;
+mod signals;
+
+pub(crate) use run::run;
+pub(crate) use serving::{Serving, start};

@@ -1,0 +1,91 @@
+//! The parts of a daemon that serve no socket, built from its config.
+
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+
+use crate::base::key::KeySecret;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::observe::clock::Clock;
+use crate::observe::decision_log::{DecisionLog, Place};
+use crate::observe::metrics::Metrics;
+use crate::observe::status::Status;
+use crate::policy::Policy;
+use crate::server::Agent;
+use crate::sync::Keeper;
+use crate::throttle::Throttle;
+use crate::watch::{self, Reload};
+
+pub(super) fn metrics(config: &Config) -> Metrics {
+    let mut metrics = Metrics::new();
+    if config.cluster.is_some() {
+        metrics = metrics.with_cluster();
+    }
+    if config.token_server.is_some() {
+        metrics = metrics.with_token_server();
+    }
+    if config.state.is_some() {
+        metrics = metrics.with_state();
+    }
+    if config.has_tls() {
+        metrics = metrics.with_tls();
+    }
+    metrics
+}
+
+/// Reads the first policy and starts the reloader, which reads the later ones.
+pub(super) fn throttle(
+    config: &Config,
+    key_secret: KeySecret,
+    cluster: Option<Arc<Cluster>>,
+    clock: Clock,
+    metrics: &Arc<Metrics>,
+    status: &Arc<Status>,
+) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+    let build = |policy| {
+        let throttle = Throttle::new(policy, config.table, config.annex_bytes_max);
+        match cluster {
+            Some(cluster) => throttle.in_cluster(cluster),
+            None => throttle,
+        }
+    };
+    let Some(source) = config.policy.clone() else {
+        let policy = Policy::builtin().with_key_secret(key_secret);
+        tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
+        return Ok((Arc::new(build(policy)), None));
+    };
+    let source = source.with_key_secret(key_secret);
+    let (seen, policy) = source.read_first();
+    let policy = policy?;
+    tracing::info!("policy: {}", policy.summary());
+    watch::warn(&policy.warnings().to_string());
+    let throttle = Arc::new(build(policy));
+    let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
+    Ok((throttle, Some(reload)))
+}
+
+/// Starts to keep the state in a file.
+pub(super) fn keeper(config: &Config, agent: &Agent) -> anyhow::Result<Option<Keeper>> {
+    let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
+    let keeper = Keeper::start(file.clone(), agent.throttle.clone(), agent.clock, metrics.clone());
+    Ok(Some(keeper.context("cannot start a thread")?))
+}
+
+/// Opens the decision log. The start fails if it cannot be written.
+pub(super) fn decision_log(
+    config: &Config,
+    metrics: &Metrics,
+    clock: Clock,
+) -> anyhow::Result<Option<DecisionLog>> {
+    let Some(settings) = &config.decision_log else { return Ok(None) };
+    let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
+    let log = log.map_err(|error| match &settings.place {
+        Place::File(path) => anyhow!(
+            "cannot write the decision log {}: {error}; choose a file in a folder that this user may write to",
+            path.display()
+        ),
+        Place::Stdout => anyhow!("cannot write the decision log: {error}"),
+    })?;
+    Ok(Some(log))
+}

@@ -1,0 +1,108 @@
+//! What is looked at once a second: the history of the status, and what the operator has to know.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::interval;
+
+use crate::observe::revive::revived_task;
+use crate::observe::systemd;
+use crate::server::Agent;
+use crate::server::shutdown::Shutdown;
+use crate::throttle::KEY_BLOCKS_MAX;
+
+/// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
+pub(super) fn begin(agent: &Arc<Agent>, shutdown: &Shutdown) {
+    keep_status(agent.clone(), shutdown);
+    watch_fields(agent.clone(), shutdown);
+    watch_table(agent.clone(), shutdown);
+    watch_blocks(agent.clone(), shutdown);
+}
+
+/// Notifies the watchdog of systemd, if it is enabled.
+pub(super) fn watchdog(shutdown: &Shutdown) {
+    let Some(often) = systemd::watchdog() else { return };
+    let shutdown = shutdown.clone();
+    let beats = move || {
+        let signal = shutdown.signal();
+        async move {
+            let mut beat = interval(often);
+            loop {
+                tokio::select! {
+                    _ = beat.tick() => systemd::alive(),
+                    () = signal.begun() => return,
+                }
+            }
+        }
+    };
+    tokio::spawn(revived_task("the watchdog", beats));
+}
+
+/// Does the work once a second until the shutdown begins.
+fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
+    let (shutdown, work) = (shutdown.clone(), Arc::new(Mutex::new(work)));
+    let go_on = move || {
+        let (signal, work) = (shutdown.signal(), work.clone());
+        async move {
+            let mut look = interval(Duration::from_secs(1));
+            loop {
+                tokio::select! {
+                    _ = look.tick() => (work.lock().unwrap_or_else(PoisonError::into_inner))(),
+                    () = signal.begun() => return,
+                }
+            }
+        }
+    };
+    tokio::spawn(revived_task(name, go_on));
+}
+
+/// Warns once a second while the table evicts live entries.
+fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let mut before = 0;
+    each_second("the look at the table", shutdown, move || {
+        let evictions = agent.throttle.usage().evictions;
+        if evictions > before {
+            tracing::warn!(
+                "the table is full: {} live entries evicted; raise [table] size",
+                evictions - before
+            );
+        }
+        before = evictions;
+    });
+}
+
+/// Forgets blocks that are over. Warns once when keys can no longer be blocked.
+fn watch_blocks(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let (mut before, mut is_told) = (0, false);
+    each_second("the look at the blocks", shutdown, move || {
+        let now = agent.clock.now();
+        agent.throttle.sweep_blocks(now);
+        let refused = agent.throttle.block_usage(now).refused;
+        if refused > before && !is_told {
+            tracing::warn!(
+                "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no further ones; a shorter block= helps"
+            );
+        }
+        is_told = refused > before;
+        before = refused;
+    });
+}
+
+/// Warns of fields that the policy needs, and that no request carries.
+fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
+    each_second("the look for missing fields", shutdown, move || {
+        let total = agent.metrics.verdicts.total();
+        for line in agent.status.missing.tick(&agent.throttle.policy(), total) {
+            tracing::warn!(
+                "{line}: let the proxy send it (`slowlane config` prints files that do), or take it out of the policy"
+            );
+        }
+    });
+}
+
+/// Samples the counters once a second for the history in the status.
+fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
+    each_second("the history of the status", shutdown, move || {
+        agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table());
+    });
+}

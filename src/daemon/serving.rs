@@ -1,0 +1,214 @@
+//! A daemon that serves: its start, and its handover to a new process.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::base::key::KeySecret;
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::daemon::doors::Doors;
+use crate::daemon::{parts, rounds};
+use crate::observe::clock::Clock;
+use crate::observe::status::Status;
+use crate::observe::systemd;
+use crate::server::Agent;
+use crate::server::admin::UpgradeRequest;
+use crate::server::handed::Handed;
+use crate::server::shutdown::{self, Trigger};
+use crate::server::transfer::Transfers;
+use crate::sync::{Found, Keeper, Node, RunningNode};
+use crate::upgrade::{Giver, NotUpgraded, Predecessor, Program};
+use crate::watch::{Again, Reload};
+
+/// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Requests for an upgrade that wait. One is enough: a second upgrade follows the first.
+const UPGRADE_REQUESTS_MAX: usize = 1;
+
+/// A daemon that serves until its shutdown begins or it is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    /// The bound addresses. A port of 0 in the config is replaced by the real one.
+    pub spop: Vec<String>,
+    pub admin: Vec<String>,
+    /// `None` without a policy directory.
+    pub reload: Option<Reload>,
+    pub end: Arc<Trigger>,
+    pub upgrades: mpsc::Receiver<UpgradeRequest>,
+    agent: Arc<Agent>,
+    doors: Doors,
+    keeper: Option<Keeper>,
+    node: Option<RunningNode>,
+    hold_max: Duration,
+}
+
+/// A daemon that is built and bound, and does not serve yet.
+struct Built {
+    agent: Arc<Agent>,
+    doors: Doors,
+    reload: Option<Reload>,
+    cluster: Option<Arc<Cluster>>,
+    upgrades: mpsc::Receiver<UpgradeRequest>,
+}
+
+/// Builds all parts and starts to serve, with the state in the file if there is one.
+pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
+    let found =
+        config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
+    let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
+    let earlier = found.as_ref().and_then(Found::key_secret);
+    let built = Built::new(config, clock, earlier, Handed::from_systemd()).await?;
+    if let Some(found) = found {
+        found.restore(&built.agent.throttle);
+    }
+    built.open(config, Transfers::default())
+}
+
+/// Builds all parts, takes everything from the process before this one, and starts to serve.
+pub(super) async fn take_over(config: &Config, mut predecessor: Predecessor) -> anyhow::Result<Serving> {
+    let (clock, secret) = (predecessor.clock, predecessor.key_secret);
+    let built = Built::new(config, clock, secret, predecessor.listeners()).await?;
+    let throttle = built.agent.throttle.clone();
+    let taking = spawn_blocking(move || predecessor.take(&throttle).map(|taken| (taken, predecessor)));
+    let (connections, predecessor) = taking.await?.context("cannot take over from the process before")?;
+    let summary = summary(&built.agent, built.reload.as_ref());
+    let named = move || {
+        systemd::status(&summary);
+        systemd::ready();
+    };
+    predecessor.taken(built.agent.clone(), named)?;
+    built.open(config, connections.open())
+}
+
+fn summary(agent: &Agent, reload: Option<&Reload>) -> String {
+    let policy = agent.throttle.policy().summary();
+    match reload {
+        Some(_) => format!("serving {policy}"),
+        None => format!("serving the built-in policy: {policy}"),
+    }
+}
+
+impl Built {
+    async fn new(
+        config: &Config,
+        clock: Clock,
+        earlier: Option<KeySecret>,
+        handed: Handed,
+    ) -> anyhow::Result<Built> {
+        let metrics = Arc::new(parts::metrics(config));
+        let status = Arc::new(Status::default());
+        let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
+        let secret = config.secret_of_this_run(earlier)?;
+        let (throttle, reload) = parts::throttle(config, secret, cluster.clone(), clock, &metrics, &status)?;
+        let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
+        let agent = Arc::new(agent.with_decision_log(parts::decision_log(config, &metrics, clock)?));
+        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
+        let doors = Doors::bind(config, handed, clock, &metrics, ask).await?;
+        Ok(Built { agent, doors, reload, cluster, upgrades })
+    }
+
+    fn open(self, config: &Config, earlier: Transfers) -> anyhow::Result<Serving> {
+        let Built { agent, doors, reload, cluster, upgrades } = self;
+        let mut node = None;
+        if let (Some(config), Some(cluster), Some(metrics)) =
+            (&config.cluster, cluster, &agent.metrics.cluster)
+        {
+            let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
+            let (throttle, status, clock) = (agent.throttle.clone(), agent.status.clone(), agent.clock);
+            let joining = Node { config, cluster, throttle, reload, clock, metrics, status };
+            node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
+        }
+        let (end, shutdown) = shutdown::channel();
+        doors.open(&agent, &shutdown, earlier);
+        rounds::watchdog(&shutdown);
+        let keeper = parts::keeper(config, &agent)?;
+        let (spop, admin, hold_max) = (doors.spop(), doors.admin(), config.hold.hold_max);
+        let end = Arc::new(end);
+        Ok(Serving { spop, admin, reload, end, upgrades, agent, doors, keeper, node, hold_max })
+    }
+}
+
+impl Serving {
+    /// `None` without TLS.
+    pub(super) fn certificates(&self) -> Option<Again> {
+        self.doors.certificates().cloned()
+    }
+
+    /// What it serves, for the operator.
+    pub(super) fn summary(&self) -> String {
+        summary(&self.agent, self.reload.as_ref())
+    }
+
+    /// Ends: pending answers are sent, connections closed, and the state is written.
+    pub(super) async fn shut_down(self) {
+        if timeout(DRAIN, self.end.end()).await.is_err() {
+            tracing::warn!("some connections did not close within {} s", DRAIN.as_secs());
+        }
+        if let Some(log) = self.agent.decision_log() {
+            log.flush();
+        }
+        if let Some(keeper) = self.keeper {
+            keeper.end();
+        }
+    }
+
+    /// Hands over to a new process of the program. Returns the news for the operator, or the reason for a failure: then
+    /// this process serves on.
+    pub(super) async fn upgrade(&mut self, program: &Program) -> Result<String, String> {
+        tracing::info!("upgrade: starting {}", program.path().display());
+        let (agent, end) = (self.agent.clone(), self.end.clone());
+        let giver = Giver { agent, listeners: self.doors.listeners(), end, runtime: Handle::current() };
+        let program = program.clone();
+        let given = spawn_blocking(move || giver.hand_over(&program)).await;
+        let successor = match given.map_err(|error| error.to_string())? {
+            Ok(successor) => successor,
+            Err(NotUpgraded { failure, transfers }) => {
+                if let Some(transfers) = transfers {
+                    self.serve_on(Transfers::of(transfers));
+                }
+                return Err(failure.to_string());
+            }
+        };
+        self.doors.listeners().iter().for_each(|(_, listener)| listener.leave());
+        if let Some(keeper) = self.keeper.take() {
+            keeper.leave();
+        }
+        drop(self.node.take());
+        if let Some(log) = self.agent.decision_log() {
+            log.flush();
+        }
+        systemd::main_process(successor.pid());
+        let news = format!(
+            "process {} has taken over; nobody decided for {:.1} ms",
+            successor.pid(),
+            successor.paused.as_secs_f64() * 1_000.0
+        );
+        let tell = thread::Builder::new().name("successor".into()).spawn(move || successor.tell());
+        if let Err(error) = tell {
+            tracing::warn!("the new process is not told of clients that leave: {error}");
+        }
+        Ok(news)
+    }
+
+    /// Opens the doors again after a handover that failed.
+    fn serve_on(&self, transfers: Transfers) {
+        self.end.go_on();
+        let shutdown = self.end.shutdown();
+        self.doors.open(&self.agent, &shutdown, transfers);
+        rounds::watchdog(&shutdown);
+    }
+
+    /// Waits for the last held answers, once another process has taken over.
+    pub(super) async fn drain(&self) {
+        let _ = timeout(self.hold_max + DRAIN, self.end.served()).await;
+    }
+}

@@ -1,0 +1,72 @@
+//! The signals of the daemon.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::ConfigFile;
+use crate::observe::log;
+use crate::observe::systemd;
+use crate::watch::{Again, Reload};
+
+/// The signals of the daemon.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    user1: Signal,
+    user2: Signal,
+}
+
+/// A signal that ends the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    End,
+    Upgrade,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// Returns on SIGTERM, SIGINT or SIGUSR2. It can be dropped and called again.
+    ///
+    /// SIGHUP reads the policy and the certificates again, and reports an edited config file. SIGUSR1 turns debug
+    /// logging on or off.
+    pub(super) async fn wait(
+        &mut self,
+        reload: Option<&Reload>,
+        certificates: Option<&Again>,
+        file: Option<&ConfigFile>,
+    ) -> Order {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return Order::End,
+                _ = self.interrupt.recv() => return Order::End,
+                _ = self.user2.recv() => return Order::Upgrade,
+                _ = self.user1.recv() => log::toggle_debug(),
+                _ = self.hangup.recv() => {
+                    if let Some(news) = file.and_then(ConfigFile::news) {
+                        tracing::warn!("{news}");
+                    }
+                    certificates.iter().for_each(|certificates| certificates.ask());
+                    match reload {
+                        Some(reload) => reload.ask(),
+                        None => {
+                            systemd::reloading();
+                            if certificates.is_none() {
+                                tracing::info!("nothing to reload: there is no policy directory");
+                            }
+                            systemd::ready();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a client has used of its quotas.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::base::date::written;
+use crate::base::draw::Draw;
+use crate::base::request::Request;
+use crate::base::shown::shown;
+use crate::base::time::Timestamp;
+use crate::law::Used;
+use crate::policy::{Explained, Part};
+use crate::throttle::{Throttle, View};
+
+/// The quotas of a request, as they stand now. Nothing is counted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Quotas {
+    pub quotas: Vec<QuotaLine>,
+}
+
+/// One quota of a request.
+#[derive(Clone, Debug, Serialize)]
+pub struct QuotaLine {
+    pub slo: u16,
+    /// The values that share the quota: `website shop.example`.
+    pub of: Vec<String>,
+    /// The allowance in words.
+    pub allowance: String,
+    pub limit: Option<u32>,
+    /// None: the SLO has no quota, but a rate.
+    pub used: Option<u32>,
+    pub left: Option<u32>,
+    /// When nothing counts any more, in UTC. None: nothing counts now.
+    pub resets_at: Option<String>,
+    /// Seconds until then.
+    pub resets_in: Option<u64>,
+}
+
+impl Quotas {
+    pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Quotas {
+        let policy = throttle.policy();
+        let explanation = policy.explain(request);
+        let foreseen = throttle.foresee(&explanation.cases, now, Draw::MIDDLE);
+        let lines = explanation.of.iter().zip(&foreseen.views);
+        Quotas { quotas: lines.map(|(explained, view)| QuotaLine::of(explained, view, now)).collect() }
+    }
+
+    /// JSON for programs, with a final line break.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain values are JSON") + "\n"
+    }
+}
+
+impl QuotaLine {
+    fn of(explained: &Explained<'_>, view: &View, now: Timestamp) -> QuotaLine {
+        let slo = explained.case.slo;
+        let part = |part: &Part<'_>| {
+            let value = part.value.as_deref().map_or("(missing)".to_owned(), shown);
+            format!("{} {value}", shown(part.field.as_bytes()))
+        };
+        let used = view.used;
+        let resets_at = used.and_then(|used| used.resets_at);
+        QuotaLine {
+            slo: slo.id.number(),
+            of: explained.parts.iter().map(part).collect(),
+            allowance: slo.law.promise(slo.objective),
+            limit: used.map(|used| used.limit),
+            used: used.map(|used| used.requests),
+            left: used.map(|Used { requests, limit, .. }| limit.saturating_sub(requests)),
+            resets_at: resets_at.map(written),
+            resets_in: resets_at.map(|at| at.since(now).as_millis().div_ceil(1_000) as u64),
+        }
+    }
+}
+
+/// Text for people:
+///
+/// ```text
+/// SLO 2001 of website shop.example: 1000 in each month (UTC)
+///   used    40
+///   left    960
+///   resets  2026-12-01 00:00:00 UTC, in 734400 s
+/// ```
+impl fmt::Display for Quotas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.quotas.iter().try_for_each(|line| line.fmt(f))
+    }
+}
+
+impl fmt::Display for QuotaLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.of.is_empty() { "all requests".into() } else { self.of.join(", ") };
+        writeln!(f, "SLO {} of {of}: {}", self.slo, self.allowance)?;
+        let (Some(used), Some(left)) = (self.used, self.left) else {
+            return writeln!(f, "  no quota: its law keeps a rate; `slowlane why` shows the state");
+        };
+        writeln!(f, "  used    {used}")?;
+        writeln!(f, "  left    {left}")?;
+        match (&self.resets_at, self.resets_in) {
+            (Some(at), Some(seconds)) => writeln!(f, "  resets  {at} UTC, in {seconds} s"),
+            _ => writeln!(f, "  resets  nothing counts now"),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The SLOs above those with an assured rate: they go into debt, and their rates bound what can be assured.
+
+use std::collections::BTreeSet;
+
+use crate::base::units::Rate;
+use crate::law::Law;
+use crate::policy::generation::Policy;
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::problem::{Fault, Problems, quoted};
+use crate::policy::warning::Doubt;
+
+impl Policy {
+    /// Gives the SLOs above an assured rate room for debt. One whose law has none is a problem.
+    pub(super) fn let_parents_owe(&mut self, problems: &mut Problems) {
+        let carriers = (0..self.slos.len()).filter(|&place| self.is_carrier(place));
+        let mut open: Vec<(usize, usize)> =
+            carriers.filter_map(|place| Some((place, self.ties[place].also?))).collect();
+        let (mut known, mut above) = (BTreeSet::new(), BTreeSet::new());
+        while let Some((carrier, also)) = open.pop() {
+            if !known.insert(also) {
+                continue;
+            }
+            for next in self.named_by(also) {
+                match self.slos[next].law {
+                    Law::Open(_) | Law::Closed(_) => {}
+                    law if law.owing().is_none() => {
+                        let fault = self.fault_above(carrier, also, next);
+                        problems.add(&self.slo_map.path, Some(self.ties[carrier].line), fault);
+                    }
+                    _ => {
+                        above.insert(next);
+                    }
+                }
+                open.extend(self.ties[next].also.map(|also| (carrier, also)));
+            }
+        }
+        for place in above {
+            let law = &mut self.slos[place].law;
+            *law = law.owing().unwrap_or(*law);
+        }
+    }
+
+    fn is_carrier(&self, place: usize) -> bool {
+        self.slos[place].assured.is_some() && self.ties[place].also.is_some()
+    }
+
+    fn fault_above(&self, carrier: usize, also: usize, above: usize) -> Fault {
+        let above = &self.slos[above];
+        Fault::AssuredAbove {
+            assured: self.assured_rate(carrier),
+            lookup: quoted(self.lookups[also].name.as_bytes()),
+            above: above.id,
+            law: above.law.name(),
+        }
+    }
+
+    fn assured_rate(&self, place: usize) -> Rate {
+        self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
+    }
+
+    /// Adds a warning for each lookup whose SLOs are sure to have less than is assured below them.
+    ///
+    /// Every key with an assured rate that its map is sure to give counts once. The SLOs above count with every key that
+    /// they can have. Where either is endless, as with networks, nothing can be proved, and nothing is said.
+    pub(super) fn warn_of_assured(&mut self) {
+        let doubts: Vec<_> = (0..self.lookups.len()).filter_map(|also| self.doubt_of_assured(also)).collect();
+        for (line, doubt) in doubts {
+            self.warnings.add(&self.slo_map.path, || (Some(line), doubt));
+        }
+    }
+
+    fn doubt_of_assured(&self, also: usize) -> Option<(usize, Doubt)> {
+        let below = |&place: &usize| self.is_carrier(place) && self.ties[place].also == Some(also);
+        let below: Vec<usize> = (0..self.slos.len()).filter(below).collect();
+        let first = *below.first()?;
+        let assured = below.iter().map(|&place| self.assured_rate(place).per_second() * self.keys_min(place));
+        let (assured, mut rate) = (assured.sum::<f64>(), 0.0);
+        for place in self.named_by(also) {
+            // A closed SLO is meant to refuse all.
+            if matches!(self.slos[place].law, Law::Closed(_)) {
+                return None;
+            }
+            let map = Some(&self.lookups[also]).filter(|map| self.is_key_of(map, place))?;
+            rate += self.slos[place].objective.rate.per_second() * f64::from(map.keys_of(place));
+        }
+        let lookup = quoted(self.lookups[also].name.as_bytes());
+        (assured > rate * (1.0 + TOLERANCE)).then(|| {
+            (self.ties[first].line, Doubt::Assured { assured: rounded(assured), rate: rounded(rate), lookup })
+        })
+    }
+
+    /// The number of keys that an SLO is sure to have: the lines that name it, in a map of just the fields of its key.
+    fn keys_min(&self, place: usize) -> f64 {
+        let of_map = |map: &LookupMap| match map.keys_of(place) {
+            keys if self.is_key_of(map, place) => keys,
+            keys => keys.min(1),
+        };
+        self.lookups.iter().map(of_map).max().map_or(0.0, f64::from)
+    }
+
+    /// Whether each line of a lookup's map is one key of an SLO.
+    fn is_key_of(&self, map: &LookupMap, place: usize) -> bool {
+        map.method() == "str" && *map.places == *self.key_places(self.slos[place].id)
+    }
+}
+
+/// Sums of rates like 0.1/s are not exact.
+const TOLERANCE: f64 = 1e-9;
+
+/// A rate per second for a warning, with three decimals at most.
+fn rounded(per_second: f64) -> String {
+    let text = format!("{per_second:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use crate::policy::{Layout, Policy, Problems};
+
+    fn read(slos: &str, sites: usize, owners: &str) -> Result<Policy, Problems> {
+        let sites: String = (0..sites).map(|site| format!("site{site} 2001\n")).collect();
+        let read = |path: &Path| match path.to_str() {
+            Some("slo.map") => Ok(format!("0 rate=unlimited\n{slos}").into()),
+            Some("website.map") => Ok(sites.clone().into()),
+            Some("owner.map") => Ok(owners.into()),
+            Some("source.map") => Ok("::/0 3001\n".into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        Policy::parse(Path::new(""), &Layout::default(), read)
+    }
+
+    const SITES: &str = "2001 burst=20 rate=100/s also=owner assured=10/s\n3001 burst=1 rate=1/s\n";
+
+    #[test]
+    fn more_assured_than_there_is_is_a_warning() {
+        let slos = format!("{SITES}1001 burst=1 rate=100/s\n1002 burst=1 rate=50/s\n");
+        let told = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
+        let too_much = |assured: &str, rate: &str| {
+            format!(
+                "slo.map:2: {assured}/s are assured to the keys whose also=owner, and the SLOs of that map have {rate}/s: \
+                 assure less, or raise their rates"
+            )
+        };
+        assert_eq!(told(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");
+        assert_eq!(told(11, "acme 1001\n"), too_much("110", "100"));
+        assert_eq!(told(15, "acme 1001\nglobex 1002\n"), "");
+        assert_eq!(told(16, "acme 1001\nglobex 1002\n"), too_much("160", "150"));
+        assert_eq!(told(20, "acme 1001\nglobex 1001\n"), "", "100/s each");
+        assert_eq!(told(20, "acme 1001\nacme 1001\n").lines().count(), 2, "one of them counts");
+        // What is above has no limit, or is closed.
+        assert_eq!(told(99, "acme 1001\nglobex 0\n"), "");
+        let closed = slos.replace("rate=50/s", "rate=0/s");
+        assert_eq!(read(&closed, 99, "acme 1002\n").unwrap().warnings().to_string(), "");
+    }
+
+    #[test]
+    fn sources_are_not_counted() {
+        let slos =
+            "3001 burst=1 rate=9/s also=owner assured=9/s\n2001 burst=1 rate=1/s\n1001 burst=1 rate=10/s\n";
+        assert_eq!(read(slos, 0, "acme 1001\n").unwrap().warnings().to_string(), "");
+        let slos = slos.replace("rate=10/s", "rate=8/s");
+        let told = read(&slos, 0, "acme 1001\n").unwrap().warnings().to_string();
+        assert!(told.starts_with("slo.map:2: 9/s are assured"), "one of them is enough: {told}");
+    }
+
+    #[test]
+    fn an_assured_rate_that_cannot_be_held_is_a_problem() {
+        let told = |slos: &str| read(slos, 1, "acme 1001\n").unwrap_err().to_string();
+        let above = |law: &str| format!("{SITES}1001 burst=9 rate=9/s law={law}\n");
+        for law in ["fair", "adaptive", "warm-up", "fixed-window", "sliding-log", "concurrency"] {
+            assert_eq!(
+                told(&above(law)),
+                format!(
+                    "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose law {law} cannot go into debt: give it \
+                     law=pace, token-bucket or leaky-bucket"
+                )
+            );
+        }
+        let site = |options: &str| format!("2001 {options}\n3001 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n");
+        for (options, expected) in [
+            ("burst=1 rate=9/s assured=1/s", "assured=1/s without also: name the lookup of the SLO above"),
+            (
+                "burst=1 rate=9/s also=owner assured=10/s",
+                "assured=10/s is more than the rate 9/s: assure less",
+            ),
+            ("burst=1 rate=9/s also=owner assured=0/s", "assured \"0/s\": expected a rate, like 10/s"),
+            ("burst=1 rate=9/s also=owner assured=unlimited", "assured \"unlimited\": expected a"),
+            ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a number and a period"),
+            (
+                "rate=unlimited also=owner assured=1/s",
+                "assured=1/s: rate=unlimited has no limit to apply it to",
+            ),
+        ] {
+            let told = told(&site(options));
+            assert!(told.starts_with(&format!("slo.map:2: {expected}")), "{options}: {told}");
+        }
+        for options in [
+            "burst=1 rate=0/s also=owner assured=1/s",
+            "burst=1 rate=1/s law=concurrency also=owner assured=5/s",
+        ] {
+            assert!(read(&site(options), 1, "acme 1001\n").is_ok(), "{options}");
+        }
+    }
+}

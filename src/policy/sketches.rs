@@ -1,0 +1,32 @@
+//! The sketches of a policy in force: the counts of all keys under the law `sketch`.
+
+use std::sync::Arc;
+
+use crate::base::slo_id::SloId;
+use crate::policy::generation::Policy;
+use crate::table::Sketch;
+
+impl Policy {
+    /// Gives each SLO of the law `sketch` its counts: those of the policy before if their windows and their shape are
+    /// the same, or none.
+    pub fn put_sketches(&mut self, before: Option<&Policy>) {
+        for (slo, ties) in self.slos.iter().zip(&mut self.ties) {
+            let known = before.and_then(|before| {
+                let known = &before.ties[before.place(slo.id)?];
+                known.sketch.clone().filter(|_| known.state_tag == ties.state_tag)
+            });
+            let fresh = || slo.law.sketched().map(|law| Arc::new(Sketch::new(law.shape, law.window())));
+            ties.sketch = known.or_else(fresh);
+        }
+    }
+
+    /// The counts under an SLO of the law `sketch`.
+    pub fn sketch(&self, slo: SloId) -> Option<&Sketch> {
+        self.ties[self.place(slo)?].sketch.as_deref()
+    }
+
+    /// The memory of all sketches, in bytes.
+    pub fn sketch_bytes(&self) -> usize {
+        self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
+    }
+}

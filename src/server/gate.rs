@@ -1,0 +1,65 @@
+//! The gate of an entrance: the networks that may connect, and TLS.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::base::network::Network;
+use crate::base::time::Timestamp;
+use crate::observe::log::OncePerSecond;
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::{Accepted, Stream};
+use crate::server::tls::Tls;
+
+/// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// The networks that may connect. Empty: all.
+    allow: Vec<Network>,
+    tls: Option<Arc<Tls>>,
+    refused_line: OncePerSecond,
+}
+
+impl Gate {
+    pub(crate) fn new(allow: Vec<Network>, tls: Option<Arc<Tls>>) -> Gate {
+        Gate { allow, tls, refused_line: OncePerSecond::default() }
+    }
+
+    /// Whether everybody on the network may ask: there is neither TLS nor a list of networks.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tls.is_none() && self.allow.is_empty()
+    }
+
+    /// Whether the peer may connect. If not, the log has it.
+    pub(super) fn admits(&self, accepted: &Accepted, now: Timestamp) -> bool {
+        let Accepted::Tcp(stream) = accepted else { return true };
+        if self.allow.is_empty() {
+            return true;
+        }
+        // A peer that is gone already has no address.
+        let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+        let is_allowed = peer.is_some_and(|peer| self.allows(peer));
+        if !is_allowed && let Some(suppressed) = self.refused_line.allow(now) {
+            let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
+            tracing::warn!(
+                suppressed,
+                "a connection from {peer} is closed: `allow` does not list its network"
+            );
+        }
+        is_allowed
+    }
+
+    fn allows(&self, peer: IpAddr) -> bool {
+        self.allow.iter().any(|network| network.contains(peer))
+    }
+
+    /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
+    pub(super) async fn open(&self, accepted: Accepted, shutdown: &mut Shutdown) -> Option<Stream> {
+        match (accepted.open(), &self.tls) {
+            (Stream::Tcp(stream), Some(tls)) => tokio::select! {
+                stream = tls.handshake(stream) => stream.map(Stream::Tls),
+                () = shutdown.begun() => None,
+            },
+            (stream, _) => Some(stream),
+        }
+    }
+}

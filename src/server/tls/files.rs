@@ -1,0 +1,202 @@
+//! The files of a listener's TLS: a certificate, its key, and the authority of the clients.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+use crate::base::date::written;
+use crate::base::shown::shown;
+use crate::base::time::Timestamp;
+use crate::server::tls::validity::not_after;
+
+/// The longest file: hundreds of authorities have room.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The paths of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The certificate in PEM, then those of its intermediate authorities.
+    pub cert: PathBuf,
+    /// Its private key in PEM.
+    pub key: PathBuf,
+    /// The authorities of the clients in PEM. With it, every client must show a certificate of theirs.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The content of the files, ready for handshakes.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) config: Arc<ServerConfig>,
+    /// When the certificate is no longer valid, since 1970, if it can be told.
+    pub(super) expires: Option<Duration>,
+}
+
+/// A file that cannot be used. The message names the file and a remedy, and never quotes the file.
+#[derive(Debug, Error)]
+#[error("{}: {fault}", .path.display())]
+pub(crate) struct TlsError {
+    path: PathBuf,
+    fault: Fault,
+}
+
+#[derive(Debug, Error)]
+enum Fault {
+    #[error("{0}; slowlane must be able to read it")]
+    Unreadable(io::Error),
+    #[error("expected a file of at most {} KiB", FILE_BYTES_MAX >> 10)]
+    NoFile,
+    #[error("expected PEM; a line of it is damaged")]
+    NoPem,
+    #[error("no certificate in it; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate,
+    #[error("the certificate cannot be used: {0}")]
+    Certificate(String),
+    #[error("no private key in it; expected PEM like -----BEGIN PRIVATE KEY-----")]
+    NoKey,
+    #[error(
+        "the key is encrypted, and nobody is asked for its passphrase; `openssl pkey` writes it without one"
+    )]
+    Encrypted,
+    #[error("the key cannot be used; expected RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519")]
+    Key,
+    #[error("the key does not belong to the certificate in {}", .0.display())]
+    Mismatch(PathBuf),
+    #[error("no certificate in it; expected those of the authorities to trust")]
+    NoAuthority,
+}
+
+impl TlsError {
+    /// The fault of a certificate and a key that a library refuses.
+    pub(super) fn of_pair(error: rustls::Error, cert: &Path, key: &Path) -> TlsError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => at(key, Fault::Mismatch(cert.to_owned())),
+            rustls::Error::InvalidCertificate(error) => {
+                at(cert, Fault::Certificate(shown(error.to_string())))
+            }
+            _ => at(key, Fault::Key),
+        }
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Files {
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
+    }
+
+    /// Whether the files can be used. If so: the end of the certificate's validity, since 1970, if it can be told.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn check(&self) -> Result<Option<Duration>, TlsError> {
+        self.read(&[]).map(|loaded| loaded.expires)
+    }
+
+    /// A warning about a certificate that is no longer valid. `expires` and `wall` are times since 1970.
+    pub(crate) fn warning(&self, expires: Option<Duration>, wall: Duration) -> Option<String> {
+        let expires = expires.filter(|&expires| expires < wall)?;
+        let (path, day) = (self.cert.display(), written(Timestamp::default() + expires));
+        Some(format!(
+            "{path}: the certificate has expired on {day} UTC, so proxies refuse it: put a new one there"
+        ))
+    }
+
+    /// Reads the files. `protocols` are those of ALPN that the listener speaks.
+    pub(super) fn read(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsError> {
+        let (chain, key) = pair(&self.cert, &self.key)?;
+        let expires = chain.first().and_then(|first| not_after(first));
+        let provider = Arc::new(default_provider());
+        let unusable = |error| TlsError::of_pair(error, &self.cert, &self.key);
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider).build();
+                let unusable = |_| at(path, Fault::NoAuthority);
+                builder.with_client_cert_verifier(verifier.map_err(unusable)?)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Ok(Loaded { config: Arc::new(config), expires })
+    }
+}
+
+/// Reads a certificate with its intermediate authorities, and its key.
+pub(super) fn pair(
+    cert: &Path,
+    key: &Path,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    Ok((chain(cert)?, private(key)?))
+}
+
+/// The certificates of a file, at least one.
+pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = certificates(path)?;
+    if chain.is_empty() { Err(at(path, Fault::NoCertificate)) } else { Ok(chain) }
+}
+
+fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = read(path)?;
+    let is_encrypted = text.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED);
+    let fault = match PrivateKeyDer::from_pem_slice(&text) {
+        // The older notation says it in a header, and its key can be read, but not used.
+        _ if is_encrypted => Fault::Encrypted,
+        Ok(key) => return Ok(key),
+        Err(rustls::pki_types::pem::Error::NoItemsFound) => Fault::NoKey,
+        Err(_) => Fault::NoPem,
+    };
+    Err(at(path, fault))
+}
+
+/// The mark of an encrypted key in PEM, in both notations.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+
+/// The certificates of a file as authorities.
+pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let unusable = |error: rustls::Error| at(path, Fault::Certificate(shown(error.to_string())));
+        authorities.add(certificate).map_err(unusable)?;
+    }
+    if authorities.is_empty() { Err(at(path, Fault::NoAuthority)) } else { Ok(Arc::new(authorities)) }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let all = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    all.map_err(|_| at(path, Fault::NoPem))
+}
+
+/// Reads a file. A pipe would keep the start waiting, so only a plain file is opened.
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |error| at(path, Fault::Unreadable(error));
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        return Err(at(path, Fault::NoFile));
+    }
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+fn at(path: &Path, fault: Fault) -> TlsError {
+    TlsError { path: path.to_owned(), fault }
+}

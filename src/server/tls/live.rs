@@ -1,0 +1,136 @@
+//! The certificate in force: handshakes under it, and its replacement when the files change.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
+
+use crate::base::date::written;
+use crate::base::time::Timestamp;
+use crate::observe::clock::Clock;
+use crate::observe::log::OncePerSecond;
+use crate::observe::tls_metrics::ListenerTlsMetrics;
+use crate::server::tls::failure::Failure;
+use crate::server::tls::files::{Files, Loaded, TlsError};
+use crate::server::tls::unfinished::Unfinished;
+
+/// The most unfinished handshakes of an entrance.
+const UNFINISHED_MAX: usize = 1_000;
+
+/// What TLS has to know of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// Its section in the config, which is also its name in metrics.
+    pub section: &'static str,
+    /// The protocols of ALPN. Empty: clients need not name one.
+    pub protocols: &'static [&'static [u8]],
+    /// The longest handshake.
+    pub handshake_max: Duration,
+    pub connections_max: usize,
+}
+
+/// The TLS of an entrance.
+pub(crate) struct Tls {
+    listener: Listener,
+    files: Files,
+    in_force: ArcSwap<ServerConfig>,
+    unfinished: Arc<Unfinished>,
+    metrics: ListenerTlsMetrics,
+    clock: Clock,
+    failed_line: OncePerSecond,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("listener", &self.listener)
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn load(
+        listener: Listener,
+        files: Files,
+        metrics: ListenerTlsMetrics,
+        clock: Clock,
+    ) -> Result<Tls, TlsError> {
+        let Loaded { config, expires } = files.read(listener.protocols)?;
+        metrics.loaded(Clock::wall(), expires);
+        warn_of_expiry(&files, expires);
+        // Half of the places stay for connections that have finished their handshake.
+        let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
+        Ok(Tls {
+            listener,
+            files,
+            in_force: ArcSwap::new(config),
+            unfinished: Unfinished::new(most),
+            metrics,
+            clock,
+            failed_line: OncePerSecond::default(),
+        })
+    }
+
+    /// Reads the files again, all together. If one cannot be used, the previous ones stay in force.
+    ///
+    /// Open connections keep the certificate that they were opened with.
+    pub(crate) fn reload(&self) {
+        let section = self.listener.section;
+        match self.files.read(self.listener.protocols) {
+            Ok(Loaded { config, expires }) => {
+                self.in_force.store(config);
+                self.metrics.loaded(Clock::wall(), expires);
+                let until = expires.map(|end| written(Timestamp::default() + end));
+                let until = until.map(|until| format!(", valid until {until}")).unwrap_or_default();
+                tracing::info!("[{section}.tls] read again: {}{until}", self.files.cert.display());
+                warn_of_expiry(&self.files, expires);
+            }
+            Err(error) => {
+                self.metrics.refused();
+                tracing::warn!("[{section}.tls] not read again, the previous files stay in force: {error}");
+            }
+        }
+    }
+
+    /// Makes the handshake of a connection. None: it failed, which is counted and logged.
+    pub(crate) async fn handshake(&self, stream: TcpStream) -> Option<Box<TlsStream<TcpStream>>> {
+        let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
+        let mut place = self.unfinished.place();
+        let acceptor = TlsAcceptor::from(self.in_force.load_full());
+        let failure = tokio::select! {
+            accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
+                Ok(Ok(stream)) => {
+                    self.metrics.handshakes.inc();
+                    return Some(Box::new(stream));
+                }
+                Ok(Err(error)) => Failure::of(&error),
+                Err(_) => Failure::timed_out(),
+            },
+            () = place.lost() => Failure::crowded(),
+        };
+        self.metrics.failed(failure.reason);
+        if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {
+            let (section, text) = (self.listener.section, failure.text);
+            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+            tracing::warn!(suppressed, "[{section}.tls] a handshake with {peer} failed: {text}");
+        }
+        None
+    }
+}
+
+fn warn_of_expiry(files: &Files, expires: Option<Duration>) {
+    if let Some(warning) = files.warning(expires, Clock::wall()) {
+        tracing::warn!("{warning}");
+    }
+}

@@ -1,0 +1,17 @@
+//! TLS on TCP connections: certificates from files, and handshakes that are bounded in time and number.
+//!
+//! ```text
+//! Files::read ─▶ Loaded ─▶ Tls, swapped whole when a file changes
+//! TcpStream ─▶ Tls::handshake ─▶ TlsStream, in the connection's own task
+//! ```
+
+mod client;
+mod failure;
+mod files;
+mod live;
+mod unfinished;
+mod validity;
+
+pub(crate) use client::{Trust, client};
+pub(crate) use files::{Files, TlsError};
+pub(crate) use live::{Listener, Tls};

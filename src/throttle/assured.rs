@@ -1,0 +1,106 @@
+//! Assured rates: the SLO that carries a request past those above it.
+//!
+//! ```text
+//! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
+//!          └ carries past 1001 and 9001  └ carries past 9001
+//! ```
+//! The first SLO with room in its assured rate carries the request past all SLOs after it. They are charged all the
+//! same, and their own assured rates with them, so that others wait the longer.
+
+use arrayvec::ArrayVec;
+
+use crate::base::sharing::Sharing;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Assurance, JUDGED_MAX, Judged, Verdict};
+use crate::law::Assured;
+use crate::policy::{Case, Slo};
+use crate::table::Entry;
+use crate::throttle::ruling::Ruling;
+use crate::throttle::state::Throttle;
+
+/// An SLO of a request that carries it, and the SLOs that it is carried past.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried {
+    /// The place of the SLO that carries.
+    pub(super) by: usize,
+    /// The last place that would delay or refuse the request.
+    last: usize,
+    /// How many more requests it would carry at once.
+    remaining: u32,
+}
+
+/// An assured rate that may carry a request: the place of its SLO, and its row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carrier {
+    pub(super) place: usize,
+    pub(super) assured: Assured,
+    pub(super) entry: Entry,
+}
+
+/// The assured rates of one request.
+pub(super) type Carriers = ArrayVec<Carrier, JUDGED_MAX>;
+
+impl Carried {
+    /// Finds the first SLO that can carry a request of this cost. None if no SLO above one with an assured rate stops it,
+    /// or if it is refused all the same.
+    pub(super) fn find(
+        cases: &[Case<'_>],
+        rulings: &[Ruling],
+        carriers: &[Carrier],
+        cost: u32,
+        now: Timestamp,
+    ) -> Option<Carried> {
+        let stops =
+            |place: usize| !cases[place].slo.dry_run && rulings[place].judgement.verdict != Verdict::Pass;
+        let last = (0..cases.len()).rev().find(|&place| stops(place))?;
+        let has_room = |carrier: &&Carrier| carrier.assured.has_room(&carrier.entry, cost, now);
+        let carrier = carriers.iter().filter(|carrier| carrier.place < last).find(has_room)?;
+        let by = carrier.place;
+        let refuses = |place: usize| stops(place) && !rulings[place].judgement.verdict.is_let_through();
+        let is_refused = (0..=by).any(refuses);
+        // An SLO with rate 0 is closed for all.
+        let is_closed = (by + 1..=last).any(|place| stops(place) && !cases[place].slo.law.can_owe());
+        let remaining = carrier.assured.remaining(&carrier.entry, now).saturating_sub(cost);
+        (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
+    }
+
+    /// Whether the verdict of a place is overruled.
+    fn overrules(self, place: usize, judged: &Judged) -> bool {
+        place > self.by && !judged.is_dry_run && judged.verdict != Verdict::Pass
+    }
+
+    /// Whether the assured rate of a place is charged: that of the SLO that carries, and those of the SLOs between.
+    pub(super) fn charges(self, place: usize) -> bool {
+        (self.by..self.last).contains(&place)
+    }
+
+    /// Notes in the judgements which of them carry, and which are overruled.
+    pub(super) fn mark(self, judged: &mut [Judged], carriers: &[Carrier]) {
+        for (place, judged) in judged.iter_mut().enumerate() {
+            let is_carrier = carriers.iter().any(|carrier| carrier.place == place);
+            let carries = is_carrier && self.charges(place);
+            let is_carried = self.overrules(place, judged);
+            judged.assurance = Assurance { carries, is_carried };
+            if is_carried {
+                judged.remaining = self.remaining;
+            }
+        }
+    }
+}
+
+impl Throttle {
+    /// The assured rate of a case, as far as this node gives it. None without one, and if no SLO is above. A dry run
+    /// carries nothing.
+    #[inline]
+    pub(super) fn assured(&self, case: &Case<'_>) -> Option<Assured> {
+        case.assured.filter(|_| !case.slo.dry_run).and_then(|_| self.assured_by(case.slo))
+    }
+
+    /// The assured rate of an SLO, as far as this node gives it.
+    pub(super) fn assured_by(&self, slo: &Slo) -> Option<Assured> {
+        let assured = slo.assured?;
+        let nodes = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local);
+        // Each node assures an equal part: all of them together never assure more than the line says.
+        Some(nodes.map_or(assured, |cluster| assured.split(cluster.nodes())))
+    }
+}

@@ -1,0 +1,131 @@
+//! The SLOs of the law `sketch`: asked before the table, and without a row.
+
+use arrayvec::ArrayVec;
+
+use crate::base::verdict::{JUDGED_MAX, Judged};
+use crate::law::{Arrival, Judgement};
+use crate::policy::Case;
+use crate::table::{Seen, Sketch};
+use crate::throttle::ruling::Ruling;
+use crate::throttle::state::Throttle;
+
+/// The SLOs that a request is judged by, those with a sketch with their ruling.
+#[derive(Default)]
+pub(super) struct Staged<'p> {
+    pub(super) cases: ArrayVec<Case<'p>, JUDGED_MAX>,
+    pub(super) rulings: ArrayVec<Option<Ruling>, JUDGED_MAX>,
+}
+
+impl<'p> Staged<'p> {
+    /// Asks the sketches with `judge`, which is told whether its sketch is a first stage.
+    ///
+    /// A first stage decides alone on a request within its rate, and has no part in one beyond it.
+    #[inline]
+    pub(super) fn new(
+        cases: &[Case<'p>],
+        mut judge: impl FnMut(&Case<'p>, &Sketch, bool) -> Ruling,
+    ) -> Staged<'p> {
+        let mut staged = Staged::default();
+        for (place, case) in cases.iter().enumerate() {
+            let Some(sketch) = case.sketch else {
+                staged.push(case, None);
+                continue;
+            };
+            let is_stage = place + 1 < cases.len() && is_first_stage(case);
+            let ruling = judge(case, sketch, is_stage);
+            let is_within = ruling.judgement.verdict.is_let_through();
+            if !is_stage || is_within || ruling.is_block() {
+                staged.push(case, Some(ruling));
+            }
+            if is_stage && is_within {
+                break;
+            }
+        }
+        staged
+    }
+
+    /// All SLOs, none of them asked.
+    pub(super) fn unasked(cases: &[Case<'p>]) -> Staged<'p> {
+        let mut staged = Staged::default();
+        cases.iter().for_each(|case| staged.push(case, None));
+        staged
+    }
+
+    /// Whether an SLO has a part in the decision.
+    pub(super) fn has(&self, case: &Case<'_>) -> bool {
+        self.cases.iter().any(|own| own.slo.id == case.slo.id)
+    }
+
+    fn push(&mut self, case: &Case<'p>, ruling: Option<Ruling>) {
+        self.cases.push(*case);
+        self.rulings.push(ruling);
+    }
+
+    /// Whether a sketch refuses the request, so that it must leave no new row.
+    pub(super) fn is_refused(&self) -> bool {
+        let refuses = |(case, ruling): (&Case<'_>, &Option<Ruling>)| {
+            !case.slo.dry_run && ruling.is_some_and(|ruling| !ruling.judgement.verdict.is_let_through())
+        };
+        self.cases.iter().zip(&self.rulings).any(refuses)
+    }
+}
+
+/// Whether requests beyond the rate are a matter of the SLOs behind it.
+fn is_first_stage(case: &Case<'_>) -> bool {
+    !case.slo.dry_run && case.slo.law.sketched().is_some_and(|law| law.is_first_stage)
+}
+
+impl Throttle {
+    /// Asks the sketches of a request, and counts it there. The moment of the arrival becomes that of the count.
+    #[inline]
+    pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
+        Staged::new(cases, |case, sketch, is_stage| self.count_sketched(case, sketch, is_stage, arrival))
+    }
+
+    #[inline]
+    fn count_sketched(
+        &self,
+        case: &Case<'_>,
+        sketch: &Sketch,
+        is_stage: bool,
+        arrival: &mut Arrival,
+    ) -> Ruling {
+        if let Some(blocked) = self.blocks.find(case, arrival.now) {
+            return Ruling::of_block(blocked, arrival.now);
+        }
+        let (judgement, moment) = sketch.with(case.key, arrival.cost, arrival.now, |seen| {
+            let judgement = judged(case, seen, arrival.cost);
+            let is_counted = is_stage || judgement.verdict.is_let_through();
+            (is_counted && arrival.cost > 0, judgement)
+        });
+        arrival.now = moment;
+        if !is_stage {
+            self.blocks.refused(case, judgement.verdict, arrival.now);
+        }
+        Ruling::of_law(judgement)
+    }
+
+    /// The ruling of a sketch that would be given now.
+    pub(super) fn read_sketched(&self, case: &Case<'_>, sketch: &Sketch, arrival: &Arrival) -> Ruling {
+        match self.blocks.find(case, arrival.now) {
+            Some(blocked) => Ruling::of_block(blocked, arrival.now),
+            None => Ruling::of_law(judged(case, &sketch.read(case.key, arrival.now), arrival.cost)),
+        }
+    }
+
+    /// Takes a refused request back from the sketches that let it through.
+    pub(super) fn leave_sketches(&self, judged: &[Judged], staged: &Staged<'_>, arrival: &Arrival) {
+        for (case, _) in staged.cases.iter().zip(judged).filter(|(_, judged)| judged.is_counted()) {
+            if let Some(sketch) = case.sketch {
+                sketch.take_back(case.key, arrival.cost, arrival.now);
+            }
+        }
+    }
+}
+
+/// The judgement of a sketch on a request.
+#[inline]
+fn judged(case: &Case<'_>, seen: &Seen, cost: u32) -> Judgement {
+    let law = case.slo.law.sketched().expect("only a law that counts in a sketch has one");
+    law.judge_seen(seen, cost)
+}

@@ -1,0 +1,137 @@
+//! The socket between two processes: messages, each with a descriptor or without.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use crate::upgrade::message::Message;
+
+/// The longest message: what was read and written of one connection.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// One end of the socket.
+///
+/// ```text
+/// │ length: u32, little-endian │ Message, postcard │
+///   a descriptor comes with the first byte
+/// ```
+#[derive(Debug)]
+pub(super) struct Channel(UnixStream);
+
+impl Channel {
+    pub(super) fn new(socket: UnixStream) -> Channel {
+        Channel(socket)
+    }
+
+    /// The longest wait for the other process. None: there is no limit.
+    pub(super) fn wait_at_most(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(patience)?;
+        self.0.set_write_timeout(patience)
+    }
+
+    /// The same end, for another thread.
+    pub(super) fn try_clone(&self) -> io::Result<Channel> {
+        self.0.try_clone().map(Channel)
+    }
+
+    pub(super) fn send(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut bytes = vec![0; size_of::<u32>()];
+        bytes = postcard::to_extend(message, bytes).map_err(io::Error::other)?;
+        let length = u32::try_from(bytes.len() - size_of::<u32>()).map_err(io::Error::other)?;
+        bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = descriptor.as_slice();
+        if !descriptors.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let parts = [IoSlice::new(&bytes)];
+        let sent = retry_on_intr(|| sendmsg(&self.0, &parts, &mut control, SendFlags::NOSIGNAL))?;
+        (&self.0).write_all(&bytes[sent..])
+    }
+
+    /// # Errors
+    /// The other process has ended, waits for too long, or says what is no message.
+    pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut length = [0; size_of::<u32>()];
+        let mut parts = [IoSliceMut::new(&mut length)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let read = retry_on_intr(|| recvmsg(&self.0, &mut parts, &mut control, flags))?.bytes;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let descriptor = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+            _ => None,
+        });
+        (&self.0).read_exact(&mut length[read..])?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MESSAGE_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut bytes = vec![0; length];
+        (&self.0).read_exact(&mut bytes)?;
+        Ok((postcard::from_bytes(&bytes).map_err(io::Error::other)?, descriptor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Seek;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn each_descriptor_comes_with_its_own_message() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (ours, theirs) = (Channel::new(ours), Channel::new(theirs));
+        let file = |text: &str| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            file.rewind().unwrap();
+            file
+        };
+        let (one, other) = (file("one"), file("other"));
+        ours.send(&Message::Http(b"1".to_vec()), Some(one.as_fd())).unwrap();
+        ours.send(&Message::Yours, None).unwrap();
+        ours.send(&Message::Http(vec![7; 10_000]), Some(other.as_fd())).unwrap();
+        drop(ours);
+        let text = |descriptor: Option<OwnedFd>| {
+            let mut text = String::new();
+            File::from(descriptor.unwrap()).read_to_string(&mut text).unwrap();
+            text
+        };
+        let (first, descriptor) = theirs.receive().unwrap();
+        assert!(matches!(first, Message::Http(unread) if unread == b"1"));
+        assert_eq!(text(descriptor), "one");
+        assert!(matches!(theirs.receive().unwrap(), (Message::Yours, None)));
+        let (third, descriptor) = theirs.receive().unwrap();
+        assert!(matches!(third, Message::Http(unread) if unread.len() == 10_000));
+        assert_eq!(text(descriptor), "other");
+        assert!(theirs.receive().is_err(), "the other end is closed");
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        for bytes in [&[0xFF; 8][..], &[1, 0, 0, 0, 0xFF], &[9, 0, 0, 0, 1], &[2, 0]] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            ours.write_all(bytes).unwrap();
+            drop(ours);
+            assert!(Channel::new(theirs).receive().is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The old process of an upgrade: it starts the new one and gives it everything.
+
+use std::io::{self, BufWriter, PipeWriter};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::runtime::Handle;
+
+use crate::base::verdict::Decision;
+use crate::observe::clock::Clock;
+use crate::server::Agent;
+use crate::server::listener::Listener;
+use crate::server::shutdown::Trigger;
+use crate::server::transfer::Transfer;
+use crate::snapshot::{Head, save_changes, save_keys, save_rest};
+use crate::upgrade::channel::Channel;
+use crate::upgrade::message::{Message, Offer, VERSION};
+use crate::upgrade::program::Program;
+
+/// The longest wait for the new process to read its config and its policy.
+const START_MAX: Duration = Duration::from_secs(30);
+
+/// The longest wait for this process's own tasks to stop deciding.
+const STOP_MAX: Duration = Duration::from_secs(1);
+
+/// The longest wait for the new process once this one decides nothing: requests wait meanwhile.
+const TAKE_MAX: Duration = Duration::from_secs(2);
+
+/// The most rounds in which the keys are given that have changed meanwhile, before this process stops deciding.
+const ROUNDS_MAX: usize = 5;
+
+/// So few changed keys take no more than some milliseconds.
+const CHANGED_FEW: usize = 1_000;
+
+/// Bytes of a snapshot that are written at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The parts of a daemon that it hands over.
+#[derive(Debug)]
+pub(crate) struct Giver {
+    pub(crate) agent: Arc<Agent>,
+    /// Each listener with the name of its entrance.
+    pub(crate) listeners: Vec<(&'static str, Arc<Listener>)>,
+    pub(crate) end: Arc<Trigger>,
+    pub(crate) runtime: Handle,
+}
+
+/// The new process, after it has taken over.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    channel: Channel,
+    process: Child,
+    taken_back: Receiver<Decision>,
+    /// The time in which nobody decided.
+    pub(crate) paused: Duration,
+}
+
+/// The reason for a failed upgrade.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    #[error("cannot start {0}: {1}")]
+    Start(String, #[source] io::Error),
+    #[error("the new process did not come up: {0}")]
+    Child(#[source] io::Error),
+    #[error("the new process is no slowlane that can take over from this one: restart instead")]
+    Version,
+    #[error("some connections did not stop in time")]
+    Busy,
+}
+
+/// An upgrade that failed. The caller serves on, these connections included.
+#[derive(Debug)]
+pub(crate) struct NotUpgraded {
+    pub(crate) failure: Failure,
+    /// None: no connection was stopped.
+    pub(crate) transfers: Option<Vec<Transfer>>,
+}
+
+impl From<Failure> for NotUpgraded {
+    fn from(failure: Failure) -> NotUpgraded {
+        NotUpgraded { failure, transfers: None }
+    }
+}
+
+impl Giver {
+    /// Starts the program and hands over to it. It waits, so it needs a thread of its own.
+    ///
+    /// # Errors
+    /// The new process has not taken over, and is ended. This one has everything that it had.
+    pub(crate) fn hand_over(&self, program: &Program) -> Result<Successor, NotUpgraded> {
+        let cannot_start = |error| Failure::Start(program.path().display().to_string(), error);
+        let (ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
+        let mut process = program.start(OwnedFd::from(theirs)).map_err(cannot_start)?;
+        let channel = Channel::new(ours);
+        match self.give(&channel) {
+            Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
+            Err(not_upgraded) => {
+                // It must have ended before this process goes on: two would serve the same connections.
+                let _ = process.kill();
+                let _ = process.wait();
+                drop(self.agent.throttle.table().tracked());
+                Err(not_upgraded)
+            }
+        }
+    }
+
+    fn give(&self, channel: &Channel) -> Result<(Duration, Receiver<Decision>), NotUpgraded> {
+        self.introduce(channel)?;
+        self.give_keys(channel).map_err(Failure::Child)?;
+
+        channel.wait_at_most(Some(TAKE_MAX)).map_err(Failure::Child)?;
+        let begun = Instant::now();
+        let (gone, taken_back) = mpsc::channel();
+        self.agent.take_back_elsewhere(gone);
+        let stopped = self.runtime.block_on(self.end.hand_over(STOP_MAX));
+        let transfers = match stopped {
+            Ok(transfers) => transfers,
+            Err(transfers) => return Err(self.failed(Failure::Busy, transfers, &taken_back)),
+        };
+        match self.give_rest(channel, &transfers) {
+            Ok(()) => Ok((begun.elapsed(), taken_back)),
+            Err(error) => Err(self.failed(Failure::Child(error), transfers, &taken_back)),
+        }
+    }
+
+    fn failed(&self, failure: Failure, transfers: Vec<Transfer>, gone: &Receiver<Decision>) -> NotUpgraded {
+        self.agent.take_back_here();
+        gone.try_iter().for_each(|decision| self.agent.take_back(&decision));
+        NotUpgraded { failure, transfers: Some(transfers) }
+    }
+
+    /// Gives the listeners, the time and the secret, and waits until the new process has read its files.
+    fn introduce(&self, channel: &Channel) -> Result<(), Failure> {
+        channel.wait_at_most(Some(START_MAX)).map_err(Failure::Child)?;
+        match channel.receive().map_err(Failure::Child)? {
+            (Message::Hello(VERSION), _) => {}
+            _ => return Err(Failure::Version),
+        }
+        let told = || {
+            for (name, listener) in &self.listeners {
+                let message = Message::Listener((*name).to_owned(), listener.address().cloned());
+                channel.send(&message, Some(listener.as_fd()))?;
+            }
+            let (moment, monotonic) = self.agent.clock.mark();
+            let key_secret = self.agent.throttle.policy().key_secret().to_hex();
+            channel.send(&Message::Offer(Offer { moment, monotonic, key_secret }), None)?;
+            expect(channel, |message| matches!(message, Message::Built))
+        };
+        told().map_err(Failure::Child)
+    }
+
+    /// Gives all keys, while this process goes on deciding. It notes which ones it changes meanwhile.
+    fn give_keys(&self, channel: &Channel) -> io::Result<()> {
+        let throttle = &self.agent.throttle;
+        drop(throttle.table().track());
+        let writer = state(channel)?;
+        save_keys(throttle, self.head(), writer)?;
+        expect(channel, |message| matches!(message, Message::Restored))?;
+        // Each round takes less time than the one before, so fewer keys change in it.
+        for _ in 0..ROUNDS_MAX {
+            let changed = throttle.table().track();
+            let writer = state(channel)?;
+            save_changes(throttle, self.head(), &changed, writer)?;
+            expect(channel, |message| matches!(message, Message::Restored))?;
+            if changed.len() <= CHANGED_FEW {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what has changed since, and the connections.
+    fn give_rest(&self, channel: &Channel, transfers: &[Transfer]) -> io::Result<()> {
+        let throttle = &self.agent.throttle;
+        let (reader, writer) = io::pipe()?;
+        channel.send(&Message::Changes, Some(reader.as_fd()))?;
+        drop(reader);
+        let changed = throttle.table().tracked();
+        save_rest(throttle, self.head(), &changed, BufWriter::with_capacity(BUFFER_BYTES, writer))?;
+        for transfer in transfers {
+            let message = match transfer {
+                Transfer::Spop(_, talk) => Message::Spop(talk.clone()),
+                Transfer::Http(_, unread) => Message::Http(unread.to_vec()),
+            };
+            channel.send(&message, Some(transfer.as_fd()))?;
+        }
+        channel.send(&Message::Yours, None)?;
+        expect(channel, |message| matches!(message, Message::Taken))
+    }
+
+    fn head(&self) -> Head {
+        let (secret, now) = (self.agent.throttle.policy().key_secret(), self.agent.clock.now());
+        Head::new(now, Clock::wall(), secret, Vec::new())
+    }
+}
+
+/// A pipe to the new process, for a part of the state.
+fn state(channel: &Channel) -> io::Result<BufWriter<PipeWriter>> {
+    let (reader, writer) = io::pipe()?;
+    channel.send(&Message::State, Some(reader.as_fd()))?;
+    Ok(BufWriter::with_capacity(BUFFER_BYTES, writer))
+}
+
+fn expect(channel: &Channel, is_expected: impl Fn(&Message) -> bool) -> io::Result<()> {
+    match channel.receive()? {
+        (message, _) if is_expected(&message) => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+impl Successor {
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Tells it that systemd knows it, and from then on of each request that is taken back. It ends with the process.
+    pub(crate) fn tell(self) {
+        let Successor { channel, taken_back, .. } = self;
+        if channel.send(&Message::Main, None).is_err() {
+            return;
+        }
+        for decision in taken_back {
+            if channel.send(&Message::TakenBack(Box::new(decision)), None).is_err() {
+                return;
+            }
+        }
+    }
+}

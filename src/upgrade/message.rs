@@ -1,0 +1,51 @@
+//! The messages of an upgrade.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::address::Address;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Decision;
+use crate::server::talk::Talk;
+
+/// The version of these messages. A process hands over only to one of the same version.
+pub(super) const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// New: it is a slowlane that takes over.
+    Hello(u32),
+    /// Old, with the socket: a listener of an entrance, with its address in the config.
+    Listener(String, Option<Address>),
+    /// Old: its listeners are told, and this is its time and its secret.
+    Offer(Offer),
+    /// New: config and policy are read, and all addresses are bound.
+    Built,
+    /// Old, with a pipe: a snapshot of all keys; then, in rounds, of those that have changed since.
+    State,
+    /// New: it has read the snapshot.
+    Restored,
+    /// Old, with a pipe: the keys that have changed since, and the blocks.
+    Changes,
+    /// Old, with the socket: a connection of HAProxy.
+    Spop(Talk),
+    /// Old, with the socket: a connection of nginx or another proxy, and what was read of it.
+    Http(Vec<u8>),
+    /// Old: that was all. It decides nothing any more.
+    Yours,
+    /// New: it has everything, and serves from now on.
+    Taken,
+    /// Old: systemd knows the new main process.
+    Main,
+    /// Old: a client left, or its delay cannot be held.
+    TakenBack(Box<Decision>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Offer {
+    /// A moment of the old process's clock, and the same moment of the monotonic clock of the system.
+    pub(super) moment: Timestamp,
+    pub(super) monotonic: Duration,
+    pub(super) key_secret: String,
+}

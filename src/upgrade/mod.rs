@@ -1,0 +1,33 @@
+//! The upgrade: a running slowlane hands everything over to a new one.
+//!
+//! ```text
+//!  old: Giver                                        new: Predecessor
+//!  starts the program, a socket as its standard input
+//!  Listener…, Offer ─────────────────────────────▶   reads config and policy, binds what is new
+//!  ◀─────────────────────────────────────── Built
+//!  State: all rows, then those written meanwhile, ─▶  puts them back
+//!  in rounds, while it goes on deciding
+//!  ◀──────────────────────────────────── Restored
+//!  stops deciding; connections stop where they are
+//!  Changes: the rows written meanwhile, blocks ────▶  puts them back
+//!  Spop…, Http…: connections; Yours ───────────────▶
+//!  ◀─────────────────────────────────────── Taken    serves
+//!  Main; TakenBack…, until its last hold is over ──▶
+//! ```
+//! Until `Taken` the old process can go on as if nothing had happened: it still has every socket and its whole state.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it starts a process, and talks to it over a socket"
+)]
+
+mod channel;
+mod giver;
+mod message;
+mod predecessor;
+mod program;
+
+pub(crate) use giver::{Giver, NotUpgraded};
+pub(crate) use predecessor::Predecessor;
+pub(crate) use program::Program;

@@ -1,0 +1,155 @@
+//! The new process of an upgrade: it takes everything from the old one.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, thread};
+
+use anyhow::{Context, bail, ensure};
+use rustix::stdio::dup2_stdin;
+
+use crate::base::key::KeySecret;
+use crate::observe::clock::Clock;
+use crate::server::Agent;
+use crate::server::handed::Handed;
+use crate::server::talk::Talk;
+use crate::server::transfer::{Transfers, stream};
+use crate::snapshot::{Parts, restore};
+use crate::throttle::Throttle;
+use crate::upgrade::channel::Channel;
+use crate::upgrade::message::{Message, VERSION};
+use crate::upgrade::program::HANDOVER;
+
+/// The longest wait for the old process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of a snapshot that are read at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The process that hands over to this one.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    channel: Channel,
+    listeners: Handed,
+    pub(crate) clock: Clock,
+    pub(crate) key_secret: Option<KeySecret>,
+}
+
+/// Connections that no runtime has yet.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    spop: Vec<(OwnedFd, Talk)>,
+    http: Vec<(OwnedFd, Vec<u8>)>,
+}
+
+impl Predecessor {
+    /// The process that started this one to take over. None: this one was started by an operator.
+    ///
+    /// # Errors
+    /// It says nothing that makes sense.
+    pub(crate) fn find() -> anyhow::Result<Option<Predecessor>> {
+        if env::var_os(HANDOVER).is_none() {
+            return Ok(None);
+        }
+        let meet = || -> anyhow::Result<Predecessor> {
+            let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+            // Else the socket would stay open for as long as this process.
+            dup2_stdin(File::open("/dev/null")?)?;
+            let channel = Channel::new(socket);
+            channel.wait_at_most(Some(PATIENCE))?;
+            channel.send(&Message::Hello(VERSION), None)?;
+            let mut listeners = Handed::default();
+            loop {
+                match channel.receive()? {
+                    (Message::Listener(entrance, address), Some(socket)) => {
+                        listeners.add(entrance, address, socket);
+                    }
+                    (Message::Offer(offer), None) => {
+                        let clock = Clock::going_on_from(offer.moment, offer.monotonic);
+                        let key_secret = KeySecret::read(offer.key_secret.as_bytes());
+                        return Ok(Predecessor { channel, listeners, clock, key_secret });
+                    }
+                    (message, _) => bail!("it says {message:?}"),
+                }
+            }
+        };
+        let cannot = || format!("{HANDOVER} is set, but no slowlane hands over on the standard input");
+        meet().map(Some).with_context(cannot)
+    }
+
+    pub(crate) fn listeners(&mut self) -> Handed {
+        std::mem::take(&mut self.listeners)
+    }
+
+    /// Takes the state and the connections. The old process decides nothing once this returns. It waits, so it needs a
+    /// thread of its own.
+    ///
+    /// # Errors
+    /// The old process has ended or gone on alone.
+    pub(crate) fn take(&self, throttle: &Throttle) -> anyhow::Result<Connections> {
+        self.channel.send(&Message::Built, None)?;
+        while self.restore(throttle)? {
+            self.channel.send(&Message::Restored, None)?;
+        }
+        let mut connections = Connections::default();
+        loop {
+            match self.channel.receive()? {
+                (Message::Spop(talk), Some(socket)) => connections.spop.push((socket, talk)),
+                (Message::Http(unread), Some(socket)) => connections.http.push((socket, unread)),
+                (Message::Yours, None) => return Ok(connections),
+                (message, _) => bail!("unexpected: {message:?}"),
+            }
+        }
+    }
+
+    /// Puts a part of the state back. False: it was the last one.
+    fn restore(&self, throttle: &Throttle) -> anyhow::Result<bool> {
+        let (message, pipe) = self.channel.receive()?;
+        ensure!(matches!(message, Message::State | Message::Changes), "unexpected: {message:?}");
+        let pipe = File::from(pipe.context("it comes without its pipe")?);
+        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, pipe))?;
+        let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
+        if !keys && matches!(message, Message::Changes) {
+            tracing::warn!(
+                "this slowlane has another key secret than the one before it: its entries start afresh"
+            );
+        }
+        restore(parts, keys, throttle, self.clock.now())?;
+        Ok(matches!(message, Message::State))
+    }
+
+    /// Tells the old process that this one serves. A thread listens to what it still says.
+    ///
+    /// # Errors
+    /// The old process has gone on alone: this one must end.
+    pub(crate) fn taken(self, agent: Arc<Agent>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let Predecessor { channel, .. } = self;
+        let taken = channel.try_clone()?;
+        let mut main = Some(main);
+        let listen = move || {
+            let _ = channel.wait_at_most(None);
+            while let Ok((message, _)) = channel.receive() {
+                match message {
+                    Message::Main => main.take().into_iter().for_each(|main| main()),
+                    Message::TakenBack(decision) => agent.take_back(&decision),
+                    _ => return,
+                }
+            }
+        };
+        thread::Builder::new().name("predecessor".into()).spawn(listen)?;
+        taken.send(&Message::Taken, None)
+    }
+}
+
+impl Connections {
+    /// Gives them to the runtime of the caller. One that it does not take is left out, and closed.
+    pub(crate) fn open(self) -> Transfers {
+        let spop = self.spop.into_iter().filter_map(|(socket, talk)| Some((stream(socket).ok()?, talk)));
+        let http =
+            self.http.into_iter().filter_map(|(socket, unread)| Some((stream(socket).ok()?, unread.into())));
+        Transfers { spop: spop.collect(), http: http.collect() }
+    }
+}

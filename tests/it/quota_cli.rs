@@ -1,0 +1,53 @@
+//! `slowlane quota`: what a client has used of its quotas, asked of a real daemon.
+
+use serde_json::Value;
+
+use crate::cli::ran;
+use crate::support::slowlane::Slowlane;
+
+const POLICY: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 rate=unlimited\n2001 burst=1 rate=1000/month law=fixed-window also=owner\n1001 burst=9 rate=3/s\n\
+         2002 burst=1 rate=5/d law=sliding-log\n",
+    ),
+    ("website.map", "shop.example 2001\nblog.example 2002\n"),
+    ("owner.map", "acme 1001\n"),
+];
+
+fn asked(slowlane: &Slowlane, arguments: &[&str]) -> String {
+    let admin = slowlane.admin.to_string();
+    let told = ran(&[&["quota", "--admin", &admin], arguments].concat());
+    assert_eq!(told.code, 0, "{:?}", told.problems);
+    told.out
+}
+
+#[test]
+fn a_quota_shows_what_is_used_and_left_and_when_it_resets() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    for _ in 0..20 {
+        let fields = [("X-Slowlane-Website", "shop.example"), ("X-Slowlane-Owner", "acme")];
+        slowlane.check("?hold=off", &fields);
+    }
+    let text = asked(&slowlane, &["website=shop.example", "owner=acme"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..3],
+        ["SLO 2001 of website shop.example: 1000 in each month (UTC)", "  used    20", "  left    980"]
+    );
+    assert!(lines[3].starts_with("  resets  20") && lines[3].contains("-01 00:00:00 UTC, in "), "{text}");
+    assert_eq!(lines[4], "SLO 1001 of owner acme: 3/s, burst 9");
+    assert!(lines[5].starts_with("  no quota: "), "{text}");
+
+    let json =
+        |field: &str| -> Value { serde_json::from_str(&asked(&slowlane, &[field, "--json"])).unwrap() };
+    let unused = json("website=blog.example");
+    assert_eq!(unused["quotas"][0]["used"], 0);
+    assert_eq!(unused["quotas"][0]["left"], 5);
+    assert_eq!(unused["quotas"][0]["resets_at"], Value::Null);
+    slowlane.check("", &[("X-Slowlane-Website", "blog.example")]);
+    let used = json("website=blog.example");
+    assert_eq!(used["quotas"][0]["left"], 4, "asking counts nothing");
+    let resets_in = used["quotas"][0]["resets_in"].as_u64().unwrap();
+    assert!((86_000..=86_400).contains(&resets_in), "a day after the request: {resets_in}");
+}
