@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use crate::base::query;
 use crate::base::units;
 use crate::cli::admin::{self, At};
-use crate::cli::why::Field;
+use crate::cli::fields::{Field, path};
 use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
@@ -51,10 +50,4 @@ pub(super) fn block(typed: Arguments) -> anyhow::Result<()> {
         Question { method: "POST", body: format!("for={time}"), ..Question::get(path("block", &fields)) };
     admin::print(&at.daemon(config)?, question)?;
     Ok(())
-}
-
-/// The path that asks the daemon about fields.
-pub(super) fn path(action: &str, fields: &[Field]) -> String {
-    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
-    format!("/api/{action}?{query}")
 }

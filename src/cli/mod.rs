@@ -15,6 +15,7 @@ mod cluster;
 mod completions;
 mod config;
 mod demo;
+mod fields;
 mod man;
 mod progress;
 mod quota;

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::base::query;
 use crate::cli::admin::{self, At};
-use crate::cli::why::Field;
+use crate::cli::fields::{Field, path};
 use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
@@ -36,8 +35,7 @@ pub(super) struct Arguments {
 
 pub(super) fn quota(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { fields, config, at, json } = typed;
-    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
-    let mut question = Question::get(format!("/api/quota?{query}"));
+    let mut question = Question::get(path("quota", &fields));
     if json {
         question.accept = "application/json";
     }

@@ -6,9 +6,8 @@ use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
 
 use crate::base::key::Key;
-use crate::base::query;
 use crate::cli::admin::{self, At};
-use crate::cli::why::Field;
+use crate::cli::fields::{Field, path};
 use crate::observe::status::TABLE;
 use crate::tools::admin_client::Question;
 
@@ -97,8 +96,7 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
 fn of_fields(words: &[String]) -> anyhow::Result<Question> {
     let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;
-    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
-    Ok(Question { method: "POST", ..Question::get(format!("/api/clear?{query}")) })
+    Ok(Question { method: "POST", ..Question::get(path("clear", &fields)) })
 }
 
 /// The command of the Runtime API for this action.

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::admin::{self, At};
-use crate::cli::block::path;
-use crate::cli::why::Field;
+use crate::cli::fields::{Field, path};
 use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\

@@ -2,15 +2,14 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::base::key::KeySecret;
-use crate::base::query;
 use crate::base::request::{Request, Value};
 use crate::cli::admin::{self, At};
+use crate::cli::fields::{Field, path};
 use crate::config::{Config, Flags};
 use crate::observe::clock::Clock;
 use crate::observe::status::Why;
@@ -54,31 +53,12 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// A field of a request, as it is typed.
-#[derive(Clone, Debug)]
-pub(super) struct Field {
-    pub(super) name: String,
-    pub(super) value: String,
-}
-
-impl FromStr for Field {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Field, &'static str> {
-        match text.split_once('=') {
-            Some((name, value)) if !name.is_empty() => Ok(Field { name: name.into(), value: value.into() }),
-            _ => Err("expected a field and its value, like website=shop.example"),
-        }
-    }
-}
-
 pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { fields, policy, config, at, json } = typed;
     if let Some(policy) = policy {
         return of_files(&fields, policy, config, json);
     }
-    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
-    let mut question = Question::get(format!("/api/why?{query}"));
+    let mut question = Question::get(path("why", &fields));
     if json {
         question.accept = "application/json";
     }

@@ -63,7 +63,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, told)
 }
 
-/// All settings that need a restart to change. Of the policy, only its directory is here.
+/// All settings that need a restart or an upgrade to change. Of the policy, only its directory is here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub spop: SpopConfig,
@@ -139,7 +139,9 @@ impl ConfigFile {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
         match Config::load(Some(&self.path), self.flags.clone()) {
             _ if is_same => None,
-            Ok(_) => Some(format!("{} has changed: restart to put it in force", self.path.display())),
+            Ok(_) => {
+                Some(format!("{} has changed: `slowlane upgrade` puts it in force", self.path.display()))
+            }
             Err(ConfigErrors(errors)) => {
                 let more =
                     if errors.len() > 1 { format!(", and {} more", errors.len() - 1) } else { String::new() };
@@ -511,7 +513,7 @@ mod tests {
         let news = || file.news().map(|news| news.replace(&path.display().to_string(), "file"));
         assert_eq!(news(), None);
         edit("[table]\nsize = 11\n");
-        assert_eq!(news().unwrap(), "file has changed: restart to put it in force");
+        assert_eq!(news().unwrap(), "file has changed: `slowlane upgrade` puts it in force");
         edit("[table]\nsize = 0\n");
         let mistake = "file:2: invalid value: integer `0`, expected a number from 1 to 100000000 \
                        (the settings from the start stay in force)";

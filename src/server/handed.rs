@@ -72,5 +72,5 @@ fn take(offered: &mut ListenFd, number: usize) -> io::Result<OwnedFd> {
 }
 
 fn of_no_use(name: &str, error: &io::Error) {
-    tracing::warn!("cannot use the socket {name:?} from systemd: {error}");
+    tracing::warn!("cannot use the socket {name:?} that was handed over: {error}");
 }

@@ -68,11 +68,10 @@ pub fn restore(
 fn block(saved: SavedBlock, keys: bool, now: Timestamp) -> Option<Block> {
     let SavedBlock { target, until, slo, is_dry_run } = saved;
     let (target, slo) = (Target::parse(target.as_bytes()).ok()?, slo.and_then(SloId::new));
-    let origin = match (&target, is_dry_run) {
-        (Target::Fields(_), _) => BlockOrigin::Operator,
-        (Target::Key(_), _) if !keys => return None,
-        (Target::Key(_), false) => BlockOrigin::Slo(slo),
-        (Target::Key(_), true) => BlockOrigin::DryRun(slo),
+    let origin = match &target {
+        Target::Fields(_) => BlockOrigin::Operator,
+        Target::Key(_) if !keys => return None,
+        Target::Key(_) => BlockOrigin::of_key(slo, is_dry_run),
     };
     (until > now).then_some(Block { target, until, origin })
 }

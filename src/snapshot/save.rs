@@ -7,7 +7,7 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::snapshot::parts::{Head, Lifetime, Part, PartWriter, Row, SavedBlock};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
-use crate::throttle::{Block, BlockOrigin, Throttle};
+use crate::throttle::{Block, Throttle};
 
 /// Blocks in one part: each has at most some 600 bytes.
 const BLOCKS_PER_PART: usize = 500;
@@ -26,10 +26,7 @@ pub struct Saved {
 /// Those of `to`.
 pub fn save(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved> {
     let now = head.saved_at;
-    let mut parts = PartWriter::new(to)?;
-    parts.write(&Part::Head(head))?;
-    let rows = save_rows(throttle, now, &mut parts)?;
-    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    let (mut parts, rows) = keys(throttle, head, to)?;
     save_blocks(throttle, now, &mut parts)?;
     Ok(Saved { rows, bytes: parts.end()? })
 }
@@ -39,11 +36,7 @@ pub fn save(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved
 /// # Errors
 /// Those of `to`.
 pub fn save_keys(throttle: &Throttle, head: Head, to: impl Write) -> io::Result<Saved> {
-    let now = head.saved_at;
-    let mut parts = PartWriter::new(to)?;
-    parts.write(&Part::Head(head))?;
-    let rows = save_rows(throttle, now, &mut parts)?;
-    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    let (parts, rows) = keys(throttle, head, to)?;
     Ok(Saved { rows, bytes: parts.end()? })
 }
 
@@ -67,6 +60,16 @@ pub fn save_rest(throttle: &Throttle, head: Head, changed: &[Key], to: impl Writ
     Ok(Saved { rows, bytes: parts.end()? })
 }
 
+/// The head and all keys, with the number of their rows.
+fn keys<W: Write>(throttle: &Throttle, head: Head, to: W) -> io::Result<(PartWriter<W>, u64)> {
+    let now = head.saved_at;
+    let mut parts = begin(head, to)?;
+    let rows = save_rows(throttle, now, &mut parts)?;
+    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    Ok((parts, rows))
+}
+
+/// The head and the changed keys, with the number of their rows.
 fn changes<W: Write>(
     throttle: &Throttle,
     head: Head,
@@ -74,8 +77,7 @@ fn changes<W: Write>(
     to: W,
 ) -> io::Result<(PartWriter<W>, u64)> {
     let now = head.saved_at;
-    let mut parts = PartWriter::new(to)?;
-    parts.write(&Part::Head(head))?;
+    let mut parts = begin(head, to)?;
     let mut rows = 0;
     for keys in changed.chunks(PAGE_ROWS) {
         let found: Vec<Row> =
@@ -86,6 +88,12 @@ fn changes<W: Write>(
     }
     save_asides(throttle, changed, now, &mut parts)?;
     Ok((parts, rows))
+}
+
+fn begin<W: Write>(head: Head, to: W) -> io::Result<PartWriter<W>> {
+    let mut parts = PartWriter::new(to)?;
+    parts.write(&Part::Head(head))?;
+    Ok(parts)
 }
 
 fn save_asides(
@@ -126,11 +134,7 @@ fn row(found: Found) -> Row {
 }
 
 fn saved(block: &Block) -> SavedBlock {
-    let (slo, is_dry_run) = match block.origin {
-        BlockOrigin::Operator => (None, false),
-        BlockOrigin::Slo(slo) => (slo, false),
-        BlockOrigin::DryRun(slo) => (slo, true),
-    };
+    let (slo, is_dry_run) = block.origin.slo();
     SavedBlock {
         target: block.target.to_string(),
         until: block.until,

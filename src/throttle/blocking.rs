@@ -33,6 +33,22 @@ pub enum BlockOrigin {
     DryRun(Option<SloId>),
 }
 
+impl BlockOrigin {
+    /// The origin of a key's block.
+    pub(crate) fn of_key(slo: Option<SloId>, is_dry_run: bool) -> BlockOrigin {
+        if is_dry_run { BlockOrigin::DryRun(slo) } else { BlockOrigin::Slo(slo) }
+    }
+
+    /// The SLO, and whether it was a dry run. An operator has neither.
+    pub(crate) fn slo(self) -> (Option<SloId>, bool) {
+        match self {
+            BlockOrigin::Operator => (None, false),
+            BlockOrigin::Slo(slo) => (slo, false),
+            BlockOrigin::DryRun(slo) => (slo, true),
+        }
+    }
+}
+
 impl fmt::Display for BlockOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,11 +107,7 @@ impl Throttle {
         let (mut of_operators, mut without_room) = (Vec::new(), 0);
         for Block { target, until, origin } in blocks {
             let until = until.min(now + DURATION_MAX);
-            let (slo, is_dry_run) = match origin {
-                BlockOrigin::Operator => (None, false),
-                BlockOrigin::Slo(slo) => (slo, false),
-                BlockOrigin::DryRun(slo) => (slo, true),
-            };
+            let (slo, is_dry_run) = origin.slo();
             match target {
                 Target::Fields(_) => of_operators.push(Change { target, until: Some(until) }),
                 Target::Key(key) => {
@@ -229,10 +241,7 @@ impl Block {
     }
 
     fn of_key(key: Key, block: &KeyBlock) -> Block {
-        let origin = match block.is_dry_run {
-            true => BlockOrigin::DryRun(block.slo),
-            false => BlockOrigin::Slo(block.slo),
-        };
+        let origin = BlockOrigin::of_key(block.slo, block.is_dry_run);
         Block { target: Target::Key(key), until: block.until, origin }
     }
 }

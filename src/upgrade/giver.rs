@@ -1,6 +1,6 @@
 //! The old process of an upgrade: it starts the new one and gives it everything.
 
-use std::io::{self, BufWriter, PipeWriter};
+use std::io::{self, BufWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -22,8 +22,9 @@ use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, Offer, VERSION};
 use crate::upgrade::program::Program;
 
-/// The longest wait for the new process to read its config and its policy.
-const START_MAX: Duration = Duration::from_secs(30);
+/// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
+/// it, too, so it is less than systemd's patience with a process that is to end.
+const START_MAX: Duration = Duration::from_secs(10);
 
 /// The longest wait for this process's own tasks to stop deciding.
 const STOP_MAX: Duration = Duration::from_secs(1);
@@ -158,13 +159,13 @@ impl Giver {
     fn give_keys(&self, channel: &Channel) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
-        let writer = state(channel)?;
+        let writer = state(channel, &Message::State)?;
         save_keys(throttle, self.head(), writer)?;
         expect(channel, |message| matches!(message, Message::Restored))?;
         // Each round takes less time than the one before, so fewer keys change in it.
         for _ in 0..ROUNDS_MAX {
             let changed = throttle.table().track();
-            let writer = state(channel)?;
+            let writer = state(channel, &Message::State)?;
             save_changes(throttle, self.head(), &changed, writer)?;
             expect(channel, |message| matches!(message, Message::Restored))?;
             if changed.len() <= CHANGED_FEW {
@@ -177,11 +178,9 @@ impl Giver {
     /// Gives what has changed since, and the connections.
     fn give_rest(&self, channel: &Channel, transfers: &[Transfer]) -> io::Result<()> {
         let throttle = &self.agent.throttle;
-        let (reader, writer) = io::pipe()?;
-        channel.send(&Message::Changes, Some(reader.as_fd()))?;
-        drop(reader);
+        let writer = state(channel, &Message::Changes)?;
         let changed = throttle.table().tracked();
-        save_rest(throttle, self.head(), &changed, BufWriter::with_capacity(BUFFER_BYTES, writer))?;
+        save_rest(throttle, self.head(), &changed, writer)?;
         for transfer in transfers {
             let message = match transfer {
                 Transfer::Spop(_, talk) => Message::Spop(talk.clone()),
@@ -199,10 +198,12 @@ impl Giver {
     }
 }
 
-/// A pipe to the new process, for a part of the state.
-fn state(channel: &Channel) -> io::Result<BufWriter<PipeWriter>> {
-    let (reader, writer) = io::pipe()?;
-    channel.send(&Message::State, Some(reader.as_fd()))?;
+/// A stream to the new process, for a part of the state. It ends with an error if the new process does not read for
+/// [`TAKE_MAX`].
+fn state(channel: &Channel, part: &Message) -> io::Result<BufWriter<UnixStream>> {
+    let (reader, writer) = UnixStream::pair()?;
+    writer.set_write_timeout(Some(TAKE_MAX))?;
+    channel.send(part, Some(reader.as_fd()))?;
     Ok(BufWriter::with_capacity(BUFFER_BYTES, writer))
 }
 

@@ -9,7 +9,8 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::Decision;
 use crate::server::talk::Talk;
 
-/// The version of these messages. A process hands over only to one of the same version.
+/// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`] or
+/// of a type in it needs a new number: [`Talk`] and [`Decision`] too. Snapshots have a version of their own.
 pub(super) const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,11 +23,11 @@ pub(super) enum Message {
     Offer(Offer),
     /// New: config and policy are read, and all addresses are bound.
     Built,
-    /// Old, with a pipe: a snapshot of all keys; then, in rounds, of those that have changed since.
+    /// Old, with a stream: a snapshot of all keys; then, in rounds, of those that have changed since.
     State,
     /// New: it has read the snapshot.
     Restored,
-    /// Old, with a pipe: the keys that have changed since, and the blocks.
+    /// Old, with a stream: the keys that have changed since, and the blocks.
     Changes,
     /// Old, with the socket: a connection of HAProxy.
     Spop(Talk),

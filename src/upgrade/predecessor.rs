@@ -107,10 +107,11 @@ impl Predecessor {
 
     /// Puts a part of the state back. False: it was the last one.
     fn restore(&self, throttle: &Throttle) -> anyhow::Result<bool> {
-        let (message, pipe) = self.channel.receive()?;
+        let (message, stream) = self.channel.receive()?;
         ensure!(matches!(message, Message::State | Message::Changes), "unexpected: {message:?}");
-        let pipe = File::from(pipe.context("it comes without its pipe")?);
-        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, pipe))?;
+        let stream = UnixStream::from(stream.context("it comes without its stream")?);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, stream))?;
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
         if !keys && matches!(message, Message::Changes) {
             tracing::warn!(

@@ -191,7 +191,7 @@ fn at_sighup_an_edited_config_file_is_told_to_need_a_restart() {
     assert!(!slowlane.process.log().join("\n").contains("slowlane.toml"), "nothing has changed");
     fs::write(&config, "[table]\nsize = 10\n").unwrap();
     asked(&slowlane, 2.0);
-    slowlane.process.logged("slowlane.toml has changed: restart to put it in force");
+    slowlane.process.logged("slowlane.toml has changed: `slowlane upgrade` puts it in force");
     fs::write(&config, "[table]\nsize = many\n").unwrap();
     asked(&slowlane, 3.0);
     slowlane.process.logged("slowlane.toml:2: ");

@@ -163,6 +163,22 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         assert_eq!(client::get(slowlane.admin, "/readyz", &[]).status, 200, "{script}");
         assert!(slowlane.process.is_running());
     }
+    // It says Hello and Built, and reads nothing of a table that no socket buffers.
+    for part in 0..40 {
+        let keys =
+            (0..500).map(|host| (part * 500 + host, format!("192.{}.{}.{}", part, host / 250, host % 250)));
+        let questions: Vec<u8> =
+            keys.flat_map(|(number, source)| request(number, &source, "any.example")).collect();
+        line.say(&questions);
+        (0..500).for_each(|_| assert!(matches!(line.hear(), Heard::Ack { .. })));
+    }
+    replace_program(
+        &slowlane,
+        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\001\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
+    );
+    let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
+    assert!(told.problems.iter().any(|line| line.contains("did not come up")), "{:?}", told.problems);
+    assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"));
     // A config with a mistake, found by the new process.
     fs::copy(crate::support::slowlane::BINARY, slowlane.folder().join("new")).unwrap();
     fs::rename(slowlane.folder().join("new"), slowlane.own_program()).unwrap();

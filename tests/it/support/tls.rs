@@ -20,6 +20,9 @@ use super::PATIENCE;
 /// The name that every certificate here is for.
 pub const NAME: &str = "slowlane.example";
 
+/// How openssl makes a key.
+const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+
 /// An authority, with its files in a folder of its own.
 pub struct Authority {
     folder: TempDir,
@@ -43,14 +46,18 @@ impl Authority {
     pub fn new(name: &str) -> Authority {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
-            "[req]\nprompt = no\ndistinguished_name = subject\n[subject]\nCN = {name}\n[ca]\n\
+            "[req]\nprompt = no\ndistinguished_name = subject\n[subject]\nCN = {name}\n[root]\n\
              basicConstraints = critical,CA:TRUE\nkeyUsage = keyCertSign,cRLSign\nsubjectKeyIdentifier = hash\n\
              [leaf]\nbasicConstraints = CA:FALSE\nsubjectAltName = DNS:{NAME},DNS:localhost,IP:127.0.0.1\n\
-             extendedKeyUsage = serverAuth,clientAuth\n"
+             extendedKeyUsage = serverAuth,clientAuth\n[ca]\ndefault_ca = issuing\n[issuing]\ndatabase = issued\nserial = serial\n\
+             new_certs_dir = .\ncertificate = ca.pem\nprivate_key = ca.key\ndefault_md = sha256\n\
+             policy = anybody\nx509_extensions = leaf\nunique_subject = no\n[anybody]\ncommonName = supplied\n"
         );
+        fs::write(folder.path().join("issued"), "").unwrap();
+        fs::write(folder.path().join("serial"), "01\n").unwrap();
         fs::write(folder.path().join("openssl.cnf"), config).unwrap();
         let authority = Authority { folder };
-        authority.openssl("req -x509 -days 3650 -extensions ca -keyout ca.key -out ca.pem", &[]);
+        authority.openssl(&format!("req -x509 -days 3650 -extensions root -keyout ca.key -out ca.pem {KEY}"));
         authority
     }
 
@@ -66,33 +73,29 @@ impl Authority {
 
     /// A certificate with this name of its files.
     pub fn pair(&self, name: &str) -> Pair {
-        self.pair_of(name, 365, &[])
+        self.openssl(&format!(
+            "req -x509 -days 365 -extensions leaf -CA ca.pem -CAkey ca.key -keyout {name}.key -out {name}.pem {KEY}"
+        ));
+        self.files(name)
     }
 
-    /// One that expired nine days ago.
+    /// One that has expired long ago.
     pub fn expired_pair(&self, name: &str) -> Pair {
-        self.pair_of(name, 1, &["faketime", "10 days ago"])
+        self.openssl(&format!("req -new -keyout {name}.key -out {name}.csr {KEY}"));
+        self.openssl(&format!(
+            "ca -batch -notext -startdate 20200101000000Z -enddate 20200102000000Z -in {name}.csr -out {name}.pem"
+        ));
+        self.files(name)
     }
 
-    fn pair_of(&self, name: &str, days: u32, before: &[&str]) -> Pair {
-        let args = format!(
-            "req -x509 -days {days} -extensions leaf -CA ca.pem -CAkey ca.key -keyout {name}.key -out {name}.pem"
-        );
-        self.openssl(&args, before);
+    fn files(&self, name: &str) -> Pair {
         Pair { cert: self.path(&format!("{name}.pem")), key: self.path(&format!("{name}.key")) }
     }
 
-    fn openssl(&self, args: &str, before: &[&str]) {
-        let common = "-config openssl.cnf -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        let words: Vec<&str> = before
-            .iter()
-            .copied()
-            .chain(["openssl"])
-            .chain(args.split(' '))
-            .chain(common.split(' '))
-            .collect();
-        let output =
-            Command::new(words[0]).args(&words[1..]).current_dir(self.folder.path()).output().unwrap();
+    fn openssl(&self, args: &str) {
+        let mut command = Command::new("openssl");
+        command.args(args.split(' ')).args(["-config", "openssl.cnf"]).current_dir(self.folder.path());
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
     }
 

@@ -1,0 +1,28 @@
+//! Fields of a request, as they are typed.
+
+use std::str::FromStr;
+
+use crate::base::query;
+
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+impl FromStr for Field {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Field, &'static str> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok(Field { name: name.into(), value: value.into() }),
+            _ => Err("expected a field and its value, like website=shop.example"),
+        }
+    }
+}
+
+/// The path that asks the daemon about fields.
+pub(super) fn path(action: &str, fields: &[Field]) -> String {
+    let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
+    format!("/api/{action}?{query}")
+}
