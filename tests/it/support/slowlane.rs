@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,7 +52,9 @@ impl Slowlane {
             fs::write(folder.path().join("policy").join(name), text).unwrap();
         }
         fs::write(folder.path().join("slowlane.toml"), config).unwrap();
-        fs::write(folder.path().join("secret"), [0; 16]).unwrap();
+        let secret = folder.path().join("secret");
+        fs::write(&secret, [0; 16]).unwrap();
+        fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
         folder
     }
 
