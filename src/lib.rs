@@ -33,6 +33,7 @@
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the words of HAProxy and nginx, and the files shipped for them
+//!  peers      HAProxys that keep the pace by themselves: their counts, and what they are taught
 //!  snapshot   what a restart does not forget, as the parts of a file
 //!  throttle   the decision
 //!  policy     which SLOs a request falls under: read, index, classify
@@ -63,6 +64,7 @@ pub mod config;
 mod daemon;
 pub mod law;
 pub mod observe;
+pub mod peers;
 pub mod policy;
 pub mod proxy;
 pub mod server;

@@ -31,6 +31,9 @@ pub(super) struct RunArguments {
     /// Address of the page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Vec<Address>,
+    /// Address for HAProxys that keep the pace by themselves (peers protocol); may be repeated
+    #[arg(long, value_name = "ADDR")]
+    pub(super) peers: Vec<Address>,
     /// The store of a cluster, like redis://127.0.0.1:6379: all its nodes share each SLO
     #[arg(long, value_name = "URL")]
     pub(super) cluster: Option<StoreUrl>,
@@ -63,7 +66,7 @@ pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
 /// The config file, and the settings from the command line.
 impl From<RunArguments> for (Option<PathBuf>, Flags) {
     fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin, cluster, state } = typed;
-        (config, Flags { policy, spop, http, admin, cluster, state })
+        let RunArguments { files: Files { config, policy }, spop, http, admin, peers, cluster, state } = typed;
+        (config, Flags { policy, spop, http, admin, peers, cluster, state })
     }
 }

@@ -90,6 +90,14 @@ impl Held {
         }
     }
 
+    /// The seconds until the bucket is full again. None: it is no rate.
+    pub(super) fn full_in_s(self, numbers: &Numbers, now: Timestamp) -> Option<f64> {
+        match (self, numbers) {
+            (Held::Rate(view), Numbers::Rate(plan)) => Some(view.glance(plan, now).ahead_s + plan.burst_s()),
+            _ => None,
+        }
+    }
+
     /// What all nodes have used of a quota. None: it is a rate.
     pub(super) fn used(&self, numbers: &Numbers, now: Timestamp) -> Option<Used> {
         match (self, numbers) {

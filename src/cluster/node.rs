@@ -145,6 +145,12 @@ impl Cluster {
         true
     }
 
+    /// The theoretical arrival time of a key that nodes share, as this node sees it. None: it holds nothing of the key.
+    pub fn tat(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Timestamp> {
+        let ahead_s = self.keys.copy(key)?.full_in_s(&self.numbers(terms), now)?;
+        Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
+    }
+
     /// Takes back a request whose client left before its turn.
     pub fn take_back(&self, key: Key, cost: u32) {
         self.keys.with_known(key, |held, terms| held.take_back(&self.numbers(terms), cost.into()));

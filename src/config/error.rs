@@ -41,6 +41,13 @@ pub(crate) enum ConfigError {
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]
     TokenFile { path: PathBuf, reason: String },
+    #[error(
+        "[peers] on {0} is open to others: the protocol has no secrets, so set [peers.tls] with client_ca, or listen on \
+         127.0.0.1 or unix:/path"
+    )]
+    OpenPeers(String),
+    #[error("[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]")]
+    RemotePeer(String),
     #[error("[{section}] has {has} and no {lacks}: name both")]
     HalfTls { section: String, has: &'static str, lacks: &'static str },
     #[error("[{section}] {error}")]

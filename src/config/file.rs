@@ -14,6 +14,7 @@ use crate::base::network::Network;
 use crate::base::token::Token;
 use crate::cluster::{OnSilence, Settings};
 use crate::config::flags::Flags;
+use crate::config::peers::Peers;
 use crate::config::policy::Policy;
 use crate::config::values::{
     allow, annex_bytes_max, connections_max, duration, every, expire, frame_bytes_max, holds_max, hosts,
@@ -36,6 +37,7 @@ pub(super) struct File {
     pub(super) table: Table,
     pub(super) policy: Policy,
     pub(super) cluster: Cluster,
+    pub(super) peers: Peers,
     pub(super) state: State,
     pub(super) decision_log: DecisionLog,
     pub(super) log: Log,
@@ -44,9 +46,13 @@ pub(super) struct File {
 impl File {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
-        let Flags { policy, spop, http, admin, cluster, state } = flags;
-        let listens =
-            [(&mut self.spop.listen, spop), (&mut self.http.listen, http), (&mut self.admin.listen, admin)];
+        let Flags { policy, spop, http, admin, peers, cluster, state } = flags;
+        let listens = [
+            (&mut self.spop.listen, spop),
+            (&mut self.http.listen, http),
+            (&mut self.admin.listen, admin),
+            (&mut self.peers.listen, peers),
+        ];
         for (written, typed) in listens {
             if !typed.is_empty() {
                 *written = typed;
@@ -68,7 +74,7 @@ impl File {
         let Policy { dir, key_secret_file, .. } = &mut self.policy;
         let Cluster { ca, cert, key, token_file: node_token_file, tls: cluster, .. } = &mut self.cluster;
         let state = &mut self.state.file;
-        let tls = [&mut self.spop.tls, &mut self.http.tls, admin, cluster];
+        let tls = [&mut self.spop.tls, &mut self.http.tls, admin, cluster, &mut self.peers.tls];
         let tls = tls.into_iter().flat_map(|Tls { cert, key, client_ca }| [cert, key, client_ca]);
         [dir, key_secret_file, token_file, socket, ca, cert, key, node_token_file, state]
             .into_iter()

@@ -12,6 +12,7 @@ pub(crate) struct Flags {
     pub spop: Vec<Address>,
     pub http: Vec<Address>,
     pub admin: Vec<Address>,
+    pub peers: Vec<Address>,
     pub cluster: Option<StoreUrl>,
     pub state: Option<PathBuf>,
 }

@@ -7,6 +7,7 @@ mod file;
 mod flags;
 mod listen;
 mod mistakes;
+mod peers;
 mod policy;
 mod secret;
 mod show;
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use flags::Flags;
 pub(crate) use listen::Listen;
+pub(crate) use peers::PeersConfig;
 use listen::{HANDSHAKE_MAX, node_files, tls_files};
 use mistakes::Mistake;
 use warnings::Secret;
@@ -83,6 +85,8 @@ pub(crate) struct Config {
     pub state: Option<StateFile>,
     /// `None`: this slowlane is the store of no others.
     pub token_server: Option<TokenServerConfig>,
+    /// `None`: no proxy keeps the pace by itself.
+    pub peers: Option<PeersConfig>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
@@ -182,6 +186,7 @@ impl Config {
         let has_token = |listen: &&Listen| match listen.section {
             "admin" => self.admin.token.is_some(),
             "cluster" => self.token_server.as_ref().is_some_and(|server| server.token.is_some()),
+            "peers" => false,
             _ => true,
         };
         let plain = self.listens().filter(has_token).filter_map(warnings::of_plain);
@@ -193,7 +198,9 @@ impl Config {
     /// The listeners of all protocols.
     fn listens(&self) -> impl Iterator<Item = &Listen> {
         let token_server = self.token_server.as_ref().map(|server| &server.listen);
-        [&self.spop.listen, &self.http.listen, &self.admin.listen].into_iter().chain(token_server)
+        let peers = self.peers.as_ref().map(|peers| &peers.listen);
+        let proxies = [&self.spop.listen, &self.http.listen, &self.admin.listen].into_iter();
+        proxies.chain(token_server).chain(peers)
     }
 
     pub(crate) fn has_tls(&self) -> bool {
@@ -283,7 +290,7 @@ impl Config {
             });
         };
         let secrets = secrets(&written, file.as_ref());
-        let file::File { spop, http, admin, hold, table, policy, cluster, state, decision_log, log } =
+        let file::File { spop, http, admin, hold, table, policy, cluster, peers, state, decision_log, log } =
             written;
         let policy::Policy { dir, layout, key_secret_file } = policy;
         let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
@@ -293,6 +300,7 @@ impl Config {
             report("policy", "key_secret_file", error);
             None
         });
+        let peers = PeersConfig::new(peers, &mut report);
         let (cluster, listens) = cluster.split();
         let token_server = TokenServerConfig::new(listens, &mut report);
         let cert = node_files(cluster.cert.clone(), cluster.key.clone(), &mut report);
@@ -308,6 +316,7 @@ impl Config {
             policy: dir.map(|dir| Source::new(dir, layout, hold.longest).in_cluster(period)),
             cluster,
             token_server,
+            peers,
             state: state.file.map(|path| StateFile { path, every: state.every }),
             key_secret,
             decision_log: decision_log.settings(),
@@ -394,7 +403,7 @@ impl TokenServerConfig {
 
 /// The files that hold secrets.
 fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
-    let file::File { spop, http, admin, policy, cluster, .. } = written;
+    let file::File { spop, http, admin, policy, cluster, peers, .. } = written;
     let is_in_file = admin.token.is_some() || cluster.store.as_ref().is_some_and(StoreUrl::has_password);
     let files = [
         (admin.token_file.as_deref(), "the admin token"),
@@ -405,6 +414,7 @@ fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
         (http.tls.key.as_deref(), "a private key"),
         (admin.tls.key.as_deref(), "a private key"),
         (cluster.tls.key.as_deref(), "a private key"),
+        (peers.tls.key.as_deref(), "a private key"),
         (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
     ];
     let secret = |(path, holds): (Option<&Path>, _)| Some(Secret { path: path?.to_owned(), holds });

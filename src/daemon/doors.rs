@@ -17,6 +17,7 @@ use crate::server::gate::Gate;
 use crate::server::handed::Handed;
 use crate::server::http::Check;
 use crate::server::listener::{Guarded, Listener, UNIX_MODE};
+use crate::server::peers;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
 use crate::server::transfer::Transfers;
@@ -29,6 +30,7 @@ const HTTP: &str = "http";
 const ADMIN: &str = "admin";
 const ADMIN_SOCKET: &str = "admin socket";
 const TOKEN_SERVER: &str = "cluster";
+const PEERS: &str = "peers";
 
 /// The entrances of a daemon, bound, each with the service behind it.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub(super) struct Doors {
     page: Admin,
     admin_thread: SideThread,
     token_server: Option<TokenServerDoor>,
+    /// None: no proxy keeps the pace by itself.
+    peers: Option<Entrance>,
     /// `None` without TLS.
     certificates: Option<Again>,
 }
@@ -75,6 +79,12 @@ impl Doors {
             (door, handed) = TokenServerDoor::bind(config, gate, handed, clock, metrics).await?;
             token_server = Some(door);
         }
+        let mut peers = None;
+        if let Some(config) = &config.peers {
+            let gate = gates.gate(&config.listen)?;
+            let metrics = &metrics.peer_connections;
+            peers = Some(entrance(PEERS, &config.listen, &mut handed, UNIX_MODE, gate, metrics).await?);
+        }
         let admin_thread = SideThread::start("admin")?;
         let gate = gates.gate(&config.admin.listen)?;
         let bound = bind_admin(config.admin.clone(), gate, handed, metrics.clone());
@@ -83,7 +93,19 @@ impl Doors {
         let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
         let check = Check::new(config.http.idle_timeout);
         let certificates = gates.watch();
-        Ok(Doors { spop, spoe, http, check, admin, socket, page, admin_thread, token_server, certificates })
+        Ok(Doors {
+            spop,
+            spoe,
+            http,
+            check,
+            admin,
+            socket,
+            page,
+            admin_thread,
+            token_server,
+            peers,
+            certificates,
+        })
     }
 
     /// Starts to serve, also the connections of an earlier process.
@@ -96,6 +118,16 @@ impl Doors {
         self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
             check.clone().serve(stream, unread, agent, shutdown)
         });
+        if let (Some(entrance), Some(peers)) = (&self.peers, agent.peers()) {
+            let served = peers.clone();
+            entrance.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
+                peers::serve(served.clone(), stream, agent, shutdown)
+            });
+            for (name, address) in peers.settings.dial.clone() {
+                let (peers, agent, shutdown) = (peers.clone(), agent.clone(), shutdown.clone());
+                tokio::spawn(peers::dial(peers, name, address, agent, shutdown));
+            }
+        }
         self.admin_thread.enter(|| {
             self.admin.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
                 page.clone().serve(stream, agent, shutdown)
@@ -121,6 +153,7 @@ impl Doors {
         [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
             .into_iter()
             .chain(token_server)
+            .chain(self.peers.as_ref().map(|peers| (PEERS, peers)))
             .flat_map(|(name, entrance)| entrance.listeners().iter().map(move |one| (name, one.clone())))
             .collect()
     }

@@ -13,6 +13,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::status::Status;
 use crate::policy::Policy;
 use crate::server::Agent;
+use crate::server::peers::Peers;
 use crate::sync::Keeper;
 use crate::throttle::Throttle;
 use crate::watch::{self, Reload};
@@ -27,6 +28,9 @@ pub(super) fn metrics(config: &Config) -> Metrics {
     }
     if config.state.is_some() {
         metrics = metrics.with_state();
+    }
+    if config.peers.is_some() {
+        metrics = metrics.with_peers();
     }
     if config.has_tls() {
         metrics = metrics.with_tls();
@@ -63,6 +67,12 @@ pub(super) fn throttle(
     let throttle = Arc::new(build(policy));
     let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
     Ok((throttle, Some(reload)))
+}
+
+/// The proxies that keep the pace by themselves.
+pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
+    let (config, metrics) = (config.peers.as_ref()?, metrics.peers.clone()?);
+    Some(Arc::new(Peers::new(config.settings.clone(), metrics)))
 }
 
 /// Starts to keep the state in a file.

@@ -109,7 +109,8 @@ impl Built {
         let secret = config.secret_of_this_run(earlier)?;
         let (throttle, reload) = parts::throttle(config, secret, cluster.clone(), clock, &metrics, &status)?;
         let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
-        let agent = Arc::new(agent.with_decision_log(parts::decision_log(config, &metrics, clock)?));
+        let agent = agent.with_decision_log(parts::decision_log(config, &metrics, clock)?);
+        let agent = Arc::new(agent.with_peers(parts::peers(config, &metrics)));
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
         let doors = Doors::bind(config, handed, clock, &metrics, ask).await?;

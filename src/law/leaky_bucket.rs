@@ -97,6 +97,10 @@ impl Rule for LeakyBucket {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
+    fn tat(&self, entry: &Entry, now_ns: u64) -> Option<u64> {
+        Some(now_ns.saturating_add(self.water(entry, now_ns)))
+    }
+
     fn owing(&self) -> Option<Self> {
         Some(Self { debt: Debt::OWED, ..*self })
     }

@@ -231,6 +231,25 @@ impl Law {
         of_each!(self, rule => rule.owe(entry, arrival));
     }
 
+    /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again. None: the law keeps
+    /// none.
+    ///
+    /// ```
+    /// use slowlane::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// // 10/s with a burst of 20: after three requests at once, the bucket is full in 0.3 s.
+    /// let objective = Objective { burst: 20, rate: "10/s".parse().unwrap() };
+    /// let now = Timestamp::from_millis(9_000);
+    /// for name in ["pace", "token-bucket", "leaky-bucket"] {
+    ///     let law = Law::new(name, objective, Options::default()).unwrap();
+    ///     let mut entry = Entry::default();
+    ///     law.judge(&mut entry, None, &Arrival { cost: 3, ..Arrival::at(now) });
+    ///     assert_eq!(law.tat(&entry, now), Some(Timestamp::from_millis(9_300)));
+    /// }
+    /// ```
+    pub fn tat(&self, entry: &Entry, now: Timestamp) -> Option<Timestamp> {
+        of_each!(self, rule => rule.tat(entry, now.as_nanos()).map(Timestamp::from_nanos))
+    }
+
     /// Whether [`take_back`](Law::take_back) undoes anything.
     pub fn gives_back(&self) -> bool {
         of_each!(self, rule => rule.gives_back())
@@ -383,7 +402,7 @@ impl Law {
         of_each!(self, rule => rule.annex_bytes_after(annex, cost))
     }
 
-    const fn is_closed(&self) -> bool {
+    pub(crate) const fn is_closed(&self) -> bool {
         matches!(self, Law::Closed(_))
     }
 }

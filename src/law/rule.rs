@@ -55,6 +55,12 @@ pub(super) trait Rule {
         None
     }
 
+    /// The theoretical arrival time of the entry's bucket, in nanoseconds: the moment at which it is full again. None:
+    /// the law keeps none.
+    fn tat(&self, _entry: &Entry, _now_ns: u64) -> Option<u64> {
+        None
+    }
+
     /// Whether it has such room.
     fn can_owe(&self) -> bool {
         false

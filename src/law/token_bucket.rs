@@ -94,6 +94,10 @@ impl Rule for TokenBucket {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
+    fn tat(&self, entry: &Entry, now_ns: u64) -> Option<u64> {
+        Some(self.start(entry, now_ns).saturating_add(self.bucket.burst_ns))
+    }
+
     fn owing(&self) -> Option<Self> {
         Some(Self { debt: Debt::OWED, ..*self })
     }

@@ -20,6 +20,7 @@ use crate::base::slo_id::SloId;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
+use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::state_metrics::StateMetrics;
 use crate::observe::tls_metrics::TlsMetrics;
 
@@ -59,6 +60,10 @@ pub struct Metrics {
     pub state: Option<StateMetrics>,
     /// None: no listener has TLS.
     pub tls: Option<TlsMetrics>,
+    /// The connections of the listener for peers.
+    pub peer_connections: ConnectionMetrics,
+    /// None: there is no listener for peers, and none to connect to.
+    pub peers: Option<PeersMetrics>,
 }
 
 /// The connections of one listener.
@@ -191,6 +196,7 @@ impl Metrics {
         };
         let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
         let nodes = listener("cluster");
+        let peer_connections = listener("peers");
 
         let frames = Family::<Labels, Counter>::default();
         registry.register("spop_frames", "SPOP frames received and ACKs sent, by type", frames.clone());
@@ -278,6 +284,8 @@ impl Metrics {
             token_server: None,
             state: None,
             tls: None,
+            peer_connections,
+            peers: None,
             registry,
         }
     }
@@ -303,6 +311,12 @@ impl Metrics {
     /// Adds the metrics of TLS.
     pub fn with_tls(mut self) -> Metrics {
         self.tls = Some(TlsMetrics::register(&mut self.registry));
+        self
+    }
+
+    /// Adds the metrics of peers.
+    pub fn with_peers(mut self) -> Metrics {
+        self.peers = Some(PeersMetrics::register(&mut self.registry));
         self
     }
 

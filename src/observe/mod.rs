@@ -7,6 +7,7 @@ pub mod delays;
 pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
+pub mod peers_metrics;
 pub(crate) mod revive;
 pub mod state_metrics;
 pub mod status;

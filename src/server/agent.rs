@@ -16,6 +16,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::observer::{ChargeListener, Observer};
 use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
+use crate::server::peers::Peers;
 use crate::throttle::Throttle;
 
 /// The state shared by all connections.
@@ -33,6 +34,8 @@ pub struct Agent {
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
+    /// None: no proxy keeps the pace by itself.
+    peers: Option<Arc<Peers>>,
 }
 
 impl Agent {
@@ -59,6 +62,7 @@ impl Agent {
             elsewhere,
             holds_line,
             abandoned_line,
+            peers: None,
         }
     }
 
@@ -75,6 +79,15 @@ impl Agent {
     /// Adds a decision log.
     pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
         Agent { observer: self.observer.with_decision_log(decision_log), ..self }
+    }
+
+    /// Adds the proxies that keep the pace by themselves.
+    pub fn with_peers(self, peers: Option<Arc<Peers>>) -> Agent {
+        Agent { peers, ..self }
+    }
+
+    pub fn peers(&self) -> Option<&Arc<Peers>> {
+        self.peers.as_ref()
     }
 
     /// Adds a listener to all charges: taken, taken back and ended.

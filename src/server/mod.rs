@@ -21,6 +21,7 @@ mod inbox;
 pub(crate) mod listener;
 mod page;
 pub(crate) mod patience;
+pub mod peers;
 mod repeats;
 pub mod runtime_api;
 pub mod shutdown;

@@ -230,12 +230,13 @@ impl Throttle {
         }
     }
 
-    /// Charges a request that an SLO refuses, and that an assured rate carries past it.
-    fn owe(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
+    /// Charges a request that an SLO has not let through, and that passes all the same.
+    pub(super) fn owe(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
         let Slo { law, sharing, .. } = case.slo;
         let shared = self.cluster.as_deref().zip(Terms::new(*sharing, law));
         if shared.is_none_or(|(cluster, terms)| !cluster.owe(case.key, &terms, entry, &arrival)) {
-            self.law_alone(case.slo).unwrap_or(*law).owe(entry, &arrival);
+            let law = self.law_alone(case.slo).unwrap_or(*law);
+            law.owing().unwrap_or(law).owe(entry, &arrival);
         }
     }
 

@@ -5,6 +5,7 @@
 //!                                     table.with_batch: law.judge(entry, annex, arrival)
 //! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
 //! Cases ─▶ foresee: the same without counting, for operators
+//! Cases ─▶ charge, standing: requests that a proxy decides by its own rules, and what it has to know for them
 //! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
 //! ```
 //! There is one way to decide; a single request is a batch of one.
@@ -15,6 +16,7 @@ mod blocking;
 mod blocks;
 mod changes;
 mod decide;
+mod elsewhere;
 mod foresee;
 mod key_blocks;
 mod open_tickets;
@@ -28,6 +30,7 @@ pub use blocking::{Block, BlockOrigin, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes};
 pub use decide::Decisions;
+pub use elsewhere::{Paced, Standing};
 pub use foresee::{Foreseen, View};
 pub use key_blocks::KEY_BLOCKS_MAX;
 pub use state::{AnnexUsage, InForce, Throttle};

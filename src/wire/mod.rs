@@ -2,6 +2,7 @@
 
 pub(crate) mod cursor;
 pub mod error;
+pub mod peers;
 pub mod resp;
 pub mod spop;
 pub(crate) mod string;

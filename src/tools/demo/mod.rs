@@ -257,6 +257,7 @@ fn flags(policy: PathBuf) -> Flags {
         spop: any_port(),
         http: any_port(),
         admin: any_port(),
+        peers: Vec::new(),
         cluster: None,
         state: None,
     }

@@ -1,0 +1,123 @@
+//! The section `[peers]`: HAProxys that keep the pace by themselves.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::base::address::Address;
+use crate::config::error::ConfigError;
+use crate::config::file::Tls;
+use crate::config::listen::{HANDSHAKE_MAX, Listen, tls_files};
+use crate::server::peers::Settings;
+
+/// The most connections of peers. Each proxy has one.
+const CONNECTIONS_MAX: usize = 200;
+
+/// The longest name of a peer.
+const NAME_BYTES_MAX: usize = 64;
+
+/// The keys of the section.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Peers {
+    pub(super) listen: Vec<Address>,
+    #[serde(deserialize_with = "name")]
+    pub(super) name: String,
+    #[serde(deserialize_with = "names")]
+    pub(super) allow: Vec<String>,
+    #[serde(deserialize_with = "dial")]
+    pub(super) dial: Vec<String>,
+    #[serde(deserialize_with = "names")]
+    pub(super) fields: Vec<String>,
+    pub(super) tls: Tls,
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers {
+            listen: Vec::new(),
+            name: "slowlane".into(),
+            allow: Vec::new(),
+            dial: Vec::new(),
+            fields: vec!["source".into()],
+            tls: Tls::default(),
+        }
+    }
+}
+
+/// The settings of the peers' side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PeersConfig {
+    pub listen: Listen,
+    pub settings: Settings,
+}
+
+impl PeersConfig {
+    /// None without an address to listen on or to connect to. `report` gets each mistake with its section and key.
+    pub(super) fn new(
+        written: Peers,
+        report: &mut dyn FnMut(&str, &str, ConfigError),
+    ) -> Option<PeersConfig> {
+        let Peers { listen: addresses, name, allow, dial, fields, tls } = written;
+        let tls = tls_files("peers", tls, report);
+        let knows_clients = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if let Some(open) = addresses.iter().find(|address| !address.is_local())
+            && !knows_clients
+        {
+            report("peers", "listen", ConfigError::OpenPeers(open.to_string()));
+        }
+        let dial: Vec<(String, Address)> = dial.iter().filter_map(|text| dialled(text)).collect();
+        if let Some((_, remote)) = dial.iter().find(|(_, address)| !address.is_local()) {
+            report("peers", "dial", ConfigError::RemotePeer(remote.to_string()));
+        }
+        let is_one = !addresses.is_empty() || !dial.is_empty();
+        let listen = Listen {
+            name: "peers",
+            section: "peers",
+            addresses,
+            connections_max: CONNECTIONS_MAX,
+            allow: Vec::new(),
+            tls,
+            handshake_max: HANDSHAKE_MAX,
+        };
+        let settings = Settings { name, allow, dial, fields };
+        is_one.then_some(PeersConfig { listen, settings })
+    }
+}
+
+/// A name and an address, like `lb1@127.0.0.1:10000`.
+fn dialled(text: &str) -> Option<(String, Address)> {
+    let (name, address) = text.split_once('@').filter(|(name, _)| is_name(name))?;
+    Some((name.to_owned(), address.parse().ok()?))
+}
+
+/// Whether it can stand in the handshake of the protocol: words are divided by spaces there.
+fn is_name(text: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if is_name(&text) { Ok(text) } else { Err(no_name(&text)) }
+}
+
+fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    match texts.iter().find(|text| !is_name(text)) {
+        None => Ok(texts),
+        Some(text) => Err(no_name(text)),
+    }
+}
+
+fn no_name<E: Error>(text: &str) -> E {
+    E::custom(format!("{text:?}: expected a name of 1 to {NAME_BYTES_MAX} bytes without spaces, like lb1"))
+}
+
+fn dial<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    match texts.iter().find(|text| dialled(text).is_none()) {
+        None => Ok(texts),
+        Some(text) => Err(D::Error::custom(format!(
+            "{text:?}: expected the name of a peer and its address, like lb1@127.0.0.1:10000"
+        ))),
+    }
+}

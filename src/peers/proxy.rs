@@ -1,0 +1,339 @@
+//! One HAProxy that keeps the pace by itself: what it has counted, and what it has been taught.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::time::Duration;
+
+use crate::base::charge::Charge;
+use crate::base::key::Key;
+use crate::base::request::{Request, Value};
+use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
+use crate::peers::lesson::{Lesson, Numbers};
+use crate::peers::names::{LIMITS, Pair};
+use crate::policy::{Cases, Policy};
+use crate::throttle::{Standing, Throttle};
+
+/// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
+pub const KEYS_MAX: usize = 100_000;
+
+/// The life of limits in HAProxy, unless their table says otherwise.
+const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
+
+/// The life of counts in HAProxy, unless their table says otherwise.
+const PACE_EXPIRE: Duration = Duration::from_secs(60);
+
+/// A lesson is repeated when this part of its life is over.
+const REPEATS: u32 = 4;
+
+/// A key without requests for so long, whose bucket is full, is taught no more until its next one.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// X is taught only if it is this much later than the proxy's own clock, and one slot at least. Its news take that long.
+const LATER: Duration = Duration::from_millis(1);
+
+/// One HAProxy that keeps the pace by itself.
+#[derive(Debug)]
+pub struct Proxy {
+    /// The fields of the pair whose name has none.
+    first: Vec<String>,
+    tables: BTreeMap<String, Counted>,
+    limits_expire: Duration,
+    keys_max: usize,
+    keys: usize,
+    /// Keys without room.
+    left_out: u64,
+    /// Its entries are those of a time before this slowlane, or this connection. Unknown ones are not charged.
+    is_beginning: bool,
+}
+
+/// A table that it counts in.
+#[derive(Debug)]
+struct Counted {
+    pair: Pair,
+    limits: String,
+    expire: Duration,
+    keys: HashMap<Box<[u8]>, Known>,
+}
+
+/// A key as it has counted it.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    admitted: u32,
+    denied: u32,
+    seen: Timestamp,
+    /// The proxy's own theoretical arrival time, as far as this side can know.
+    clock: Timestamp,
+    /// The key here, and its SLO. None: the key of this table is not that of its SLO.
+    counts_as: Option<(SloId, Key)>,
+    taught: Option<Taught>,
+}
+
+/// The last lesson of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taught {
+    pub lesson: Lesson,
+    pub at: Timestamp,
+}
+
+/// An entry to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Teaching {
+    pub table: String,
+    pub key: Box<[u8]>,
+    pub numbers: Numbers,
+}
+
+/// A key of a proxy as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// The name of the table that it counts in, and the text of the key there.
+    pub table: String,
+    pub key: String,
+    pub slo: SloId,
+    pub admitted: u32,
+    pub denied: u32,
+    pub seen: Timestamp,
+    pub taught: Option<Taught>,
+}
+
+/// The news of an update: the requests since the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub admitted: u32,
+    pub denied: u32,
+    /// None: nothing is charged for them.
+    pub charge: Option<Charge>,
+}
+
+/// The moment of a call: by the clock of the table, and by the wall clock, since 1970.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub now: Timestamp,
+    pub wall: Duration,
+}
+
+impl Proxy {
+    /// `first`: the fields of the pair whose name has none.
+    pub fn new(first: Vec<String>, keys_max: usize) -> Proxy {
+        Proxy {
+            first,
+            tables: BTreeMap::new(),
+            limits_expire: LIMITS_EXPIRE,
+            keys_max,
+            keys: 0,
+            left_out: 0,
+            is_beginning: true,
+        }
+    }
+
+    /// Begins a connection: the proxy first tells all its entries. Those unknown here are from the time before.
+    pub fn begin(&mut self) {
+        self.is_beginning = true;
+        self.forget_lessons();
+    }
+
+    /// Notes that the proxy has told all its entries.
+    pub fn has_told_all(&mut self) {
+        self.is_beginning = false;
+    }
+
+    /// Notes that the proxy may know no lesson any more.
+    pub fn forget_lessons(&mut self) {
+        let known = self.tables.values_mut().flat_map(|table| table.keys.values_mut());
+        known.for_each(|known| known.taught = None);
+    }
+
+    /// Notes a table of the proxy, and the life of its entries.
+    pub fn defined(&mut self, name: &str, expire: Option<Duration>) {
+        if name.trim_start_matches('/').starts_with(LIMITS) {
+            self.limits_expire = expire.unwrap_or(LIMITS_EXPIRE);
+        } else if let Some(pair) = Pair::of(name, &self.first) {
+            let expire = expire.unwrap_or(PACE_EXPIRE);
+            let new = || Counted { limits: pair.limits(), pair, expire, keys: HashMap::new() };
+            self.tables.entry(name.to_owned()).or_insert_with(new).expire = expire;
+        }
+    }
+
+    /// Takes up the counts of a key: charges what is new, and adds to `teachings` what the proxy has to know at once.
+    pub fn counted(
+        &mut self,
+        throttle: &Throttle,
+        table: &str,
+        key: &[u8],
+        counts: [u32; 2],
+        moment: Moment,
+        teachings: &mut Vec<Teaching>,
+    ) -> Count {
+        self.count(throttle, table, key, counts, moment, teachings).unwrap_or_default()
+    }
+
+    /// None: it is no table or key of ours.
+    fn count(
+        &mut self,
+        throttle: &Throttle,
+        table: &str,
+        key: &[u8],
+        counts: [u32; 2],
+        moment: Moment,
+        teachings: &mut Vec<Teaching>,
+    ) -> Option<Count> {
+        let (has_several, refresh) = (self.tables.len() > 1, self.limits_expire / REPEATS);
+        let counted = self.tables.get_mut(table)?;
+        let [admitted, denied] = counts;
+        let Moment { now, .. } = moment;
+        if !counted.keys.contains_key(key) {
+            if self.keys >= self.keys_max {
+                self.left_out += 1;
+                return None;
+            }
+            self.keys += 1;
+            let before = if self.is_beginning { counts } else { [0, 0] };
+            let known = Known {
+                admitted: before[0],
+                denied: before[1],
+                seen: now,
+                clock: now,
+                counts_as: None,
+                taught: None,
+            };
+            counted.keys.insert(key.into(), known);
+        }
+        let known = counted.keys.get_mut(key).expect("it was just put there");
+        let news = [since(known.admitted, admitted), since(known.denied, denied)];
+        (known.admitted, known.denied, known.seen) = (admitted, denied, now);
+
+        let policy = throttle.policy();
+        let cases = cases(&policy, &counted.pair, key)?;
+        let slot = match throttle.standing(&cases, now) {
+            Standing::Paced(paced) => paced.slot,
+            _ => Duration::ZERO,
+        };
+        let charge = throttle.charge(&cases, news[0], news[1], now);
+        known.clock = known.clock.max(now) + slot.saturating_mul(news[0]);
+        let standing = throttle.standing(&cases, now);
+        known.counts_as = cases.list.first().map(|case| (case.slo.id, case.key));
+        if let Some(numbers) = known.teach(standing, moment, refresh, has_several) {
+            teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
+        }
+        Some(Count { admitted: news[0], denied: news[1], charge })
+    }
+
+    /// Adds to `teachings` what is due: lessons that would end, or are no longer true. Forgets keys that the proxy has
+    /// forgotten. Call it several times a second.
+    pub fn due(&mut self, throttle: &Throttle, moment: Moment, teachings: &mut Vec<Teaching>) {
+        let (has_several, refresh) = (self.tables.len() > 1, self.limits_expire / REPEATS);
+        let (policy, mut keys) = (throttle.policy(), 0);
+        for Counted { pair, limits, expire, keys: all } in self.tables.values_mut() {
+            let kept = *expire * 2;
+            all.retain(|_, known| moment.now.since(known.seen) < kept || known.is_taught_still(moment));
+            for (key, known) in all.iter_mut().filter(|(_, known)| known.is_taught_still(moment)) {
+                let Some(cases) = cases(&policy, pair, key) else { continue };
+                let standing = throttle.standing(&cases, moment.now);
+                if let Some(numbers) = known.teach(standing, moment, refresh, has_several) {
+                    teachings.push(Teaching { table: limits.clone(), key: key.clone(), numbers });
+                }
+            }
+            keys += all.len();
+        }
+        self.keys = keys;
+    }
+
+    /// The number of its keys.
+    pub fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// The number of counts that were left out because there were too many keys, since this was asked before.
+    pub fn take_left_out(&mut self) -> u64 {
+        mem::take(&mut self.left_out)
+    }
+
+    /// The names of the tables that it counts in.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// What it has counted under a key of this slowlane. A key of a network may be several of the proxy's.
+    pub fn glances(&self, of: Key) -> Vec<Glance> {
+        let mut glances = Vec::new();
+        for (table, counted) in &self.tables {
+            for (key, known) in &counted.keys {
+                let Some((slo, _)) = known.counts_as.filter(|(_, key)| *key == of) else { continue };
+                let &Known { admitted, denied, seen, taught, .. } = known;
+                let key = String::from_utf8_lossy(key).into_owned();
+                glances.push(Glance { table: table.clone(), key, slo, admitted, denied, seen, taught });
+            }
+        }
+        glances
+    }
+
+    /// The keys of this slowlane that it counts, with their SLOs.
+    pub fn counts_as(&self) -> impl Iterator<Item = (SloId, Key)> {
+        self.tables.values().flat_map(|table| table.keys.values()).filter_map(|known| known.counts_as)
+    }
+}
+
+impl Known {
+    /// The numbers of a lesson, if one is due.
+    fn teach(
+        &mut self,
+        standing: Standing,
+        moment: Moment,
+        refresh: Duration,
+        has_several: bool,
+    ) -> Option<Numbers> {
+        let Moment { now, wall } = moment;
+        let lesson = Lesson::of(standing, now, wall);
+        let is_due = match self.taught {
+            // An unlimited key of the only table needs no lesson.
+            None => lesson != Lesson::Unlimited || has_several,
+            Some(taught) if !taught.lesson.is_like(&lesson) => true,
+            Some(_) if lesson == Lesson::Unlimited && !has_several => false,
+            Some(taught) => now.since(taught.at) >= refresh || self.is_behind(standing, now),
+        };
+        if !is_due {
+            return None;
+        }
+        if let Standing::Paced(paced) = standing {
+            self.clock = self.clock.max(paced.tat);
+        }
+        self.taught = Some(Taught { lesson, at: now });
+        Some(lesson.numbers())
+    }
+
+    /// Whether others have used the key, and it is not far from its limit.
+    fn is_behind(&self, standing: Standing, now: Timestamp) -> bool {
+        let Standing::Paced(paced) = standing else { return false };
+        let is_near = paced.tat.since(now) > paced.burst / 4;
+        is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
+    }
+
+    /// Whether its lesson still matters: there were requests lately, or the bucket is not full, or it is refused.
+    fn is_taught_still(&self, moment: Moment) -> bool {
+        let Moment { now, wall } = moment;
+        let is_refused = match self.taught.map(|taught| taught.lesson) {
+            Some(Lesson::Refuse { until }) => wall < until,
+            _ => false,
+        };
+        now.since(self.seen) < IDLE || self.clock > now || is_refused
+    }
+}
+
+/// The SLOs of a key. None: the key of its SLO has other fields than that of the table.
+fn cases<'p>(policy: &'p Policy, pair: &Pair, key: &[u8]) -> Option<Cases<'p>> {
+    let mut request = Request::new();
+    for (name, value) in pair.values(key)? {
+        request.push(name, Value::Text(value));
+    }
+    let cases = policy.cases(&request);
+    let of_slo: Vec<&str> = policy.key_fields(cases.list.first()?.slo.id).collect();
+    let is_ours = of_slo.len() == pair.fields().len()
+        && pair.fields().iter().all(|field| of_slo.contains(&field.as_str()));
+    is_ours.then_some(cases)
+}
+
+/// The events since a count. A smaller count has begun anew.
+fn since(before: u32, now: u32) -> u32 {
+    now.checked_sub(before).unwrap_or(now)
+}

@@ -1,0 +1,93 @@
+//! Connections that slowlane opens itself: HAProxy takes some seconds to dial again, slowlane one.
+
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use crate::base::address::Address;
+use crate::observe::log::OncePerSecond;
+use crate::server::agent::Agent;
+use crate::server::peers::registry::Peers;
+use crate::server::peers::session::{PATIENCE, Session};
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::{Accepted, Stream};
+use crate::wire::peers::{Hello, Status};
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps a connection to a proxy, unless it has connected by itself. Two that dial each other at once would part again.
+pub(crate) async fn dial(
+    peers: Arc<Peers>,
+    name: String,
+    address: Address,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+) {
+    let Ok(station) = peers.station(&name) else { return };
+    let (line, mut is_told) = (OncePerSecond::default(), false);
+    loop {
+        if !station.is_connected() {
+            let (peers, station, agent) = (peers.clone(), station.clone(), agent.clone());
+            let connected = tokio::select! {
+                connected = timeout(PATIENCE, connect(&peers, &name, &address)) => connected,
+                () = shutdown.begun() => return,
+            };
+            match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok((stream, unread)) => {
+                    is_told = false;
+                    let session = Session { peers, name: name.clone(), station, agent, is_dialled: true };
+                    session.run(stream, unread, shutdown.clone()).await;
+                }
+                Err(error) if !is_told && line.allow(agent.clock.now()).is_some() => {
+                    is_told = true;
+                    tracing::warn!("peer {name} at {address} cannot be reached: {error}; it is tried again");
+                }
+                Err(_) => {}
+            }
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            () = shutdown.begun() => return,
+        }
+    }
+}
+
+/// A connection after its handshake, and what was read beyond it.
+async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
+    let accepted = match address {
+        Address::Tcp(address) => Accepted::Tcp(TcpStream::connect(address).await?),
+        Address::Unix(path) => Accepted::Unix(UnixStream::connect(path).await?),
+    };
+    let (mut stream, mut out) = (accepted.open(), Vec::new());
+    Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
+    stream.write_all(&out).await?;
+    let mut unread = BytesMut::new();
+    loop {
+        if stream.read_buf(&mut unread).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match Status::cut(&unread).map_err(io::Error::other)? {
+            Some((Status::OK, length)) => {
+                drop(unread.split_to(length));
+                return Ok((stream, unread));
+            }
+            Some((Status(status), _)) => return Err(io::Error::other(refused(status))),
+            None => {}
+        }
+    }
+}
+
+fn refused(status: u16) -> String {
+    match Status(status) {
+        Status::WRONG_NAME => "it has another name: see its `localpeer`".into(),
+        Status::UNKNOWN_PEER => "it knows no peer of this name: see its `peers` section".into(),
+        _ => format!("it answers with status {status}"),
+    }
+}

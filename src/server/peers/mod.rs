@@ -1,0 +1,17 @@
+//! Peers: HAProxys that keep the pace by themselves, over their peers protocol.
+//!
+//! ```text
+//! listener, or dial ─▶ handshake ─▶ session: Link ─updates─▶ Proxy ─▶ Throttle
+//!                                                ◀─lessons─
+//! ```
+//! The protocol knows names and no secrets, so a listener that others can reach needs TLS with client certificates. What
+//! a proxy has counted outlives its connection: a new one of the same name goes on with it.
+
+mod dial;
+mod registry;
+mod session;
+
+pub use registry::{PeerStatus, Peers, Settings};
+
+pub(crate) use dial::dial;
+pub(crate) use session::serve;

@@ -1,0 +1,280 @@
+//! One connection of a peer: its handshake, its socket and its timers.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::base::charge::Charge;
+use crate::observe::clock::Clock;
+use crate::peers::{Moment, Teaching};
+use crate::server::agent::Agent;
+use crate::server::peers::registry::{Connection, Latest, Peers, Station};
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
+use crate::wire::peers::{Column, Error, Hello, Link, News, Status};
+
+/// The longest handshake, and the longest wait for a peer that does not read.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often lessons are looked through, and heartbeats. A map edit is in force after this time.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Bytes that are read at once. A message is shorter.
+const READ_BYTES: usize = 64 << 10;
+
+/// Serves a peer that has connected.
+pub(crate) async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+    let mut unread = BytesMut::new();
+    let greeted = tokio::select! {
+        greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread)) => greeted,
+        () = shutdown.begun() => return,
+    };
+    match greeted {
+        Ok(Ok(Some((name, station)))) => {
+            let session = Session { peers, name, station, agent, is_dialled: false };
+            session.run(stream, unread, shutdown).await;
+        }
+        Ok(Ok(None)) => {
+            peers.metrics.malformed.inc();
+        }
+        Ok(Err(_)) | Err(_) => {}
+    }
+}
+
+/// Reads the hello, and answers it. None: it is refused.
+async fn greet(
+    peers: &Peers,
+    stream: &mut Stream,
+    unread: &mut BytesMut,
+) -> io::Result<Option<(String, Arc<Station>)>> {
+    let answer = loop {
+        match Hello::cut(unread) {
+            Ok(Some((hello, _))) if hello.to != peers.settings.name => {
+                tracing::warn!(
+                    "peer {:?} looks for a peer named {:?}, and this one is {:?}: see [peers] name",
+                    hello.from,
+                    hello.to,
+                    peers.settings.name
+                );
+                break Err(Status::WRONG_NAME);
+            }
+            Ok(Some((hello, length))) => match peers.station(hello.from) {
+                Ok(station) => {
+                    let name = hello.from.to_owned();
+                    drop(unread.split_to(length));
+                    break Ok((name, station));
+                }
+                Err(status) => {
+                    tracing::warn!("peer {:?} is refused: see [peers] allow", hello.from);
+                    break Err(status);
+                }
+            },
+            Ok(None) => {}
+            Err(status) => break Err(status),
+        }
+        if stream.read_buf(unread).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let mut out = Vec::new();
+    answer.as_ref().map_or_else(|status| *status, |_| Status::OK).encode(&mut out);
+    stream.write_all(&out).await?;
+    stream.flush().await?;
+    Ok(answer.ok())
+}
+
+/// A connection after its handshake.
+pub(super) struct Session {
+    pub(super) peers: Arc<Peers>,
+    pub(super) name: String,
+    pub(super) station: Arc<Station>,
+    pub(super) agent: Arc<Agent>,
+    pub(super) is_dialled: bool,
+}
+
+/// The reason for the end of a connection.
+enum End {
+    Closed,
+    Replaced,
+    Shutdown,
+    Silent(Duration),
+    Io(io::Error),
+    Broken(Error),
+}
+
+impl Session {
+    pub(super) async fn run(self, stream: Stream, unread: BytesMut, shutdown: Shutdown) {
+        let connection = Connection {
+            since: self.agent.clock.now(),
+            address: stream.peer(),
+            is_dialled: self.is_dialled,
+            ..Connection::default()
+        };
+        let (mut latest, behind) = self.station.connect(connection);
+        self.peers.metrics.behind(behind, 0);
+        self.peers.metrics.sessions.inc();
+        tracing::info!("peer {} is connected", self.name);
+        let end = self.converse(stream, unread, &mut latest, &shutdown).await;
+        let behind = self.station.disconnect(&latest);
+        self.peers.metrics.behind(behind, 0);
+        self.peers.metrics.sessions.dec();
+        let name = &self.name;
+        match end {
+            End::Broken(error) => {
+                self.peers.metrics.malformed.inc();
+                tracing::warn!("peer {name} is disconnected: {error}");
+            }
+            End::Silent(silence) => {
+                tracing::warn!("peer {name} is disconnected: silent for {} s", silence.as_secs());
+            }
+            End::Io(error) => tracing::info!("peer {name} is disconnected: {error}"),
+            End::Replaced => tracing::info!("peer {name} has connected again"),
+            End::Closed | End::Shutdown => tracing::info!("peer {name} is disconnected"),
+        }
+    }
+
+    async fn converse(
+        &self,
+        mut stream: Stream,
+        mut unread: BytesMut,
+        latest: &mut Latest,
+        shutdown: &Shutdown,
+    ) -> End {
+        let mut out = Vec::new();
+        let mut link = Link::begin(self.agent.clock.now(), &mut out);
+        self.station.proxy().begin();
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest) {
+                error.fault().encode(&mut out);
+                let _ = timeout(PATIENCE, write(&mut stream, &mut out)).await;
+                return End::Broken(error);
+            }
+            if !out.is_empty() {
+                link.sent(self.agent.clock.now());
+                match timeout(PATIENCE, write(&mut stream, &mut out)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => return End::Io(error),
+                    Err(_) => return End::Io(io::ErrorKind::TimedOut.into()),
+                }
+            }
+            unread.reserve(READ_BYTES);
+            tokio::select! {
+                read = stream.read_buf(&mut unread) => match read {
+                    Ok(0) => return End::Closed,
+                    Ok(_) => {}
+                    Err(error) => return End::Io(error),
+                },
+                _ = tick.tick() => {
+                    if let Err(silence) = self.tick(&mut link, &mut out, latest) {
+                        return End::Silent(silence);
+                    }
+                }
+                () = latest.is_replaced() => return End::Replaced,
+                () = shutdown.begun() => return End::Shutdown,
+            }
+        }
+    }
+
+    /// Takes up what was read, and appends the answers and the lessons.
+    fn receive(
+        &self,
+        link: &mut Link,
+        unread: &mut BytesMut,
+        out: &mut Vec<u8>,
+        latest: &Latest,
+    ) -> Result<(), Error> {
+        if unread.is_empty() {
+            return Ok(());
+        }
+        let Session { peers, station, agent, .. } = self;
+        let (mut teachings, mut charges): (Vec<Teaching>, Vec<Charge>) = (Vec::new(), Vec::new());
+        let moment = self.moment();
+        let (mut updates, mut counts) = (0, [0_u64; 2]);
+        let mut proxy = station.proxy();
+        let read = link.receive(unread, moment.now, out, &mut |news| match news {
+            News::Defined(table) => proxy.defined(&table.name, table.expire),
+            News::Updated(table, update) => {
+                updates += 1;
+                let [admitted, denied] = [0, 1].map(|place| {
+                    let value = update.column(table, Column::GPC).get(place);
+                    value.map_or(0, |value| value.number() as u32)
+                });
+                let count = proxy.counted(
+                    &agent.throttle,
+                    &table.name,
+                    update.key,
+                    [admitted, denied],
+                    moment,
+                    &mut teachings,
+                );
+                counts[0] += u64::from(count.admitted);
+                counts[1] += u64::from(count.denied);
+                charges.extend(count.charge);
+            }
+            News::Synced => proxy.has_told_all(),
+            News::Asked => {
+                peers.metrics.resyncs.inc();
+                proxy.forget_lessons();
+            }
+        });
+        peers.metrics.left_out.inc_by(proxy.take_left_out());
+        drop(proxy);
+        drop(unread.split_to(read?));
+        peers.metrics.updates.inc_by(updates);
+        peers.metrics.admitted.inc_by(counts[0]);
+        peers.metrics.denied.inc_by(counts[1]);
+        agent.observer.charged(&charges);
+        self.teach(link, &teachings, out, latest, updates);
+        Ok(())
+    }
+
+    /// Appends what is due now.
+    fn tick(&self, link: &mut Link, out: &mut Vec<u8>, latest: &Latest) -> Result<(), Duration> {
+        let moment = self.moment();
+        link.tick(moment.now, out)?;
+        let mut teachings = Vec::new();
+        self.station.proxy().due(&self.agent.throttle, moment, &mut teachings);
+        self.teach(link, &teachings, out, latest, 0);
+        Ok(())
+    }
+
+    fn teach(
+        &self,
+        link: &mut Link,
+        teachings: &[Teaching],
+        out: &mut Vec<u8>,
+        latest: &Latest,
+        updates: u64,
+    ) {
+        let taught = |teaching: &&Teaching| {
+            let Teaching { table, key, numbers } = teaching;
+            link.teach(table, key, numbers, out)
+        };
+        let pushes = teachings.iter().filter(taught).count() as u64;
+        self.peers.metrics.pushes.inc_by(pushes);
+        let (unacknowledged, has_all) = (link.unacknowledged(), link.has_all());
+        self.station.note(latest, |connection| {
+            connection.updates += updates;
+            connection.pushes += pushes;
+            self.peers.metrics.behind(connection.unacknowledged, unacknowledged);
+            (connection.unacknowledged, connection.has_all) = (unacknowledged, has_all);
+        });
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.agent.clock.now(), wall: Clock::wall() }
+    }
+}
+
+async fn write(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
+    stream.write_all(out).await?;
+    stream.flush().await?;
+    out.clear();
+    Ok(())
+}

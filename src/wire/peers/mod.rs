@@ -1,0 +1,38 @@
+//! HAProxy's peers protocol 2.1, as values: no socket, no clock.
+//!
+//! HAProxys tell each other the entries of their stick tables by it, and slowlane takes part as one of them. Comments
+//! cite HAProxy's `doc/peers-v2.0.txt`; where it differs from what HAProxy 2.6 to 3.2 send, the code follows these.
+//!
+//! ```text
+//!  HAProxy                                        slowlane
+//!    │ HAProxyS 2.1, to, from                        │    hello.rs: whichever side has dialled
+//!    │ ────────────────────────────────────────────▶ │
+//!    │                                       200     │
+//!    │ ◀──────────────────────────────────────────── │
+//!    │ resync request                                │    frame.rs: │ class │ type │ length │ body │
+//!    │ ◀───────────────────────────────────────────▶ │    each side asks the other for all that it has
+//!    │ define: a table with its columns              │    definition.rs
+//!    │ update: a key with its values                 │    update.rs
+//!    │ ────────────────────────────────────────────▶ │
+//!    │                        ack: the last update   │
+//!    │ ◀──────────────────────────────────────────── │
+//!    │ heartbeat, at least every 3 s                 │
+//!    │ ◀───────────────────────────────────────────▶ │
+//! ```
+//! [`Hello::cut`] and [`Frame::cut`] take the bytes apart, and [`Link`] keeps what both sides have said.
+
+mod definition;
+mod error;
+mod frame;
+mod hello;
+mod link;
+mod message;
+mod update;
+
+pub use definition::{Column, Definition, Kind, KeyType};
+pub use error::Error;
+pub use frame::{BODY_BYTES_MAX, Frame};
+pub use hello::{Hello, Status};
+pub use link::{Link, News, TABLES_MAX};
+pub use message::{Control, Fault, Message};
+pub use update::{Update, Value, Values};
