@@ -66,7 +66,8 @@ pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
 /// The config file, and the settings from the command line.
 impl From<RunArguments> for (Option<PathBuf>, Flags) {
     fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin, peers, cluster, state } = typed;
+        let RunArguments { files: Files { config, policy }, spop, http, admin, peers, cluster, state } =
+            typed;
         (config, Flags { policy, spop, http, admin, peers, cluster, state })
     }
 }

@@ -17,6 +17,7 @@ mod config;
 mod demo;
 mod fields;
 mod man;
+mod peers;
 mod progress;
 mod quota;
 mod replay;
@@ -114,6 +115,9 @@ enum Command {
     /// List the nodes of a cluster, as one of them sees it.
     #[command(after_help = cluster::EXAMPLES)]
     Cluster(cluster::Arguments),
+    /// List the proxies that keep the pace by themselves (HAProxy's peers protocol)
+    #[command(after_help = peers::EXAMPLES)]
+    Peers(peers::Arguments),
     /// Refuse requests with these fields for a time, with 429.
     #[command(after_help = block::EXAMPLES)]
     Block(block::Arguments),
@@ -173,6 +177,7 @@ pub fn main() -> ExitCode {
         Command::Quota(typed) => quota::quota(typed),
         Command::Table(typed) => table::table(typed),
         Command::Cluster(typed) => cluster::cluster(typed),
+        Command::Peers(typed) => peers::peers(typed),
         Command::Block(typed) => block::block(typed),
         Command::Unblock(typed) => unblock::unblock(typed),
         Command::Blocks(typed) => blocks::blocks(typed),

@@ -46,7 +46,9 @@ pub(crate) enum ConfigError {
          127.0.0.1 or unix:/path"
     )]
     OpenPeers(String),
-    #[error("[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]")]
+    #[error(
+        "[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]"
+    )]
     RemotePeer(String),
     #[error("[{section}] has {has} and no {lacks}: name both")]
     HalfTls { section: String, has: &'static str, lacks: &'static str },

@@ -22,9 +22,9 @@ use std::time::Duration;
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use flags::Flags;
 pub(crate) use listen::Listen;
-pub(crate) use peers::PeersConfig;
 use listen::{HANDSHAKE_MAX, node_files, tls_files};
 use mistakes::Mistake;
+pub(crate) use peers::PeersConfig;
 use warnings::Secret;
 
 use crate::base::hold::HoldLimits;

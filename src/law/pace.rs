@@ -128,8 +128,9 @@ impl Rule for Pace {
         entry.ask(arrival.cost, arrival.now);
         let full_at =
             self.start(entry, arrival.now.as_nanos()).saturating_add(self.bucket.time(arrival.cost));
-        entry.state.set_wide(full_at.min(self.debt_max(arrival.now.as_nanos())));
-        entry.gpt0 = self.bucket.milli_clients(self.max_delay_ns);
+        let full_at = full_at.min(self.debt_max(arrival.now.as_nanos()));
+        entry.state.set_wide(full_at);
+        entry.gpt0 = self.bucket.milli_clients(full_at.saturating_sub(arrival.now.as_nanos()));
         entry.let_through(arrival.cost, arrival.now);
     }
 

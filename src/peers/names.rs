@@ -74,7 +74,8 @@ mod tests {
     #[test]
     fn a_key_has_the_values_of_its_fields() {
         let pair = Pair::of("slowlane_pace_source.website", &[]).unwrap();
-        let values = |key: &'static [u8]| pair.values(key).map(|values| values.map(|(_, value)| value).collect());
+        let values =
+            |key: &'static [u8]| pair.values(key).map(|values| values.map(|(_, value)| value).collect());
         let both: Vec<&[u8]> = vec![b"192.0.2.1", b"a|b.example"];
         assert_eq!(values(b"192.0.2.1|a|b.example"), Some(both));
         assert_eq!(values(b"192.0.2.1"), None);
@@ -84,7 +85,9 @@ mod tests {
 
     #[test]
     fn names_without_fields_are_none_of_ours() {
-        for name in ["slowlane_pace_", "slowlane_pacer", "slowlane_pace_a.", "slowlane_pace_.a", "slowlane_limits"] {
+        for name in
+            ["slowlane_pace_", "slowlane_pacer", "slowlane_pace_a.", "slowlane_pace_.a", "slowlane_limits"]
+        {
             assert_eq!(Pair::of(name, &[]), None, "{name}");
         }
     }

@@ -32,6 +32,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// X is taught only if it is this much later than the proxy's own clock, and one slot at least. Its news take that long.
 const LATER: Duration = Duration::from_millis(1);
 
+/// After the first lesson of a key, requests may still pass unpaced for so long: the lesson is on its way, and so are
+/// counts.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
+
 /// One HAProxy that keeps the pace by itself.
 #[derive(Debug)]
 pub struct Proxy {
@@ -67,6 +71,8 @@ struct Known {
     /// The key here, and its SLO. None: the key of this table is not that of its SLO.
     counts_as: Option<(SloId, Key)>,
     taught: Option<Taught>,
+    /// From then on its own clock advances with each request. Before, it did not know the limit yet.
+    paced_from: Timestamp,
 }
 
 /// The last lesson of a key.
@@ -178,7 +184,7 @@ impl Proxy {
         moment: Moment,
         teachings: &mut Vec<Teaching>,
     ) -> Option<Count> {
-        let (has_several, refresh) = (self.tables.len() > 1, self.limits_expire / REPEATS);
+        let (has_several, expire) = (self.tables.len() > 1, self.limits_expire);
         let counted = self.tables.get_mut(table)?;
         let [admitted, denied] = counts;
         let Moment { now, .. } = moment;
@@ -196,6 +202,7 @@ impl Proxy {
                 clock: now,
                 counts_as: None,
                 taught: None,
+                paced_from: Timestamp::from_nanos(u64::MAX),
             };
             counted.keys.insert(key.into(), known);
         }
@@ -210,10 +217,12 @@ impl Proxy {
             _ => Duration::ZERO,
         };
         let charge = throttle.charge(&cases, news[0], news[1], now);
-        known.clock = known.clock.max(now) + slot.saturating_mul(news[0]);
+        if now >= known.paced_from {
+            known.clock = known.clock.max(now) + slot.saturating_mul(news[0]);
+        }
         let standing = throttle.standing(&cases, now);
         known.counts_as = cases.list.first().map(|case| (case.slo.id, case.key));
-        if let Some(numbers) = known.teach(standing, moment, refresh, has_several) {
+        if let Some(numbers) = known.teach(standing, moment, expire, has_several) {
             teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
         }
         Some(Count { admitted: news[0], denied: news[1], charge })
@@ -222,7 +231,7 @@ impl Proxy {
     /// Adds to `teachings` what is due: lessons that would end, or are no longer true. Forgets keys that the proxy has
     /// forgotten. Call it several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, teachings: &mut Vec<Teaching>) {
-        let (has_several, refresh) = (self.tables.len() > 1, self.limits_expire / REPEATS);
+        let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);
         for Counted { pair, limits, expire, keys: all } in self.tables.values_mut() {
             let kept = *expire * 2;
@@ -230,7 +239,7 @@ impl Proxy {
             for (key, known) in all.iter_mut().filter(|(_, known)| known.is_taught_still(moment)) {
                 let Some(cases) = cases(&policy, pair, key) else { continue };
                 let standing = throttle.standing(&cases, moment.now);
-                if let Some(numbers) = known.teach(standing, moment, refresh, has_several) {
+                if let Some(numbers) = known.teach(standing, moment, limits_expire, has_several) {
                     teachings.push(Teaching { table: limits.clone(), key: key.clone(), numbers });
                 }
             }
@@ -280,7 +289,7 @@ impl Known {
         &mut self,
         standing: Standing,
         moment: Moment,
-        refresh: Duration,
+        expire: Duration,
         has_several: bool,
     ) -> Option<Numbers> {
         let Moment { now, wall } = moment;
@@ -290,10 +299,13 @@ impl Known {
             None => lesson != Lesson::Unlimited || has_several,
             Some(taught) if !taught.lesson.is_like(&lesson) => true,
             Some(_) if lesson == Lesson::Unlimited && !has_several => false,
-            Some(taught) => now.since(taught.at) >= refresh || self.is_behind(standing, now),
+            Some(taught) => now.since(taught.at) >= expire / REPEATS || self.is_behind(standing, now),
         };
         if !is_due {
             return None;
+        }
+        if self.taught.is_none_or(|taught| now.since(taught.at) >= expire) {
+            self.paced_from = now + ON_THE_WAY;
         }
         if let Standing::Paced(paced) = standing {
             self.clock = self.clock.max(paced.tat);

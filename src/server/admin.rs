@@ -124,6 +124,7 @@ impl Admin {
             "/api/why" => why(&request, agent),
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
+            "/api/peers" => peers(&request, agent),
             "/api/blocks" if wants_json(&request) => with_type(JSON, blocks::json(agent)),
             "/api/blocks" => plain(StatusCode::OK, blocks::text(agent)),
             path => match path.strip_prefix("/api/table/") {
@@ -158,7 +159,7 @@ impl Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
@@ -170,7 +171,11 @@ fn page() -> Answer {
 /// Answers `/api/why`: the verdict that a request would get, and its reasons.
 fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
-    let why = Why::of(&agent.throttle, &query.request(), agent.clock.now());
+    let now = agent.clock.now();
+    let mut why = Why::of(&agent.throttle, &query.request(), now);
+    if let Some(peers) = agent.peers() {
+        why.add_peers(|key| peers.counts(key, now));
+    }
     match wants_json(request) {
         true => with_type(JSON, why.json()),
         false => plain(StatusCode::OK, why.to_string()),
@@ -195,6 +200,18 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
     match wants_json(request) || request.uri().query() == Some("json") {
         true => with_type(JSON, serde_json::to_vec(&line).expect("a line is plain data")),
         false => plain(StatusCode::OK, line.to_string()),
+    }
+}
+
+/// Answers `/api/peers`: the proxies that keep the pace by themselves; as JSON, or as text.
+fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    let Some(peers) = agent.peers() else {
+        return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");
+    };
+    let status = peers.status(agent.clock.now());
+    match wants_json(request) {
+        true => with_type(JSON, serde_json::to_vec(&status).expect("a status is plain data")),
+        false => plain(StatusCode::OK, status.to_string()),
     }
 }
 

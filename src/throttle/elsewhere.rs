@@ -63,7 +63,7 @@ impl Throttle {
     /// ```
     pub fn standing(&self, cases: &Cases<'_>, now: Timestamp) -> Standing {
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
-        let [case] = cases.list.as_slice() else {
+        let Some(case) = alone(cases) else {
             return by_operator.map_or(Standing::Ask, |blocked| Standing::Refused(blocked.until));
         };
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
@@ -90,7 +90,7 @@ impl Throttle {
     /// Charges requests that a proxy has let through, and counts those that it has refused. None: their law has no
     /// bucket, and the proxy has to ask.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) -> Option<Charge> {
-        let [case] = cases.list.as_slice() else { return None };
+        let case = alone(cases)?;
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
         if !has_bucket && law != Law::UNLIMITED && !law.is_closed() || (admitted, denied) == (0, 0) {
             return None;
@@ -136,6 +136,15 @@ impl Throttle {
             Some(_) => *law,
             None => self.law_alone(case.slo).unwrap_or(*law),
         }
+    }
+}
+
+/// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to another
+/// is none, whether the fields of that one are known or not.
+fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
+    match cases.list.as_slice() {
+        [case] if case.slo.also.is_none() => Some(case),
+        _ => None,
     }
 }
 

@@ -35,6 +35,7 @@ mod monitoring;
 mod nginx;
 mod package;
 mod page;
+mod peers;
 mod prose;
 mod proxies;
 mod quota_cli;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::base::draw::Draw;
+use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::request::{Field, Request, Value, is_same_name};
 use crate::base::shown::{Shown, shown};
@@ -13,6 +14,7 @@ use crate::base::time::Timestamp;
 use crate::base::units::left;
 use crate::base::verdict::{Assurance, Decision, Judged, UNCOUNTED, Verdict};
 use crate::law::Sketch;
+use crate::observe::status::peers::PeerCount;
 use crate::observe::status::snapshot::BlockedKey;
 use crate::policy::{Asked, Explained, Origin, Part, Policy};
 use crate::table::{Found, PERIOD_MS};
@@ -89,6 +91,9 @@ pub struct Objection {
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried_by: Option<u16>,
+    /// The counts of proxies that keep the pace by themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerCount>,
     #[serde(flatten)]
     pub told: Told,
 }
@@ -135,6 +140,13 @@ impl Why {
     /// Leaves out the keys. They hold for one start only, unless the config names their secret.
     pub fn leave_out_keys(&mut self) {
         self.slos.iter_mut().for_each(|slo| slo.key = None);
+    }
+
+    /// Adds what proxies have counted that keep the pace by themselves.
+    pub fn add_peers(&mut self, counts_of: impl Fn(Key) -> Vec<PeerCount>) {
+        for slo in &mut self.slos {
+            slo.peers = slo.key.as_deref().and_then(Key::from_hex).map(&counts_of).unwrap_or_default();
+        }
     }
 
     /// JSON for programs, with a final line break.
@@ -194,6 +206,7 @@ impl Objection {
             formula: view.formula.clone(),
             assured: view.assured.clone(),
             carries,
+            peers: Vec::new(),
             carried_by: carrier.filter(|_| is_carried).map(|carrier| carrier.slo.number()),
             told: Told::of(view.judgement().verdict, view.judgement().remaining),
         }
@@ -287,6 +300,9 @@ impl fmt::Display for Objection {
         if let Some(assured) = &self.assured {
             let carries = if self.carries { ": carries it past the SLOs above" } else { "" };
             writeln!(f, "  assured {assured}{carries}")?;
+        }
+        for count in &self.peers {
+            writeln!(f, "  peer    {count}")?;
         }
         let but = match (self.dry_run, self.carried_by) {
             (true, _) => " (dry_run=yes: it only says so)".to_owned(),

@@ -11,7 +11,7 @@ mod dial;
 mod registry;
 mod session;
 
-pub use registry::{PeerStatus, Peers, Settings};
+pub use registry::{Peers, Settings};
 
 pub(crate) use dial::dial;
 pub(crate) use session::serve;

@@ -7,13 +7,18 @@ use tokio::sync::watch;
 
 use crate::base::address::Address;
 use crate::base::key::Key;
+use crate::base::shown::shown;
 use crate::base::time::Timestamp;
 use crate::observe::peers_metrics::PeersMetrics;
-use crate::peers::{Glance, KEYS_MAX, Proxy};
+use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersStatus};
+use crate::peers::{KEYS_MAX, Proxy};
 use crate::wire::peers::Status;
 
 /// The most names. Without `allow`, a client chooses its name.
 const PROXIES_MAX: usize = 64;
+
+/// The most keys of one proxy that are shown for a key of this slowlane: a network has many addresses.
+const COUNTS_MAX: usize = 10;
 
 /// The settings of the peers' side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,30 +62,6 @@ pub(super) struct Connection {
     pub(super) unacknowledged: u64,
 }
 
-/// A proxy as operators see it.
-#[derive(Clone, Debug)]
-pub struct PeerStatus {
-    pub name: String,
-    /// None: it is not connected.
-    pub connected: Option<PeerConnection>,
-    pub tables: Vec<String>,
-    pub keys: usize,
-}
-
-/// A connection as operators see it.
-#[derive(Clone, Debug)]
-pub struct PeerConnection {
-    pub since: Timestamp,
-    pub address: String,
-    /// Whether slowlane has connected to it.
-    pub is_dialled: bool,
-    /// Whether it has told all its entries.
-    pub has_all: bool,
-    pub updates: u64,
-    pub pushes: u64,
-    pub unacknowledged: u64,
-}
-
 impl Peers {
     pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
         Peers { settings, metrics, stations: Mutex::default() }
@@ -112,43 +93,48 @@ impl Peers {
         Ok(station)
     }
 
-    /// All proxies, by their names.
-    pub fn statuses(&self) -> Vec<PeerStatus> {
-        self.all()
-            .into_iter()
-            .map(|(name, station)| {
-                let proxy = station.proxy();
-                let connected = lock(&station.connection).clone();
-                let connected = connected.map(|connection| {
-                    let Connection {
-                        since,
-                        address,
-                        is_dialled,
-                        has_all,
-                        updates,
-                        pushes,
-                        unacknowledged,
-                    } = connection;
-                    PeerConnection { since, address, is_dialled, has_all, updates, pushes, unacknowledged }
-                });
-                let tables = proxy.tables().map(str::to_owned).collect();
-                PeerStatus { name, connected, tables, keys: proxy.keys() }
-            })
-            .collect()
+    /// All proxies as operators see them, by their names.
+    pub fn status(&self, now: Timestamp) -> PeersStatus {
+        let proxies = self.all().into_iter().map(|(name, station)| {
+            let connection = lock(&station.connection).clone().map(|connection| connection.told(now));
+            let proxy = station.proxy();
+            PeerLine {
+                name: shown(name.as_bytes()),
+                connection,
+                tables: proxy.tables().map(|table| shown(table.as_bytes())).collect(),
+                keys: proxy.keys(),
+            }
+        });
+        PeersStatus { name: self.settings.name.clone(), proxies: proxies.collect() }
     }
 
     /// What each proxy has counted under a key, and what it was taught.
-    pub fn glances(&self, of: Key) -> Vec<(String, Glance)> {
-        let all = self.all().into_iter();
-        all.flat_map(|(name, station)| {
+    pub fn counts(&self, of: Key, now: Timestamp) -> Vec<PeerCount> {
+        let mut counts = Vec::new();
+        for (name, station) in self.all() {
             let glances = station.proxy().glances(of);
-            glances.into_iter().map(move |glance| (name.clone(), glance))
-        })
-        .collect()
+            counts.extend(glances.iter().take(COUNTS_MAX).map(|glance| PeerCount::of(&name, glance, now)));
+        }
+        counts
     }
 
     fn all(&self) -> Vec<(String, Arc<Station>)> {
         lock(&self.stations).iter().map(|(name, station)| (name.clone(), station.clone())).collect()
+    }
+}
+
+impl Connection {
+    fn told(self, now: Timestamp) -> PeerConnection {
+        let Connection { since, address, is_dialled, has_all, updates, pushes, unacknowledged } = self;
+        PeerConnection {
+            address,
+            since_s: now.since(since).as_secs(),
+            is_dialled,
+            is_synced: has_all,
+            updates,
+            pushes,
+            acks_behind: unacknowledged,
+        }
     }
 }
 

@@ -269,7 +269,12 @@ mod tests {
         assert!(answers.is_empty(), "there is no update to acknowledge");
 
         let mut taught = Vec::new();
-        assert!(slowlane.teach("slowlane_limits", b"192.0.2.1", &[20_000, 2_000_000, 7_000_000, 0], &mut taught));
+        assert!(slowlane.teach(
+            "slowlane_limits",
+            b"192.0.2.1",
+            &[20_000, 2_000_000, 7_000_000, 0],
+            &mut taught
+        ));
         assert!(slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
         assert!(!slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0], &mut taught), "too few values");
         assert!(!slowlane.teach("unknown", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
@@ -337,7 +342,11 @@ mod tests {
         message::define(&counts, &mut bytes);
         let values = || vec![Value::Number(3)];
         for id in [Some(u32::MAX), None, None] {
-            message::update(&Update { id, remaining: None, key: b"k", values: values() }, &counts, &mut bytes);
+            message::update(
+                &Update { id, remaining: None, key: b"k", values: values() },
+                &counts,
+                &mut bytes,
+            );
         }
         link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
         assert_eq!(out, b"\x0a\x84\x05\x01\0\0\0\x01", "update 1 follows 0, which follows 2^32 - 1");
@@ -348,7 +357,10 @@ mod tests {
         let mut out = Vec::new();
         let update = b"\x0a\x80\x05\0\0\0\x01\x00";
         assert_eq!(begun().receive(update, NOW, &mut out, &mut quiet), Err(Error::NoTable));
-        assert_eq!(begun().receive(b"\x0a\x83\x01\x05", NOW, &mut out, &mut quiet), Err(Error::UnknownTable(5)));
+        assert_eq!(
+            begun().receive(b"\x0a\x83\x01\x05", NOW, &mut out, &mut quiet),
+            Err(Error::UnknownTable(5))
+        );
         let reported = Err(Error::Reported("protocol"));
         assert_eq!(begun().receive(b"\x01\x00", NOW, &mut out, &mut quiet), reported);
         let mut bytes = Vec::new();

@@ -30,7 +30,10 @@ pub enum Message<'a> {
     /// Later updates belong to this table of the sender.
     Switch(u64),
     /// The receiver has a table's updates up to this one. The table's number is the one of the side that defined it.
-    Ack { table: u64, update: u32 },
+    Ack {
+        table: u64,
+        update: u32,
+    },
     /// An update of the current table, which only the connection knows.
     Update(Body<'a>),
 }

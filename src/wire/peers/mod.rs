@@ -29,7 +29,7 @@ mod link;
 mod message;
 mod update;
 
-pub use definition::{Column, Definition, Kind, KeyType};
+pub use definition::{Column, Definition, KeyType, Kind};
 pub use error::Error;
 pub use frame::{BODY_BYTES_MAX, Frame};
 pub use hello::{Hello, Status};

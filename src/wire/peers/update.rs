@@ -33,7 +33,11 @@ pub struct Update<'a> {
 pub enum Value {
     Number(u64),
     /// Events in the current period, which began `age_ms` ago, and in the one before.
-    Frequency { age_ms: u64, current: u64, previous: u64 },
+    Frequency {
+        age_ms: u64,
+        current: u64,
+        previous: u64,
+    },
     /// The number of an entry in the sender's dictionary. Texts are left out: no table of ours has one.
     Entry(Option<u64>),
 }
@@ -170,17 +174,17 @@ mod tests {
                 KeyType::Int => 4..=4,
                 _ => table.key_bytes as usize..=table.key_bytes as usize,
             };
-            let kinds: Vec<Kind> = (table.columns.iter())
-                .flat_map(|column| (0..column.values).map(|_| column.kind()))
-                .collect();
-            let values = prop::collection::vec(any::<(u64, u64, u64)>(), kinds.len()).prop_map(move |numbers| {
-                let value = |(kind, (age_ms, current, previous)): (&Kind, (u64, u64, u64))| match kind {
-                    Kind::Number => Value::Number(current),
-                    Kind::Frequency => Value::Frequency { age_ms, current, previous },
-                    Kind::Entry => Value::Entry((current % 2 == 0).then_some(current)),
-                };
-                kinds.iter().zip(numbers).map(value).collect::<Values>()
-            });
+            let kinds: Vec<Kind> =
+                (table.columns.iter()).flat_map(|column| (0..column.values).map(|_| column.kind())).collect();
+            let values =
+                prop::collection::vec(any::<(u64, u64, u64)>(), kinds.len()).prop_map(move |numbers| {
+                    let value = |(kind, (age_ms, current, previous)): (&Kind, (u64, u64, u64))| match kind {
+                        Kind::Number => Value::Number(current),
+                        Kind::Frequency => Value::Frequency { age_ms, current, previous },
+                        Kind::Entry => Value::Entry((current % 2 == 0).then_some(current)),
+                    };
+                    kinds.iter().zip(numbers).map(value).collect::<Values>()
+                });
             let key = prop::collection::vec(any::<u8>(), key_bytes);
             (Just(table), key, any::<Option<u32>>(), any::<Option<u32>>(), values)
         })

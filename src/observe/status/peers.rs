@@ -1,0 +1,143 @@
+//! The proxies that keep the pace by themselves, as operators see them.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::base::shown::shown;
+use crate::base::time::Timestamp;
+use crate::peers::{Glance, Lesson};
+
+/// All proxies that have been connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeersStatus {
+    /// The name of this slowlane among the peers.
+    pub name: String,
+    pub proxies: Vec<PeerLine>,
+}
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerLine {
+    pub name: String,
+    /// None: it is not connected.
+    pub connection: Option<PeerConnection>,
+    /// The tables that it counts in.
+    pub tables: Vec<String>,
+    pub keys: usize,
+}
+
+/// The connection of a proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerConnection {
+    pub address: String,
+    pub since_s: u64,
+    /// Whether slowlane has connected to it.
+    pub is_dialled: bool,
+    /// Whether it has told all its entries.
+    pub is_synced: bool,
+    /// Counts that came from it, and limits that were sent to it.
+    pub updates: u64,
+    pub pushes: u64,
+    /// Limits that it has not acknowledged.
+    pub acks_behind: u64,
+}
+
+/// What a proxy has counted under a key, and what it was taught.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerCount {
+    pub peer: String,
+    pub table: String,
+    pub key: String,
+    pub admitted: u32,
+    pub denied: u32,
+    /// Milliseconds since it counted last.
+    pub seen_ms: u64,
+    /// The columns of its table of limits: slot, tau, the most, X. None: it was taught nothing.
+    pub taught: Option<[u64; 4]>,
+    /// In words.
+    pub lesson: String,
+    /// Milliseconds since that was taught.
+    pub taught_ms: Option<u64>,
+}
+
+impl PeerCount {
+    pub fn of(peer: &str, glance: &Glance, now: Timestamp) -> PeerCount {
+        let ago = |at: Timestamp| now.since(at).as_millis() as u64;
+        let lesson = glance.taught.map(|taught| taught.lesson);
+        PeerCount {
+            peer: shown(peer.as_bytes()),
+            table: shown(glance.table.as_bytes()),
+            key: shown(glance.key.as_bytes()),
+            admitted: glance.admitted,
+            denied: glance.denied,
+            seen_ms: ago(glance.seen),
+            taught: lesson.map(|lesson| lesson.numbers()),
+            lesson: lesson.map_or_else(|| "taught nothing".into(), in_words),
+            taught_ms: glance.taught.map(|taught| ago(taught.at)),
+        }
+    }
+}
+
+fn in_words(lesson: Lesson) -> String {
+    match lesson {
+        Lesson::Unlimited => "unlimited".into(),
+        Lesson::Ask => "has to ask by SPOE".into(),
+        Lesson::Refuse { .. } => "refuse all".into(),
+        Lesson::Pace { slot_us, tau_us, max_us, tat } => {
+            let tat = if tat.is_some() { "with X" } else { "without X" };
+            format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us, {tat}")
+        }
+    }
+}
+
+/// A line of `slowlane why`.
+impl fmt::Display for PeerCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PeerCount { peer, table, key, admitted, denied, seen_ms, lesson, taught_ms, .. } = self;
+        let ago = taught_ms.map_or_else(String::new, |ms| format!(", {ms} ms ago"));
+        write!(f, "{peer}: {admitted} admitted, {denied} denied of {key} in {table}, {seen_ms} ms ago; ")?;
+        write!(f, "{lesson}{ago}")
+    }
+}
+
+/// The text of `slowlane peers`:
+///
+/// ```text
+/// this slowlane is the peer slowlane
+/// lb1  connected for 12 s from 127.0.0.1, 300 counts, 4 limits, 0 not acknowledged
+///      slowlane_pace: 12 keys in all
+/// ```
+impl fmt::Display for PeersStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "this slowlane is the peer {}", self.name)?;
+        if self.proxies.is_empty() {
+            writeln!(f, "no proxy has connected yet")?;
+        }
+        let width = self.proxies.iter().map(|proxy| proxy.name.len()).max().unwrap_or(0);
+        for PeerLine { name, connection, tables, keys } in &self.proxies {
+            match connection {
+                None => writeln!(f, "{name:width$}  not connected")?,
+                Some(PeerConnection {
+                    address,
+                    since_s,
+                    is_dialled,
+                    is_synced,
+                    updates,
+                    pushes,
+                    acks_behind,
+                }) => {
+                    let from = if *is_dialled { "at" } else { "from" };
+                    let rest = if *is_synced { "" } else { "; it still tells its entries" };
+                    writeln!(
+                        f,
+                        "{name:width$}  connected for {since_s} s {from} {address}, {updates} counts, {pushes} limits, \
+                         {acks_behind} not acknowledged{rest}"
+                    )?;
+                }
+            }
+            writeln!(f, "{:width$}  {}: {keys} keys in all", "", tables.join(", "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! The rules of the printed files, in virtual time: HAProxy's two tables and its arithmetic.
+
+use std::collections::HashMap;
+
+/// From this on, a difference modulo 2^32 is one of the past.
+const PAST: u32 = 1 << 31;
+
+/// One HAProxy.
+#[derive(Default)]
+pub struct Rules {
+    own: HashMap<String, u32>,
+    limits: HashMap<String, ([u64; 4], u64)>,
+    counts: HashMap<String, [u32; 2]>,
+}
+
+/// The verdict of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruled {
+    /// It leaves after so many milliseconds.
+    Passes(u64),
+    Denied,
+    /// It has to ask by SPOE.
+    Asks,
+}
+
+impl Rules {
+    /// Takes up an entry of the table of limits, which lives for `expire_us`.
+    pub fn learn(&mut self, key: &str, numbers: [u64; 4], now_us: u64, expire_us: u64) {
+        self.limits.insert(key.to_owned(), (numbers, now_us + expire_us));
+    }
+
+    /// Decides a request, and returns the counts that an update then tells.
+    pub fn ask(&mut self, key: &str, now_us: u64) -> (Ruled, [u32; 2]) {
+        let limits = self.limits.get(key).filter(|(_, end)| *end > now_us).map(|(numbers, _)| *numbers);
+        let counts = self.counts.entry(key.to_owned()).or_default();
+        let Some([slot, tau, most, x]) = limits.filter(|limits| limits[0] > 0) else {
+            if limits.is_some_and(|limits| limits[1] == 2) {
+                return (Ruled::Asks, *counts);
+            }
+            counts[0] += 1;
+            return (Ruled::Passes(0), *counts);
+        };
+        let now = now_us as u32;
+        let own = self.own.get(key).copied().unwrap_or(0);
+        let ahead = |clock: u32| match clock.wrapping_sub(now) {
+            ahead if clock != 0 && ahead < PAST => u64::from(ahead),
+            _ => 0,
+        };
+        let after = ahead(own).max(ahead(x as u32)) + slot;
+        if after > most {
+            counts[1] += 1;
+            return (Ruled::Denied, *counts);
+        }
+        self.own.insert(key.to_owned(), now.wrapping_add(after as u32));
+        counts[0] += 1;
+        (Ruled::Passes(after.saturating_sub(tau).div_ceil(1_000)), *counts)
+    }
+}
