@@ -33,7 +33,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[spo]",
-            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `cluster`, `state`, `decision_log`, `log`",
+            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `cluster`, `peers`, `state`, `decision_log`, `log`",
         ),
         (
             "[policy]\ndirectory = \"x\"",
@@ -44,6 +44,13 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             ":4: unknown field `method`, expected one of `fields`, `map`, `match`",
         ),
         ("[[policy.lookups]]\nfields = [\"a\"]\nmatch = \"str\"", ":1: missing field `map`"),
+        ("[peers]\nname = \"a b\"", ":2: \"a b\": expected a name of 1 to 64 bytes without spaces, like lb1"),
+        (
+            "[peers]\ndial = [\"127.0.0.1:1\"]",
+            ":2: \"127.0.0.1:1\": expected the name of a peer and its address, like lb1@127.0.0.1:10000",
+        ),
+        ("[peers]\nlisten = [\"0.0.0.0:9003\"]", ":2: [peers] on 0.0.0.0:9003 is open to others"),
+        ("[peers]\ndial = [\"lb1@192.0.2.1:1\"]", ":2: [peers] dial 192.0.2.1:1: connections to other machines"),
         ("[state]\nevery = \"10ms\"", ":2: expected 1s to 1h"),
         // Types of values.
         (

@@ -7,6 +7,7 @@ pub mod http;
 mod input;
 pub mod laws;
 pub mod map;
+pub mod peers;
 pub mod policy;
 pub mod query;
 pub mod replay;
@@ -24,13 +25,14 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 17] = [
+pub const ALL: [(&str, Target); 18] = [
     ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
     ("http", http::run),
     ("laws", laws::run),
     ("map", map::run),
+    ("peers", peers::run),
     ("policy", policy::run),
     ("query", query::run),
     ("replay", replay::run),

@@ -1,0 +1,82 @@
+//! Any bytes as one peer, served as the daemon serves it: the same news in one piece and in pieces, bounded keys, and
+//! lessons that the other side can read.
+
+use std::path::Path;
+use std::time::Duration;
+
+use slowlane::base::time::Timestamp;
+use slowlane::peers::{Moment, Proxy};
+use slowlane::policy::{Layout, Policy};
+use slowlane::table::Sizing;
+use slowlane::throttle::Throttle;
+use slowlane::wire::peers::{Column, Error, Hello, Link, News};
+
+const KEYS_MAX: usize = 8;
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+
+/// What a connection led to.
+#[derive(Debug, PartialEq)]
+struct Course {
+    updates: usize,
+    taught: Vec<(String, Vec<u8>, [u64; 4])>,
+    error: Option<Error>,
+}
+
+/// The first byte is the length of the pieces that the others arrive in.
+pub fn run(bytes: &[u8]) {
+    let Some((&piece_bytes, bytes)) = bytes.split_first() else { return };
+    let _ = Hello::cut(bytes);
+    let whole = serve(std::iter::once(bytes));
+    assert_eq!(serve(bytes.chunks(usize::from(piece_bytes).max(1))), whole);
+}
+
+fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
+    let read = |path: &Path| match path.to_str() {
+        Some("slo.map") => Ok(b"0 burst=1 rate=1/s\n2001 burst=9 rate=5/s\n".to_vec()),
+        Some("website.map") => Ok(b"k1 2001\n".to_vec()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    let policy = Policy::parse("".as_ref(), &Layout::default(), read).expect("these files are good");
+    let throttle = Throttle::new(policy, Sizing { entries_max: 100, expire: Duration::from_secs(30) }, 0);
+    let mut proxy = Proxy::new(vec!["website".into()], KEYS_MAX);
+    let moment = Moment { now: NOW, wall: Duration::from_secs(1_800_000_000) };
+
+    let mut out = Vec::new();
+    let mut link = Link::begin(NOW, &mut out);
+    let mut course = Course { updates: 0, taught: Vec::new(), error: None };
+    let mut unread = Vec::new();
+    for piece in pieces {
+        unread.extend_from_slice(piece);
+        let mut teachings = Vec::new();
+        let received = link.receive(&unread, NOW, &mut out, &mut |news| match news {
+            News::Defined(table) => proxy.defined(&table.name, table.expire),
+            News::Updated(table, update) => {
+                course.updates += 1;
+                let count =
+                    |place| update.column(table, Column::GPC).get(place).map_or(0, |value| value.number());
+                let counts = [0, 1].map(|place| count(place) as u32);
+                proxy.counted(&throttle, &table.name, update.key, counts, moment, &mut teachings);
+            }
+            News::Synced => proxy.has_told_all(),
+            News::Asked => proxy.forget_lessons(),
+        });
+        for teaching in teachings {
+            link.teach(&teaching.table, &teaching.key, &teaching.numbers, &mut out);
+            course.taught.push((teaching.table, teaching.key.into(), teaching.numbers));
+        }
+        match received {
+            Ok(length) => drop(unread.drain(..length)),
+            Err(error) => {
+                course.error = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(proxy.keys() <= KEYS_MAX);
+    proxy.due(&throttle, moment, &mut Vec::new());
+    // The other side can read every byte of ours.
+    let mut reader = Link::begin(NOW, &mut Vec::new());
+    assert_eq!(reader.receive(&out, NOW, &mut Vec::new(), &mut |_| {}), Ok(out.len()));
+    course
+}
