@@ -11,9 +11,11 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::base::address::Address;
 use crate::base::hold::HOLD_SHIPPED;
+use crate::base::slo_id::SloId;
 use crate::cli::arguments::{RunArguments, config};
 use crate::config::{Config, Flags, Listen};
-use crate::proxy::shipped::haproxy::{self, Delivery, Version};
+use crate::policy::{Layout, Policy};
+use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{File, NAME, Tls, nginx};
 use crate::tools::installed;
 
@@ -105,6 +107,8 @@ enum Way {
     Pause,
     /// HAProxy waits, if it has Lua
     Lua,
+    /// HAProxy decides and waits, by limits that slowlane teaches it
+    Peers,
 }
 
 impl From<Way> for Delivery {
@@ -113,6 +117,7 @@ impl From<Way> for Delivery {
             Way::Hold => Delivery::Hold,
             Way::Pause => Delivery::Pause,
             Way::Lua => Delivery::Lua,
+            Way::Peers => Delivery::Peers,
         }
     }
 }
@@ -132,7 +137,8 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, tls, file, dir, run } } =
         typed;
     let config = config(run.or_of_service())?;
-    let Used { fields, delay_max } = Used::of(&config);
+    let Used { fields, delay_max, paced } = Used::of(&config);
+    let peer = haproxy::PEER.parse()?;
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
     let folder = match &dir {
@@ -149,6 +155,8 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         ratelimit,
         hold_max,
         fields: &fields,
+        peer: &peer,
+        paced: &paced,
     };
     let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
     let (version, best) = match version {
@@ -174,7 +182,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     let Nginx { listen, common: Common { app, ratelimit, tls, file, dir, run } } = typed;
     let config = config(run.or_of_service())?;
-    let Used { fields, delay_max } = Used::of(&config);
+    let Used { fields, delay_max, .. } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
     let files = nginx::files(&nginx::Places {
@@ -195,17 +203,20 @@ struct Used {
     fields: Vec<String>,
     /// Its longest delay.
     delay_max: Duration,
+    /// The keys that HAProxy can keep the pace of.
+    paced: Vec<Paced>,
 }
 
 impl Used {
     /// Of a policy with a mistake, only the fields of the config are known.
     fn of(config: &Config) -> Used {
-        let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO };
+        let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
         let mut names: BTreeSet<String> = source.layout().all_fields().map(str::to_owned).collect();
         match source.read() {
             Ok(policy) => {
                 names.extend(policy.used_fields().map(str::to_owned));
+                used.paced = paced(source.layout(), &policy);
                 let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
                 used.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
             }
@@ -214,6 +225,27 @@ impl Used {
         used.fields = names.into_iter().collect();
         used
     }
+}
+
+/// The fields of each lookup that has a map, in order; those of the default SLO are none, and come last. A policy without
+/// a limit has the shipped one.
+fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
+    let mut keys: Vec<Paced> = Vec::new();
+    for fields in policy.looked_up() {
+        if !keys.iter().any(|key| key.fields == fields) {
+            let prefixes = layout.prefixes(kind(layout, &fields));
+            keys.push(Paced { fields, prefixes });
+        }
+    }
+    if policy.slo(SloId::DEFAULT).is_some_and(|slo| !slo.objective.rate.is_unlimited()) {
+        keys.push(Paced { fields: Vec::new(), prefixes: layout.prefixes(0) });
+    }
+    if keys.is_empty() { vec![Paced::source()] } else { keys }
+}
+
+/// The type whose keys are made of these fields; 0 if there is none, which has no prefixes of its own.
+fn kind(layout: &Layout, fields: &[String]) -> u8 {
+    (1..=9).find(|&kind| layout.type_fields(kind) == fields).unwrap_or(0)
 }
 
 /// The TLS of the agent's address: as the config has it, or with the name that was typed.

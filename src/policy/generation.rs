@@ -259,6 +259,12 @@ impl Policy {
         looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
     }
 
+    /// The fields of each lookup whose map has a key, in the order of the lookups.
+    pub fn looked_up(&self) -> impl Iterator<Item = Vec<String>> {
+        let name = |&place: &Place| self.fields.name(place).to_owned();
+        self.lookups.iter().map(move |map| map.places.iter().map(name).collect())
+    }
+
     /// The place of an SLO among the SLOs.
     pub(super) fn place(&self, id: SloId) -> Option<usize> {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()

@@ -10,7 +10,7 @@ use crate::cli::ran;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::replace;
-use crate::support::printed::{EACH, Printed};
+use crate::support::printed::{EACH, PEERS, Printed};
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{project, skipped};
 
@@ -41,10 +41,15 @@ fn what_is_printed_for_the_defaults_is_what_is_shipped() {
     let hold = shipped("haproxy/haproxy-2.6-hold.cfg");
     for version in ["2.6", "2.8.3", "3.0"] {
         assert_eq!(haproxy(version, &[]), hold);
-        assert_eq!(haproxy(version, &["--delivery", "lua"]), shipped("haproxy/haproxy-2.6-lua.cfg"));
+        for delivery in ["lua", "peers"] {
+            let file = format!("haproxy/haproxy-2.6-{delivery}.cfg");
+            assert_eq!(haproxy(version, &["--delivery", delivery]), shipped(&file));
+        }
     }
     for version in ["3.2", "3.5-dev5"] {
         assert_eq!(haproxy(version, &[]), shipped("haproxy/haproxy-3.2-pause.cfg"));
+        let peers = haproxy(version, &["--delivery", "peers"]);
+        assert_eq!(peers, shipped("haproxy/haproxy-3.2-peers.cfg"));
     }
     // Later versions get the lines without which they would warn.
     assert_eq!(haproxy("3.2", &["--delivery", "hold"]), replace(&hold, "    mode tcp\n", "    mode spop\n"));
@@ -156,7 +161,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     let told = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
     assert!(told.contains("/check?max_delay=121s&ratelimit=on;"), "{told}");
     // What is printed loads.
-    for (version, number, delivery, main) in EACH {
+    for (version, number, delivery, main) in EACH.into_iter().chain(PEERS) {
         let Some(binary) = version.binary() else { continue };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
@@ -170,7 +175,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
 
 #[test]
 fn the_lines_to_paste_make_ones_own_configuration_ask() {
-    for (version, number, delivery, main) in EACH {
+    for (version, number, delivery, main) in EACH.into_iter().chain(PEERS) {
         let Some(binary) = version.binary() else { continue };
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().to_str().unwrap();
@@ -182,7 +187,8 @@ fn the_lines_to_paste_make_ones_own_configuration_ask() {
             let after = text.split(&format!("# For {name}:\n")).nth(1).unwrap_or_default();
             after.split("\n\n").next().unwrap().to_owned()
         };
-        assert_eq!(delivery == "lua", text.contains("# For the section global:"), "{text}");
+        let has_global = matches!(delivery, "lua" | "peers");
+        assert_eq!(has_global, text.contains("# For the section global:"), "{text}");
         let own = format!(
             "global\n{}\ndefaults\n mode http\n timeout connect 1s\n timeout client 1s\n timeout server 1s\n\
              frontend mine\n bind 127.0.0.1:8080\n{}\n default_backend app\nbackend app\n server a 127.0.0.1:8000\n{}\n",
@@ -261,7 +267,7 @@ fn what_cannot_be_printed_is_told() {
 
 #[test]
 fn every_haproxy_takes_what_is_printed_for_it_without_a_warning() {
-    for (version, number, delivery, main) in EACH {
+    for (version, number, delivery, main) in EACH.into_iter().chain(PEERS) {
         let Some(binary) = version.binary() else {
             skipped(&format!("HAProxy {number} cannot be had on this machine ({delivery})"));
             continue;

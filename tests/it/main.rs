@@ -19,6 +19,7 @@ mod cli;
 mod cluster;
 mod concurrency;
 mod config;
+mod config_peers;
 mod config_printed;
 mod corpora;
 mod decision_log;

@@ -36,8 +36,13 @@ fn haproxy_folder() -> TempDir {
 fn every_haproxy_that_a_file_is_for_takes_it_without_a_warning() {
     let folder = haproxy_folder();
     let all = [V2_6, V3_0, V3_2];
-    let files: &[(Delivery, &[Version])] =
-        &[(Delivery::Hold, &all), (Delivery::Lua, &all), (Delivery::Pause, &[V3_2])];
+    let files: &[(Delivery, &[Version])] = &[
+        (Delivery::Hold, &all),
+        (Delivery::Lua, &all),
+        (Delivery::Pause, &[V3_2]),
+        (Delivery::PeersLua, &all),
+        (Delivery::Peers, &[V3_2]),
+    ];
     for &(delivery, versions) in files {
         for &version in versions {
             let Some(binary) = version.binary() else {

@@ -9,12 +9,18 @@ use thiserror::Error;
 use crate::base::address::Address;
 use crate::base::shown::shown;
 use crate::base::units::written;
+use crate::proxy::shipped::peers::{self, Parts};
+use crate::proxy::shipped::sample::sample;
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
+
+pub use crate::proxy::shipped::peers::Paced;
 
 const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
 const LUA: Text = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));
 const PAUSE: Text = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/haproxy-3.2-pause.cfg"));
+const PEERS: Text = ("haproxy-3.2-peers.cfg", include_str!("../../../haproxy/haproxy-3.2-peers.cfg"));
+const PEERS_LUA: Text = ("haproxy-2.6-peers.cfg", include_str!("../../../haproxy/haproxy-2.6-peers.cfg"));
 const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
 const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
 
@@ -44,6 +50,8 @@ impl Version {
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
+    /// The first version with `tune.stick-counters`.
+    const WITH_COUNTERS: Version = Version { major: 2, minor: 8 };
 
     /// Whether a hold may outlive its agent there: 2.6.12 loses the timeout of the second SPOE engine. Lua is better.
     pub fn loses_holds(self) -> bool {
@@ -86,6 +94,8 @@ pub enum Delivery {
     Pause,
     /// HAProxy waits, with a Lua action.
     Lua,
+    /// HAProxy keeps the pace by its own rules and waits, and slowlane teaches it the limits as a peer.
+    Peers,
 }
 
 impl Delivery {
@@ -100,6 +110,10 @@ impl Delivery {
 pub enum Unprintable {
     #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
     NoPause(Version),
+    #[error(
+        "HAProxy {0} counts a request under 3 keys, and this policy has more: expected another --delivery, or --version 2.8 or later"
+    )]
+    TooManyKeys(Version),
     #[error(transparent)]
     Word(#[from] WordError),
 }
@@ -123,20 +137,26 @@ pub struct Places<'a> {
     pub hold_max: Duration,
     /// The fields that the policy uses. The usual ones are always sent.
     pub fields: &'a [String],
+    /// The address of slowlane's listener for peers.
+    pub peer: &'a Address,
+    /// The keys that HAProxy keeps the pace of with [`Delivery::Peers`], the most specific first.
+    pub paced: &'a [Paced],
 }
 
 pub const BIND: &str = ":8080";
 pub const APP: &str = "127.0.0.1:8000";
 pub const FOLDER: &str = "/etc/haproxy";
+pub const PEER: &str = "127.0.0.1:9003";
 
 /// The files for a version and a delivery: the configuration first, then the files that it names.
 ///
 /// ```
 /// use slowlane::base::hold::HOLD_SHIPPED;
-/// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, Places, files};
-/// let agent = "unix:/run/slowlane/spop.sock".parse().unwrap();
+/// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, PEER, Places, files};
+/// let (agent, peer) = ("unix:/run/slowlane/spop.sock".parse().unwrap(), PEER.parse().unwrap());
 /// let places = Places {
 ///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, tls: None, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
+///     peer: &peer, paced: &[],
 /// };
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
@@ -148,13 +168,24 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));
     }
+    if delivery == Delivery::Peers && version < Version::WITH_COUNTERS && peers::needs_counters(places.paced)
+    {
+        return Err(Unprintable::TooManyKeys(version));
+    }
     let tells = places.ratelimit;
+    let (shipped, paced) = (Parts::of(&[Paced::source()]), Parts::of(places.paced));
+    let peer = agent(places.peer, "unix@")?;
+    let local = format!("{LOCAL}{}", paced.counters);
     let (arguments, timeouts) = (arguments(places), Timeouts::of(places.hold_max));
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
     let app = in_its_words(places.app)?;
-    let server = format!("{agent}{} check", places.tls.map_or(Ok(String::new()), ssl)?);
+    let ssl = places.tls.map_or(Ok(String::new()), ssl)?;
+    let server = format!("{agent}{ssl} check");
+    // A line `peer` takes no words of TLS.
+    let line = if ssl.is_empty() { "peer" } else { "server" };
+    let peer_line = format!("    {line} slowlane {peer}{ssl}\n");
     let places = [
         (CHECKED, server.as_str()),
         ("127.0.0.1:9000", agent.as_str()),
@@ -165,6 +196,12 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         (PROCESSING, &timeouts.processing),
         (IDLE, &timeouts.idle),
         (SERVER, &timeouts.server),
+        (LOCAL, &local),
+        (PEER_LINE, &peer_line),
+        (PEER, &peer),
+        (&shipped.rules, &paced.rules),
+        (&shipped.counts, &paced.counts),
+        (&shipped.tables, &paced.tables),
     ];
     let mut places = places.to_vec();
     if version >= Version::WITH_SPOP_MODE {
@@ -177,6 +214,8 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         Delivery::Hold => &[HOLD, SPOE],
         Delivery::Pause => &[PAUSE, SPOE],
         Delivery::Lua => &[LUA, SPOE, ACTION],
+        Delivery::Peers if version >= Version::WITH_PAUSE => &[PEERS, SPOE],
+        Delivery::Peers => &[PEERS_LUA, SPOE, ACTION],
     };
     let filled = |&(name, text): &Text| File { name, text: fill(text, &places) };
     let mut files: Vec<File> = files.iter().map(filled).collect();
@@ -186,6 +225,12 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
 
 /// The server of the agent, with its checks.
 const CHECKED: &str = "127.0.0.1:9000 check";
+
+/// The name of HAProxy among the peers.
+const LOCAL: &str = "    localpeer lb1\n";
+
+/// The line of slowlane among the peers.
+const PEER_LINE: &str = "    peer slowlane 127.0.0.1:9003\n";
 
 /// The words of a server that speaks TLS.
 fn ssl(tls: Tls<'_>) -> Result<String, WordError> {
@@ -231,22 +276,6 @@ fn arguments(places: &Places<'_>) -> String {
     arguments
 }
 
-/// The text of HAProxy's configuration that gets a field. None for the usual fields, which the shipped files send, and
-/// for a name that no argument can have.
-fn sample(name: &str) -> Option<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if is_usual(name) || !name.chars().all(is_plain) {
-        return None;
-    }
-    let header = name.to_ascii_lowercase().replace('_', "-");
-    Some(match header.as_str() {
-        "path" | "query" | "url" | "base" => header,
-        "user-agent" | "referer" | "origin" => format!("req.hdr({header})"),
-        header if header.starts_with("x-") => format!("req.hdr({header})"),
-        header => format!("req.hdr(x-{header})"),
-    })
-}
-
 const PROCESSING: &str = "timeout processing 21s";
 const IDLE: &str = "timeout idle       2m";
 const SERVER: &str = "timeout server  3m";
@@ -276,18 +305,19 @@ impl Timeouts {
     }
 }
 
+/// The first words of the lines in the section `global` that slowlane needs.
+const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-per-thread "];
+
 /// The lines of a configuration to paste into one's own, under the name of their section, without comments.
 pub fn lines_to_paste(main: &File) -> String {
     let lines: Vec<&str> = main.text.lines().collect();
     let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect("a shipped file has it");
     let begin = at("# --- attach slowlane");
     let end = begin + 1 + lines[begin + 1..].iter().position(|line| line.contains("# ---")).unwrap_or(0);
-    let lua: &[&str] = match lines.iter().position(|line| line.contains(".if version_atleast")) {
-        Some(first) => &lines[first..=at("lua-load-per-thread")],
-        None => &[],
-    };
+    let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
+    let global: Vec<&str> = lines.iter().filter(is_global).copied().collect();
     let parts = [
-        ("the section global", lua),
+        ("the section global", &global[..]),
         ("your frontend", &lines[begin..end]),
         ("the end of the file", &lines[at("backend slowlane-agents")..]),
     ];
@@ -319,7 +349,7 @@ mod tests {
 
     #[test]
     fn every_place_is_in_a_shipped_file() {
-        let all = [HOLD.1, LUA.1, PAUSE.1, SPOE.1].concat();
+        let all = [HOLD.1, LUA.1, PAUSE.1, PEERS.1, SPOE.1].concat();
         for place in [
             CHECKED,
             "127.0.0.1:9000",
@@ -332,8 +362,16 @@ mod tests {
             PROCESSING,
             IDLE,
             SERVER,
+            LOCAL,
+            PEER_LINE,
+            PEER,
         ] {
             assert!(all.contains(place), "{place:?}");
+        }
+        let Parts { counters, rules, counts, tables } = Parts::of(&[Paced::source()]);
+        for text in [PEERS.1, PEERS_LUA.1] {
+            assert!(counters.is_empty() && text.ends_with(&tables), "{tables}");
+            assert!(text.contains(&rules) && text.contains(&counts), "{rules}{counts}");
         }
     }
 }

@@ -5,6 +5,8 @@
 
 pub mod haproxy;
 pub mod nginx;
+mod peers;
+mod sample;
 mod tls;
 mod words;
 

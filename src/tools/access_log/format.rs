@@ -160,7 +160,9 @@ mod tests {
     #[test]
     fn our_known_formats_are_the_shipped_ones() {
         let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-        for file in ["haproxy-2.6-hold.cfg", "haproxy-2.6-lua.cfg", "haproxy-3.2-pause.cfg"] {
+        for file in
+            ["haproxy-2.6-hold.cfg", "haproxy-2.6-lua.cfg", "haproxy-3.2-pause.cfg", "haproxy-3.2-peers.cfg"]
+        {
             let shipped = read(&format!("haproxy/{file}"));
             let line = shipped.lines().find(|line| line.trim().starts_with("log-format")).unwrap();
             assert_eq!(Format::parse(line).unwrap(), Format::parse(OURS_OF_HAPROXY).unwrap(), "{file}");

@@ -94,6 +94,8 @@ impl Haproxy {
             ratelimit: false,
             hold_max: HOLD_SHIPPED,
             fields: &[],
+            peer: &agent,
+            paced: &[],
         };
         let written = shipped::files(version, delivery, &places)?;
         for file in &written {

@@ -48,6 +48,10 @@ pub enum Delivery {
     Hold,
     Lua,
     Pause,
+    /// HAProxy decides, and waits in Lua.
+    PeersLua,
+    /// HAProxy decides, and waits with `pause`.
+    Peers,
 }
 
 impl Delivery {
@@ -56,6 +60,8 @@ impl Delivery {
             Delivery::Hold => "haproxy-2.6-hold.cfg",
             Delivery::Lua => "haproxy-2.6-lua.cfg",
             Delivery::Pause => "haproxy-3.2-pause.cfg",
+            Delivery::PeersLua => "haproxy-2.6-peers.cfg",
+            Delivery::Peers => "haproxy-3.2-peers.cfg",
         }
     }
 }

@@ -26,6 +26,13 @@ pub const EACH: [(Version, &str, &str, &str); 7] = [
     (Version::V3_2, "3.2.26", "pause", "haproxy-3.2-pause.cfg"),
 ];
 
+/// The same for peers: these need a slowlane that teaches limits.
+pub const PEERS: [(Version, &str, &str, &str); 3] = [
+    (Version::V2_6, "2.6", "peers", "haproxy-2.6-peers.cfg"),
+    (Version::V3_0, "3.0", "peers", "haproxy-2.6-peers.cfg"),
+    (Version::V3_2, "3.2", "peers", "haproxy-3.2-peers.cfg"),
+];
+
 /// A running proxy.
 pub struct Printed {
     process: Process,

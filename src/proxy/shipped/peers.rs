@@ -1,0 +1,254 @@
+//! The rules and tables by which HAProxy keeps the pace of some keys itself, and slowlane teaches it their limits.
+//!
+//! ```text
+//! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
+//! slowlane_limits.., a table of slowlane's     gpt(0) slot, gpt(1) tau or a mark, gpt(2) max, gpt(3) the common clock
+//!
+//! the keys of a request, in order: the first with a limit or a mark decides, and is tracked as sc0
+//!                                  the others before it that have no entry yet are tracked, so that slowlane learns of them
+//! ```
+
+use crate::base::shown::shown;
+use crate::proxy::shipped::sample::sample;
+
+/// A key that HAProxy keeps the pace of: the fields of a lookup.
+///
+/// ```
+/// use slowlane::proxy::shipped::haproxy::Paced;
+/// let name = |fields: &[&str]| Paced { fields: fields.iter().map(|&field| field.into()).collect(), prefixes: (32, 64) }.table("pace");
+/// assert_eq!(name(&["source"]), "slowlane_pace");
+/// assert_eq!(name(&["source", "website"]), "slowlane_pace_source.website");
+/// assert_eq!(name(&[]), "slowlane_pace_all");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paced {
+    /// In the order of the lookup. None for the one bucket of all requests.
+    pub fields: Vec<String>,
+    /// The leading bits of a source in the key, for IPv4 and IPv6.
+    pub prefixes: (u8, u8),
+}
+
+impl Paced {
+    /// The key of the shipped files: the source alone.
+    pub fn source() -> Paced {
+        Paced { fields: vec![SOURCE.to_owned()], prefixes: (32, 64) }
+    }
+
+    /// The name of its table `pace` or `limits`.
+    pub fn table(&self, what: &str) -> String {
+        match self.fields.as_slice() {
+            [] => format!("slowlane_{what}_{ALL}"),
+            [source] if source == SOURCE => format!("slowlane_{what}"),
+            fields => format!("slowlane_{what}_{}", fields.join(".")),
+        }
+    }
+
+    /// Whether HAProxy can have its tables: a name of other characters is none of a table's.
+    fn is_possible(&self) -> bool {
+        let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
+        self.fields.iter().all(is_known) && self.fields != [ALL]
+    }
+
+    /// HAProxy's expression for the key.
+    fn key(&self) -> String {
+        match self.fields.as_slice() {
+            [] => format!("str({ALL})"),
+            [field] => format!("var({})", variable(field)),
+            fields => format!("var({KEY}{})", suffix(&fields.join("."))),
+        }
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.fields.iter().any(|name| name == field)
+    }
+
+    /// Whether clients can make it longer than a table's keys.
+    fn is_long(&self) -> bool {
+        self.fields.iter().any(|name| !matches!(name.as_str(), SOURCE | METHOD))
+    }
+}
+
+const SOURCE: &str = "source";
+const WEBSITE: &str = "website";
+const OWNER: &str = "owner";
+const METHOD: &str = "method";
+/// The key and the name of the one bucket of all requests.
+const ALL: &str = "all";
+/// What the names of variables with a part of a key begin with.
+const KEY: &str = "txn.key.";
+/// The bytes of a key in the tables.
+const KEY_BYTES: usize = 128;
+/// The counters that every HAProxy has: a request can have so many keys.
+const COUNTERS: usize = 3;
+
+/// The variable with a field. The operator's own rule sets that of the owner.
+fn variable(field: &str) -> String {
+    if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", suffix(field)) }
+}
+
+fn suffix(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The expression that sets the variable of a field. None for `source` and `owner`, and for a name that no table can have.
+fn expression(field: &str) -> Option<String> {
+    match field {
+        WEBSITE => Some("req.fhdr(host),host_only,lower,rtrim(.)".to_owned()),
+        METHOD => Some(METHOD.to_owned()),
+        name => sample(name),
+    }
+}
+
+/// The parts of the file that depend on the keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// For the section `global`, below `localpeer`.
+    pub(super) counters: String,
+    /// From the keys of a request to its limit.
+    pub(super) rules: String,
+    /// The rule that counts an admitted request, and those that count it under keys without a limit.
+    pub(super) counts: String,
+    /// The tables.
+    pub(super) tables: String,
+}
+
+impl Parts {
+    /// The parts for these keys, the most specific first.
+    pub(super) fn of(keys: &[Paced]) -> Parts {
+        let (keys, impossible): (Vec<&Paced>, Vec<&Paced>) = keys.iter().partition(|key| key.is_possible());
+        Parts {
+            counters: counters(keys.len()),
+            rules: rules(&keys, &impossible),
+            counts: counts(keys.len()),
+            tables: keys.iter().map(|key| tables(key)).collect(),
+        }
+    }
+}
+
+/// Whether HAProxy needs more counters for these keys than it has without `tune.stick-counters`.
+pub(super) fn needs_counters(keys: &[Paced]) -> bool {
+    keys.iter().filter(|key| key.is_possible()).count() > COUNTERS
+}
+
+fn counters(keys: usize) -> String {
+    match keys > COUNTERS {
+        true => format!("    # One for each key of a request.\n    tune.stick-counters {keys}\n"),
+        false => String::new(),
+    }
+}
+
+fn rules(keys: &[&Paced], impossible: &[&Paced]) -> String {
+    let mut text = String::new();
+    if keys.len() > 1 {
+        text += "    acl slowlane_decided sc0_tracked\n";
+    }
+    text += &fields(keys);
+    let mut prefixes = None;
+    for (place, key) in keys.iter().enumerate() {
+        let names = if key.fields.is_empty() { ALL.to_owned() } else { key.fields.join(", ") };
+        text += &format!("\n    # {names}\n");
+        if key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes) {
+            let (ipv4, ipv6) = key.prefixes;
+            text += &format!("    http-request set-var({KEY}{SOURCE}) src,ipmask({ipv4},{ipv6})\n");
+        }
+        text += &joined(key);
+        text += &limit(key, place, keys.len());
+    }
+    for key in impossible {
+        let names = shown(key.fields.join("+"));
+        text += &format!("    # The policy looks up {names}: no table can have its name.\n");
+    }
+    text + &odd(keys)
+}
+
+/// The rules that set the fields, each once. The source is set for each key that has it: their prefixes may differ.
+fn fields(keys: &[&Paced]) -> String {
+    let mut text = String::new();
+    let mut names: Vec<&String> = Vec::new();
+    for name in keys.iter().flat_map(|key| &key.fields) {
+        if let Some(expression) = expression(name).filter(|_| !names.contains(&name)) {
+            text += &format!("    http-request set-var({}) {expression}\n", variable(name));
+            names.push(name);
+        }
+    }
+    text
+}
+
+/// The rule that joins several fields. A request without one of them has no such key.
+fn joined(key: &Paced) -> String {
+    let [first, rest @ ..] = key.fields.as_slice() else { return String::new() };
+    if rest.is_empty() {
+        return String::new();
+    }
+    let name = suffix(&key.fields.join("."));
+    let rest: String = rest.iter().map(|field| format!(",concat(|,{})", variable(field))).collect();
+    let all = key.fields.iter().filter(|field| *field != SOURCE);
+    let all: String = all.map(|field| format!(" {{ var({}) -m found }}", variable(field))).collect();
+    format!("    http-request set-var({KEY}{name}) var({}){rest} if{all}\n", variable(first))
+}
+
+/// The rules that read the limit of a key, and track it.
+fn limit(key: &Paced, place: usize, keys: usize) -> String {
+    let (pace, limits, key) = (key.table("pace"), key.table("limits"), key.key());
+    let is_last = place + 1 == keys;
+    let (unless, and) =
+        if place == 0 { ("", "") } else { (" unless slowlane_decided", " !slowlane_decided") };
+    let read = |name: &str, number: u8, when: &str| {
+        format!("    http-request set-var(txn.limit.{name}) {key},table_gpt({number},{limits}){when}\n")
+    };
+    let limited = format!(" if slowlane_limited{and}");
+    let mut text = read("slot", 0, unless)
+        + &read("tau", 1, unless)
+        + &read("max", 2, &limited)
+        + &read("x", 3, &limited);
+    // A counter tracks the first key that it is given, and no other after that.
+    if is_last {
+        text += &format!("    http-request track-sc0 {key} table {pace}\n");
+    } else {
+        text += &format!(
+            "    http-request track-sc0 {key} table {pace} if slowlane_limited || slowlane_marked\n"
+        );
+        let counter = place + 1;
+        text += &format!(
+            "    http-request track-sc{counter} {key} table {pace} if !slowlane_decided !{{ {key},in_table({limits}) }}\n"
+        );
+    }
+    text
+}
+
+/// The rules for keys that the tables cannot hold, or that have many spellings.
+fn odd(keys: &[&Paced]) -> String {
+    let mut acls = String::new();
+    if keys.iter().any(|key| key.has(WEBSITE)) {
+        acls += &format!("    acl slowlane_odd var({KEY}{WEBSITE}) -m reg [^a-z0-9._-]|^[.]|[.][.]\n");
+    }
+    for key in keys.iter().filter(|key| key.is_long()) {
+        acls += &format!("    acl slowlane_odd {} -m len ge {KEY_BYTES}\n", key.key());
+    }
+    if acls.is_empty() {
+        return acls;
+    }
+    format!(
+        "\n    # Always ask slowlane about a website that is no plain name, and about keys that are too long for the tables.\n\
+         {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
+         http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
+    )
+}
+
+fn counts(keys: usize) -> String {
+    let mut text = "    http-request sc-inc-gpc(0,0) if slowlane_limited || !slowlane_asks\n".to_owned();
+    for counter in 1..keys {
+        text += &format!("    http-request sc-inc-gpc(0,{counter}) if !slowlane_limited !slowlane_marked\n");
+    }
+    text
+}
+
+fn tables(key: &Paced) -> String {
+    let table = |what, rest| {
+        format!(
+            "backend {}\n    stick-table type string len {KEY_BYTES} size 100k {rest} peers slowlane\n",
+            key.table(what)
+        )
+    };
+    table("pace", "expire 60s store gpt(1),gpc(2)") + &table("limits", "expire 10s store gpt(4)")
+}
