@@ -138,7 +138,10 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         typed;
     let config = config(run.or_of_service())?;
     let Used { fields, delay_max, paced } = Used::of(&config);
-    let peer = haproxy::PEER.parse()?;
+    let peer = match &config.peers {
+        Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
+        _ => haproxy::PEER.parse()?,
+    };
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
     let folder = match &dir {

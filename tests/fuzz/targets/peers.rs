@@ -53,9 +53,9 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
             News::Updated(table, update) => {
                 course.updates += 1;
-                let count =
-                    |place| update.column(table, Column::GPC).get(place).map_or(0, |value| value.number());
-                let counts = [0, 1].map(|place| count(place) as u32);
+                let values = update.column(table, Column::GPC);
+                let counts =
+                    [0, 1].map(|place: usize| values.get(place).map_or(0, |value| value.number() as u32));
                 proxy.counted(&throttle, &table.name, update.key, counts, moment, &mut teachings);
             }
             News::Synced => proxy.has_told_all(),
