@@ -73,7 +73,7 @@ fn sessions_of_all_versions_are_read_whole() {
             assert_eq!(numbers, [0, 2, 0], "{version}");
         }
         let counts = &tables["counts"].1[&[127, 0, 0, 1][..]];
-        assert_eq!(counts[2], Value::Number(6), "{version}: http_req_cnt");
+        assert_eq!(counts[3], Value::Number(6), "{version}: http_req_cnt");
         assert!(matches!(counts[1], Value::Frequency { .. }), "{version}");
         let servers: Vec<Value> = tables["app"].1.values().map(|values| values[1]).collect();
         assert!(servers.iter().all(|value| matches!(value, Value::Entry(Some(_)))), "{version}: {servers:?}");
