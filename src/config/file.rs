@@ -16,6 +16,7 @@ use crate::cluster::{OnSilence, Settings};
 use crate::config::flags::Flags;
 use crate::config::peers::Peers;
 use crate::config::policy::Policy;
+use crate::config::secured::Tls;
 use crate::config::values::{
     allow, annex_bytes_max, connections_max, duration, every, expire, frame_bytes_max, holds_max, hosts,
     is_secret, keys_max, node, nodes, per_second, period, prefix, sample, size, socket_mode, store, verdicts,
@@ -82,15 +83,6 @@ impl File {
             .flatten()
             .chain(log)
     }
-}
-
-/// The TLS of a listener. Without a certificate it has none.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Tls {
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
-    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::address::Address;
 use crate::base::network::Network;
 use crate::config::error::ConfigError;
-use crate::config::file;
+use crate::config::secured::Tls;
 use crate::server::tls;
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
@@ -44,10 +44,10 @@ impl Listen {
 /// The files of a listener's TLS. `report` gets a mistake with its section and key.
 pub(super) fn tls_files(
     section: &'static str,
-    written: file::Tls,
+    written: Tls,
     report: &mut dyn FnMut(&str, &str, ConfigError),
 ) -> Option<tls::Files> {
-    let file::Tls { cert, key, client_ca } = written;
+    let Tls { cert, key, client_ca } = written;
     let (has, lacks) = match (cert, key, client_ca) {
         (Some(cert), Some(key), client_ca) => return Some(tls::Files { cert, key, client_ca }),
         (None, None, None) => return None,

@@ -10,6 +10,7 @@ mod mistakes;
 mod peers;
 mod policy;
 mod secret;
+mod secured;
 mod show;
 mod values;
 mod warnings;

@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::address::Address;
 use crate::config::error::ConfigError;
-use crate::config::file::Tls;
 use crate::config::listen::{HANDSHAKE_MAX, Listen, tls_files};
+use crate::config::secured::Tls;
 use crate::server::peers::Settings;
 
 /// The most connections of peers. Each proxy has one.

@@ -16,7 +16,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::observer::{ChargeListener, Observer};
 use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
-use crate::server::peers::Peers;
+use crate::server::peers::registry::Peers;
 use crate::throttle::Throttle;
 
 /// The state shared by all connections.

@@ -49,10 +49,13 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             "[peers]\ndial = [\"127.0.0.1:1\"]",
             ":2: \"127.0.0.1:1\": expected the name of a peer and its address, like lb1@127.0.0.1:10000",
         ),
-        ("[peers]\nlisten = [\"0.0.0.0:9003\"]", ":2: [peers] on 0.0.0.0:9003 is open to others"),
+        (
+            "[peers]\nlisten = [\"0.0.0.0:9003\"]",
+            ":2: [peers] on 0.0.0.0:9003 is open to others: the protocol has no secrets, so set [peers.tls] with client_ca, or listen on 127.0.0.1 or unix:/path",
+        ),
         (
             "[peers]\ndial = [\"lb1@192.0.2.1:1\"]",
-            ":2: [peers] dial 192.0.2.1:1: connections to other machines",
+            ":2: [peers] dial 192.0.2.1:1: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]",
         ),
         ("[state]\nevery = \"10ms\"", ":2: expected 1s to 1h"),
         // Types of values.

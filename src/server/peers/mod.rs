@@ -8,7 +8,7 @@
 //! a proxy has counted outlives its connection: a new one of the same name goes on with it.
 
 mod dial;
-mod registry;
+pub(crate) mod registry;
 mod session;
 
 pub use registry::{Peers, Settings};

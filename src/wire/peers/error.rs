@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::wire::error::ReadError;
-use crate::wire::peers::message::Fault;
+use crate::wire::peers::fault::Fault;
 
 /// An error of the sender. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -42,11 +42,11 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// The body is longer than [`BODY_BYTES_MAX`], or its length is no number.
     pub fn cut(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Error> {
-        let (class, kind) = match bytes {
-            &[class, kind, ..] if kind < WITH_BODY => {
+        let (class, kind) = match *bytes {
+            [class, kind, ..] if kind < WITH_BODY => {
                 return Ok(Some((Frame { class, kind, body: &[] }, 2)));
             }
-            &[class, kind, ..] => (class, kind),
+            [class, kind, ..] => (class, kind),
             _ => return Ok(None),
         };
         let (length, length_bytes) = match varint::decode(&bytes[2..]) {

@@ -83,7 +83,7 @@ impl<'a> Hello<'a> {
             let line = str::from_utf8(&said[begin..end]).map_err(|_| Status::PROTOCOL)?;
             Ok(line.strip_suffix('\r').unwrap_or(line))
         };
-        // Whoever speaks another protocol may never send three lines.
+        // A client of another protocol may never send three lines.
         let spoken = first.unwrap_or(said.len()).min(PROTOCOL.len());
         if said[..spoken] != PROTOCOL.as_bytes()[..spoken] {
             return Err(Status::PROTOCOL);

@@ -12,8 +12,9 @@ use std::time::Duration;
 use crate::base::time::Timestamp;
 use crate::wire::peers::definition::{Column, Definition};
 use crate::wire::peers::error::Error;
+use crate::wire::peers::fault::Fault;
 use crate::wire::peers::frame::Frame;
-use crate::wire::peers::message::{self, Control, Fault, Message};
+use crate::wire::peers::message::{self, Control, Message};
 use crate::wire::peers::update::{Update, Value};
 
 /// The most tables of the other side.

@@ -3,6 +3,7 @@
 use crate::wire::cursor::Cursor;
 use crate::wire::peers::definition::Definition;
 use crate::wire::peers::error::Error;
+use crate::wire::peers::fault::Fault;
 use crate::wire::peers::frame::Frame;
 use crate::wire::peers::update::{Form, Update};
 use crate::wire::varint;
@@ -60,14 +61,6 @@ pub enum Control {
     Heartbeat = 4,
 }
 
-/// Messages that tell of an error, and end the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Fault {
-    Protocol = 0,
-    SizeLimit = 1,
-}
-
 impl Control {
     const ALL: [Control; 5] = [
         Control::ResyncRequest,
@@ -83,8 +76,6 @@ impl Control {
 }
 
 impl Fault {
-    const ALL: [Fault; 2] = [Fault::Protocol, Fault::SizeLimit];
-
     pub fn encode(self, out: &mut Vec<u8>) {
         Frame { class: ERROR, kind: self as u8, body: &[] }.encode(out);
     }

@@ -23,6 +23,7 @@
 
 mod definition;
 mod error;
+mod fault;
 mod frame;
 mod hello;
 mod link;
@@ -31,8 +32,9 @@ mod update;
 
 pub use definition::{Column, Definition, KeyType, Kind};
 pub use error::Error;
+pub use fault::Fault;
 pub use frame::{BODY_BYTES_MAX, Frame};
 pub use hello::{Hello, Status};
 pub use link::{Link, News, TABLES_MAX};
-pub use message::{Control, Fault, Message};
+pub use message::{Control, Message};
 pub use update::{Update, Value, Values};

@@ -5,3 +5,4 @@ mod hostile;
 mod paced;
 mod real;
 mod rules;
+mod tls;

@@ -18,7 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["law"],
     &["cluster", "policy"],
     &["throttle"],
-    &["proxy", "snapshot"],
+    &["proxy", "peers", "snapshot"],
     &["observe"],
     &["server", "watch"],
     &["sync", "upgrade"],
