@@ -9,12 +9,12 @@ use fastrand::Rng;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::base::charge::Charge;
-use crate::base::request::Value;
+use crate::base::request::{Request, Value};
 use crate::base::verdict::Decision;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
 use crate::observe::status::Status;
-use crate::policy::Batch;
+use crate::policy::{Batch, Policy};
 use crate::table::Table;
 
 /// Observes every decision, for all proxies.
@@ -86,6 +86,21 @@ impl Observer {
                 decision.charges().for_each(|charge| listener(&charge));
             }
         }
+    }
+
+    /// Notes the key of a request that a proxy has delayed or denied by its own rules.
+    pub fn throttled_elsewhere(
+        &self,
+        policy: &Policy,
+        request: &Request<'_>,
+        decision: &Decision,
+        dice: &mut Rng,
+    ) {
+        self.status.throttled.note(decision, dice.u32(..), |slo, label| {
+            let mut batch = Batch::of(policy);
+            batch.push(request);
+            batch.facts(0, slo, |fact| label.push(fact));
+        });
     }
 
     /// Passes charges on that come without a decision: taken back, or ended.

@@ -9,9 +9,10 @@ use crate::base::key::Key;
 use crate::base::request::{Request, Value};
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
+use crate::base::verdict::{Assurance, Decision, Judged, Verdict};
 use crate::peers::lesson::{Lesson, Numbers};
 use crate::peers::names::{LIMITS, Pair};
-use crate::policy::{Cases, Policy};
+use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{Standing, Throttle};
 
 /// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
@@ -110,6 +111,8 @@ pub struct Count {
     pub denied: u32,
     /// None: nothing is charged for them.
     pub charge: Option<Charge>,
+    /// None: they all passed at once.
+    pub throttled: Option<Decision>,
 }
 
 /// The moment of a call: by the clock of the table, and by the wall clock, since 1970.
@@ -225,7 +228,8 @@ impl Proxy {
         if let Some(numbers) = known.teach(standing, moment, expire, has_several) {
             teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
         }
-        Some(Count { admitted: news[0], denied: news[1], charge })
+        let throttled = cases.list.first().and_then(|case| throttled(case, standing, news, now));
+        Some(Count { admitted: news[0], denied: news[1], charge, throttled })
     }
 
     /// Adds to `teachings` what is due: lessons that would end, or are no longer true. Forgets keys that the proxy has
@@ -246,6 +250,11 @@ impl Proxy {
             keys += all.len();
         }
         self.keys = keys;
+    }
+
+    /// The request that a key of one of its tables stands for.
+    pub fn request<'k>(&'k self, table: &str, key: &'k [u8]) -> Option<Request<'k>> {
+        request(&self.tables.get(table)?.pair, key)
     }
 
     /// The number of its keys.
@@ -334,15 +343,46 @@ impl Known {
 
 /// The SLOs of a key. None: the key of its SLO has other fields than that of the table.
 fn cases<'p>(policy: &'p Policy, pair: &Pair, key: &[u8]) -> Option<Cases<'p>> {
-    let mut request = Request::new();
-    for (name, value) in pair.values(key)? {
-        request.push(name, Value::Text(value));
-    }
+    let request = request(pair, key)?;
     let cases = policy.cases(&request);
     let of_slo: Vec<&str> = policy.key_fields(cases.list.first()?.slo.id).collect();
     let is_ours = of_slo.len() == pair.fields().len()
         && pair.fields().iter().all(|field| of_slo.contains(&field.as_str()));
     is_ours.then_some(cases)
+}
+
+/// The request that a key stands for.
+fn request<'k>(pair: &'k Pair, key: &'k [u8]) -> Option<Request<'k>> {
+    let mut request = Request::new();
+    for (name, value) in pair.values(key)? {
+        request.push(name, Value::Text(value));
+    }
+    Some(request)
+}
+
+/// The decision that a proxy has made for the last of these requests, if it was not to let it pass at once.
+fn throttled(case: &Case<'_>, standing: Standing, news: [u32; 2], now: Timestamp) -> Option<Decision> {
+    let [admitted, denied] = news;
+    let verdict = match standing {
+        Standing::Refused(until) if denied > 0 => {
+            Verdict::Deny { retry_after_s: until.since(now).as_secs().clamp(1, u64::from(u32::MAX)) as u32 }
+        }
+        Standing::Paced(_) if denied > 0 => Verdict::Deny { retry_after_s: 1 },
+        Standing::Paced(paced) if admitted > 0 => {
+            Verdict::after(paced.tat.since(now).saturating_sub(paced.burst).min(paced.max_delay))
+        }
+        _ => Verdict::Pass,
+    };
+    let judged = Judged {
+        slo: case.slo.id,
+        key: case.key,
+        verdict,
+        remaining: 0,
+        is_dry_run: false,
+        counts_end: false,
+        assurance: Assurance::NONE,
+    };
+    (verdict != Verdict::Pass).then(|| Decision::of_one(judged, admitted.saturating_add(denied), now))
 }
 
 /// The events since a count. A smaller count has begun anew.

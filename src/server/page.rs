@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
-use crate::observe::status::Sources;
+use crate::observe::status::{PeersSeen, Sources};
 use crate::server::agent::Agent;
 
 /// The whole page. It loads nothing but data from `/api/`.
@@ -41,6 +41,7 @@ pub(super) fn status(agent: &Agent) -> Bytes {
         holds_max: agent.holds.holds_max(),
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
+        peers: &|| agent.peers().map_or_else(PeersSeen::default, |peers| peers.seen(agent.clock.now())),
     };
     agent.status.json(&sources)
 }

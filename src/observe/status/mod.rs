@@ -34,7 +34,7 @@ pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};
 pub use missing::{Missing, MissingLine, REQUESTS_MIN};
-pub use peers::{PeerConnection, PeerCount, PeerLine, PeersStatus};
+pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 pub use quota::{QuotaLine, Quotas};
 pub use reloads::{Reload, Reloads};
 pub use row::{Row, TABLE, header};

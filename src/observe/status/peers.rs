@@ -1,9 +1,11 @@
 //! The proxies that keep the pace by themselves, as operators see them.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::base::key::Key;
 use crate::base::shown::shown;
 use crate::base::time::Timestamp;
 use crate::peers::{Glance, Lesson};
@@ -41,6 +43,39 @@ pub struct PeerConnection {
     pub pushes: u64,
     /// Limits that it has not acknowledged.
     pub acks_behind: u64,
+}
+
+/// The proxies of this moment, for a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeersSeen {
+    /// None: there are no peers.
+    pub usage: Option<PeersUse>,
+    /// The number of proxies that count a key by themselves.
+    pub by_key: HashMap<Key, usize>,
+}
+
+/// The numbers of the proxies that keep the pace by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeersUse {
+    pub connected: usize,
+    /// Those that have been connected, and are not.
+    pub lost: usize,
+    pub keys: usize,
+    /// Limits that they have not acknowledged.
+    pub acks_behind: u64,
+}
+
+impl PeersUse {
+    pub fn of(status: &PeersStatus) -> PeersUse {
+        let connections = || status.proxies.iter().filter_map(|proxy| proxy.connection.as_ref());
+        let connected = connections().count();
+        PeersUse {
+            connected,
+            lost: status.proxies.len() - connected,
+            keys: status.proxies.iter().map(|proxy| proxy.keys).sum(),
+            acks_behind: connections().map(|connection| connection.acks_behind).sum(),
+        }
+    }
 }
 
 /// What a proxy has counted under a key, and what it was taught.

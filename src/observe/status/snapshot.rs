@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::blocked::{Blocked, BlockedBy};
+use crate::base::key::Key;
 use crate::base::query;
 use crate::base::quota::Quota;
 use crate::base::shown::shown;
@@ -19,6 +20,7 @@ use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{Between, History, Second};
 use crate::observe::status::label::Kept;
 use crate::observe::status::missing::{Missing, MissingLine};
+use crate::observe::status::peers::{PeersSeen, PeersUse};
 use crate::observe::status::reloads::{Reload, Reloads};
 use crate::observe::status::throttled::Throttled;
 use crate::policy::{Policy, Slo};
@@ -32,13 +34,16 @@ const KEYS_MAX: usize = 100;
 const SLOS_MAX: usize = 200;
 
 /// The sources of a snapshot beside the status itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
+#[allow(missing_debug_implementations, reason = "a closure has nothing to show")]
 pub struct Sources<'s> {
     pub throttle: &'s Throttle,
     pub metrics: &'s Metrics,
     pub holds_max: usize,
     pub uptime: Duration,
     pub now: Timestamp,
+    /// Asked once for a snapshot.
+    pub peers: &'s dyn Fn() -> PeersSeen,
 }
 
 /// The answer of `/api/status`.
@@ -59,6 +64,8 @@ pub struct Snapshot {
     pub blocks: BlockUse,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterUse>,
+    /// None: no proxy keeps the pace by itself.
+    pub peers: Option<PeersUse>,
     pub holds: Holds,
     pub connections: Connections,
     pub slos: Vec<SloLine>,
@@ -200,6 +207,8 @@ pub struct KeyLine {
     pub refused: bool,
     /// The block that refuses it.
     pub blocked: Option<BlockedKey>,
+    /// The number of proxies that count it by themselves.
+    pub proxies: usize,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
@@ -261,9 +270,13 @@ pub(super) struct Parts<'s> {
 impl Snapshot {
     pub(super) fn of(parts: &Parts<'_>, sources: &Sources<'_>) -> Snapshot {
         let Parts { throttled, history, .. } = parts;
-        let &Sources { throttle, metrics, holds_max, uptime, now } = sources;
-        let policy = throttle.policy();
-        let line = |ranked: &Ranked| key(ranked, parts, throttle, &policy, now);
+        let &Sources { throttle, metrics, holds_max, uptime, now, peers } = sources;
+        let (policy, peers) = (throttle.policy(), peers());
+        let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
+        let line = |ranked: &Ranked| KeyLine {
+            proxies: proxies(&ranked.key),
+            ..key(ranked, parts, throttle, &policy, now)
+        };
         let mut keys: Vec<KeyLine> = throttled.top(KEYS_MAX).iter().map(line).collect();
         let dry_runs = throttled.dry_runs(KEYS_MAX);
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
@@ -281,6 +294,7 @@ impl Snapshot {
             table: TableUse::of(throttle),
             blocks: BlockUse::of(throttle, now),
             cluster: parts.cluster.get().map(|line| ClusterUse::of(&line)),
+            peers: peers.usage,
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,
                 max: holds_max as u64,
@@ -472,6 +486,7 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
         slo: slo.number(),
         dry_run: false,
         refused: policy.is_refusal(*key),
+        proxies: 0,
         blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),

@@ -1,6 +1,6 @@
 //! The proxies that are peers, by their names, with the state of their connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -10,7 +10,7 @@ use crate::base::key::Key;
 use crate::base::shown::shown;
 use crate::base::time::Timestamp;
 use crate::observe::peers_metrics::PeersMetrics;
-use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersStatus};
+use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 use crate::peers::{KEYS_MAX, Proxy};
 use crate::wire::peers::Status;
 
@@ -106,6 +106,16 @@ impl Peers {
             }
         });
         PeersStatus { name: self.settings.name.clone(), proxies: proxies.collect() }
+    }
+
+    /// The proxies of this moment, for a snapshot.
+    pub fn seen(&self, now: Timestamp) -> PeersSeen {
+        let mut by_key = HashMap::new();
+        for (_, station) in self.all() {
+            let keys: HashSet<Key> = station.proxy().counts_as().map(|(_, key)| key).collect();
+            keys.into_iter().for_each(|key| *by_key.entry(key).or_insert(0) += 1);
+        }
+        PeersSeen { usage: Some(PeersUse::of(&self.status(now))), by_key }
     }
 
     /// What each proxy has counted under a key, and what it was taught.

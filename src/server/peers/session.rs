@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -147,10 +148,10 @@ impl Session {
         let mut out = Vec::new();
         let mut link = Link::begin(self.agent.clock.now(), &mut out);
         self.station.proxy().begin();
-        let mut tick = interval(TICK);
+        let (mut tick, mut dice) = (interval(TICK), Rng::new());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest) {
+            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest, &mut dice) {
                 error.fault().encode(&mut out);
                 let _ = timeout(PATIENCE, write(&mut stream, &mut out)).await;
                 return End::Broken(error);
@@ -188,6 +189,7 @@ impl Session {
         unread: &mut BytesMut,
         out: &mut Vec<u8>,
         latest: &Latest,
+        dice: &mut Rng,
     ) -> Result<(), Error> {
         if unread.is_empty() {
             return Ok(());
@@ -195,6 +197,7 @@ impl Session {
         let Session { peers, station, agent, .. } = self;
         let (mut teachings, mut charges): (Vec<Teaching>, Vec<Charge>) = (Vec::new(), Vec::new());
         let moment = self.moment();
+        let policy = agent.throttle.policy();
         let (mut updates, mut counts) = (0, [0_u64; 2]);
         let mut proxy = station.proxy();
         let read = link.receive(unread, moment.now, out, &mut |news| match news {
@@ -215,6 +218,11 @@ impl Session {
                 );
                 counts[0] += u64::from(count.admitted);
                 counts[1] += u64::from(count.denied);
+                if let Some(decision) = count.throttled
+                    && let Some(request) = proxy.request(&table.name, update.key)
+                {
+                    agent.observer.throttled_elsewhere(&policy, &request, &decision, dice);
+                }
                 charges.extend(count.charge);
             }
             News::Synced => proxy.has_told_all(),

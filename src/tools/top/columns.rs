@@ -181,10 +181,15 @@ pub(super) fn who(key: &KeyLine) -> String {
     let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
     let fields: Vec<String> = fields.collect();
     let fields = if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) };
+    let paced = match key.proxies {
+        0 => String::new(),
+        1 => " (1 proxy paces it)".to_owned(),
+        proxies => format!(" ({proxies} proxies pace it)"),
+    };
     match &key.blocked {
-        None => fields,
+        None => fields + &paced,
         Some(BlockedKey { by, left_s }) => {
-            format!("{fields} (blocked by {}, {} left)", shown(by), left(u64::from(*left_s)))
+            format!("{fields} (blocked by {}, {} left){paced}", shown(by), left(u64::from(*left_s)))
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::base::columns::aligned;
 use crate::base::shown::shown;
-use crate::observe::status::{ClusterUse, KeyCount, Snapshot};
+use crate::observe::status::{ClusterUse, KeyCount, PeersUse, Snapshot};
 use crate::tools::top::columns::{self, Column, delay, short, time};
 
 /// The whole snapshot, table by table.
@@ -69,9 +69,9 @@ pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
 }
 
-/// Table, holds, connections, blocks and the cluster, for one line.
-pub(super) fn stores(snapshot: &Snapshot) -> [String; 5] {
-    let Snapshot { table, holds, connections, blocks, cluster, .. } = snapshot;
+/// Table, holds, connections, blocks, the cluster and the peers, for one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 6] {
+    let Snapshot { table, holds, connections, blocks, cluster, peers, .. } = snapshot;
     let [entries, entries_max, evictions] =
         [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
     let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
@@ -94,6 +94,13 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 5] {
             Some(ClusterUse { nodes, other_slos, .. }) => {
                 format!("; cluster of {nodes}, {other_slos} with OTHER SLOs")
             }
+        },
+        match peers {
+            None => String::new(),
+            Some(PeersUse { connected, lost: 0, keys, .. }) => {
+                format!("; peers {connected} with {} keys", short(*keys as f64))
+            }
+            Some(PeersUse { connected, lost, .. }) => format!("; peers {connected}, {lost} LOST"),
         },
     ]
 }

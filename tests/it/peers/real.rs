@@ -136,6 +136,18 @@ fn a_limit_holds_for_all_proxies_and_ways_together() {
         assert!(listed.starts_with("this slowlane is the peer slowlane\nlb1  connected for "), "{listed}");
         assert!(listed.contains("slowlane_pace: 2 keys in all\n"), "{listed}");
         assert_eq!(slowlane.metric("slowlane_peers_sessions", ""), 2.0);
+        // The page and `top` show the key, which no question has throttled, and the proxies.
+        eventually("the status has the key", || {
+            let status = json(&slowlane, "/api/status");
+            assert_eq!(
+                (status["peers"]["connected"].as_u64(), status["peers"]["keys"].as_u64()),
+                (Some(2), Some(3))
+            );
+            let key = status["keys"].as_array()?.iter().find(|key| key["fields"][0]["value"] == source)?;
+            (key["proxies"] == 2 && key["denied"].as_u64()? >= 2).then_some(())
+        });
+        let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
+        assert!(top.contains("; peers 2 with 3 keys") && top.contains("(2 proxies pace it)"), "{top}");
         assert!(slowlane.metric("slowlane_peers_denied_total", "") >= 2.0);
     });
 }
