@@ -8,8 +8,8 @@ use crate::throttle::{Paced, Standing};
 /// The columns of the table with the limits: slot, tau, the most, X. Microseconds, X modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// Times from this much on cannot be told apart from the past.
-const HORIZON: Duration = Duration::from_micros(1 << 31);
+/// The most that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell it from the past.
+const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
 /// In place of tau, if the slot is 0: the request passes, and no other table is asked.
 const UNLIMITED: u64 = 1;
@@ -56,12 +56,12 @@ impl Lesson {
         match standing {
             Standing::Unlimited => Lesson::Unlimited,
             Standing::Ask => Lesson::Ask,
-            Standing::Refused(until) => Lesson::Refuse { until: wall + until.since(now).min(HORIZON / 2) },
+            Standing::Refused(until) => Lesson::Refuse { until: wall + until.since(now).min(AHEAD_MAX) },
             Standing::Paced(paced) if !fits(&paced) => Lesson::Ask,
             Standing::Paced(Paced { slot, burst, max_delay, tat }) => {
                 let slot_us = (slot.as_micros() as u64).max(1);
                 let tau_us = burst.as_micros() as u64;
-                let ahead = tat.since(now).min(HORIZON / 2);
+                let ahead = tat.since(now).min(AHEAD_MAX);
                 Lesson::Pace {
                     slot_us,
                     tau_us,
@@ -92,9 +92,10 @@ impl Lesson {
     }
 }
 
-/// Whether a bucket can be kept in microseconds modulo 2^32. HAProxy tells the past from the future by half of that.
+/// Whether a bucket can be kept in microseconds modulo 2^32: no request that is let through is too far ahead.
 fn fits(paced: &Paced) -> bool {
-    !paced.slot.is_zero() && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < HORIZON
+    !paced.slot.is_zero()
+        && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
 /// A time as HAProxy's rules have it; never 0, which means none.
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(lesson(second, day, second, second), Lesson::Ask);
         assert_eq!(lesson(day, second, second, second), Lesson::Ask);
         assert_eq!(lesson(second, second, Duration::MAX, second), Lesson::Ask);
-        assert!(matches!(lesson(second, second * 2_000, second * 100, second), Lesson::Pace { .. }));
+        assert!(matches!(lesson(second, second * 1_900, second * 100, second), Lesson::Pace { .. }));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! HAProxys that keep the pace by themselves: in virtual time, and real ones.
 
 mod captures;
+mod cluster;
 mod hostile;
 mod paced;
 mod real;
