@@ -501,7 +501,7 @@ fn no_web_page_gives_commands() {
 
 /// The allowed label values: constants of slowlane, SLO ids, fields of the policy, and status codes.
 const LABELS: &[(&str, &[&str])] = &[
-    ("listener", &["spop", "http", "admin", "cluster"]),
+    ("listener", &["spop", "http", "admin", "cluster", "peers"]),
     ("type", &["hello", "notify", "ack", "disconnect"]),
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),

@@ -67,8 +67,8 @@ fn a_restart_forgets_nothing() {
     };
     let before = key(&slowlane);
 
-    let slowlane = stopped_and_restarted(slowlane);
-    assert!(slowlane.process.log().iter().any(|line| line.contains(" entries and 1 blocks of ")));
+    let mut slowlane = stopped_and_restarted(slowlane);
+    slowlane.process.logged(" entries and 1 blocks of ");
     assert_eq!(key(&slowlane), before, "the secret of the keys is the same");
     assert_eq!(passed(&slowlane, QUOTA), 0, "the quota of the day is used up");
     assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.66")]).status, 403);
