@@ -17,7 +17,7 @@ use crate::server::gate::Gate;
 use crate::server::handed::Handed;
 use crate::server::http::Check;
 use crate::server::listener::{Guarded, Listener, UNIX_MODE};
-use crate::server::peers;
+use crate::server::peers::{self, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
 use crate::server::transfer::Transfers;
@@ -45,9 +45,16 @@ pub(super) struct Doors {
     admin_thread: SideThread,
     token_server: Option<TokenServerDoor>,
     /// None: no proxy keeps the pace by itself.
-    peers: Option<Entrance>,
+    peers: Option<PeersDoor>,
     /// `None` without TLS.
     certificates: Option<Again>,
+}
+
+/// The entrance of peers, in a thread of its own: a proxy may tell of a hundred thousand keys at once.
+#[derive(Debug)]
+struct PeersDoor {
+    entrance: Entrance,
+    thread: SideThread,
 }
 
 /// The entrance of a token server, in a thread of its own.
@@ -81,9 +88,10 @@ impl Doors {
         }
         let mut peers = None;
         if let Some(config) = &config.peers {
-            let gate = gates.gate(&config.listen)?;
-            let metrics = &metrics.peer_connections;
-            peers = Some(entrance(PEERS, &config.listen, &mut handed, UNIX_MODE, gate, metrics).await?);
+            let (door, gate);
+            gate = gates.gate(&config.listen)?;
+            (door, handed) = PeersDoor::bind(config.listen.clone(), gate, handed, metrics).await?;
+            peers = Some(door);
         }
         let admin_thread = SideThread::start("admin")?;
         let gate = gates.gate(&config.admin.listen)?;
@@ -118,15 +126,8 @@ impl Doors {
         self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
             check.clone().serve(stream, unread, agent, shutdown)
         });
-        if let (Some(entrance), Some(peers)) = (&self.peers, agent.peers()) {
-            let served = peers.clone();
-            entrance.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
-                peers::serve(served.clone(), stream, agent, shutdown)
-            });
-            for (name, address) in peers.settings.dial.clone() {
-                let (peers, agent, shutdown) = (peers.clone(), agent.clone(), shutdown.clone());
-                tokio::spawn(peers::dial(peers, name, address, agent, shutdown));
-            }
+        if let (Some(door), Some(peers)) = (&self.peers, agent.peers()) {
+            door.open(peers, agent, shutdown);
         }
         self.admin_thread.enter(|| {
             self.admin.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
@@ -153,7 +154,7 @@ impl Doors {
         [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
             .into_iter()
             .chain(token_server)
-            .chain(self.peers.as_ref().map(|peers| (PEERS, peers)))
+            .chain(self.peers.as_ref().map(|door| (PEERS, &door.entrance)))
             .flat_map(|(name, entrance)| entrance.listeners().iter().map(move |one| (name, one.clone())))
             .collect()
     }
@@ -176,6 +177,36 @@ impl Doors {
 
 fn addresses(entrance: &Entrance) -> Vec<String> {
     entrance.listeners().iter().map(ToString::to_string).collect()
+}
+
+impl PeersDoor {
+    async fn bind(
+        listen: Listen,
+        gate: Arc<Gate>,
+        mut handed: Handed,
+        metrics: &Metrics,
+    ) -> anyhow::Result<(PeersDoor, Handed)> {
+        let (thread, connections) = (SideThread::start("peers")?, metrics.peer_connections.clone());
+        let bind = async move {
+            let entrance = entrance(PEERS, &listen, &mut handed, UNIX_MODE, gate, &connections).await?;
+            anyhow::Ok((entrance, handed))
+        };
+        let (entrance, handed) = thread.run(bind).await??;
+        Ok((PeersDoor { entrance, thread }, handed))
+    }
+
+    fn open(&self, peers: &Arc<Peers>, agent: &Arc<Agent>, shutdown: &Shutdown) {
+        self.thread.enter(|| {
+            let served = peers.clone();
+            self.entrance.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
+                peers::serve(served.clone(), stream, agent, shutdown)
+            });
+            for (name, address) in peers.settings.dial.clone() {
+                let (peers, agent, shutdown) = (peers.clone(), agent.clone(), shutdown.clone());
+                tokio::spawn(peers::dial(peers, name, address, agent, shutdown));
+            }
+        });
+    }
 }
 
 impl TokenServerDoor {

@@ -360,3 +360,33 @@ proptest! {
         }
     }
 }
+
+/// A sketch is the first stage of a chain of three. A source beyond it falls under its site, and its site's assured rate
+/// carries it past the customer's SLO.
+#[test]
+fn an_assured_rate_carries_what_a_first_stage_does_not_let_through() {
+    let let_through = |assured: &str| {
+        let slos = format!(
+            "0 rate=unlimited\n5001 burst=0 rate=2/s law=sketch beyond=also also=website\n\
+             2001 burst=5 rate=100/s {assured} also=owner\n1001 burst=1 rate=1/s law=token-bucket\n"
+        );
+        let maps = [
+            ("source+website.map", "0.0.0.0/0+site0 5001\n"),
+            ("website.map", "site0 2001\n"),
+            ("owner.map", "acme 1001\n"),
+        ];
+        let throttle = throttle_of(&slos, &maps);
+        let passes = |ms| ask(&throttle, "site0", at_ms(60_000 + ms)).is_let_through();
+        assert_eq!([passes(0), passes(1)], [true; 2], "the first stage lets them through alone");
+        let admitted = |from: u64, to: u64| (from..to).step_by(50).filter(|&ms| passes(ms)).count();
+        admitted(1_000, 5_000);
+        admitted(5_000, 15_000)
+    };
+    let with = let_through("assured=5/s");
+    assert!(
+        (50..=61).contains(&with),
+        "{with} in ten seconds: five a second are assured, and one is the customer's"
+    );
+    let without = let_through("");
+    assert!((10..=11).contains(&without), "{without} in ten seconds: one a second is the customer's");
+}
