@@ -24,8 +24,8 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The life of counts in HAProxy, unless their table says otherwise.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A lesson is repeated when this part of its life is over.
-const REPEATS: u32 = 4;
+/// A lesson is repeated this often in its life. HAProxy pays for each of them as for a part of a request.
+const REPEATS: u32 = 2;
 
 /// A key without requests for so long, whose bucket is full, is taught no more until its next one.
 const IDLE: Duration = Duration::from_secs(10);
@@ -308,7 +308,10 @@ impl Known {
             None => lesson != Lesson::Unlimited || has_several,
             Some(taught) if !taught.lesson.is_like(&lesson) => true,
             Some(_) if lesson == Lesson::Unlimited && !has_several => false,
-            Some(taught) => now.since(taught.at) >= expire / REPEATS || self.is_behind(standing, now),
+            Some(taught) => {
+                let is_old = now.since(taught.at) >= expire / REPEATS;
+                is_old && self.is_in_use_since(taught, moment) || self.is_behind(standing, now)
+            }
         };
         if !is_due {
             return None;
@@ -330,14 +333,21 @@ impl Known {
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }
 
+    /// Whether the end of its lesson would let requests pass. A full bucket lets the next one pass in any case, and the
+    /// lesson comes with it.
+    fn is_in_use_since(&self, taught: Taught, moment: Moment) -> bool {
+        self.seen > taught.at || self.clock > moment.now || self.is_refused(moment)
+    }
+
     /// Whether its lesson still matters: there were requests lately, or the bucket is not full, or it is refused.
     fn is_taught_still(&self, moment: Moment) -> bool {
-        let Moment { now, wall } = moment;
-        let is_refused = match self.taught.map(|taught| taught.lesson) {
-            Some(Lesson::Refuse { until }) => wall < until,
-            _ => false,
-        };
-        now.since(self.seen) < IDLE || self.clock > now || is_refused
+        let now = moment.now;
+        now.since(self.seen) < IDLE || self.clock > now || self.is_refused(moment)
+    }
+
+    fn is_refused(&self, moment: Moment) -> bool {
+        let lesson = self.taught.map(|taught| taught.lesson);
+        matches!(lesson, Some(Lesson::Refuse { until }) if moment.wall < until)
     }
 }
 
