@@ -3,17 +3,31 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::support::clients::Ran;
 use crate::support::five_maps::{self, LINES, UNDELAYED};
 use crate::support::programs::haproxy::{CONFIG, Delivery, Haproxy, Version, replace};
 use crate::support::programs::process::Process;
 use crate::support::programs::slowlane::Slowlane;
-use crate::support::{cores, spop_floor, this_program, usage};
+use crate::support::programs::{eventually, own_address};
+use crate::support::{cores, peers, spop_floor, this_program, usage};
 
 pub const UNTHROTTLED: &str = "no throttling";
 pub const SLOWLANE: &str = "slowlane";
+pub const FLOOR: &str = "the floor";
+pub const FLOOR_OF_ALL: &str = "the floor, telling all";
+pub const LUA: &str = "Lua";
+pub const TABLE: &str = "a stick table";
+pub const PEERS: &str = "slowlane as a peer";
+pub const TABLE_MANY: &str = "a stick table, 100 k";
+pub const PEERS_MANY: &str = "as a peer, 100 k";
+
+/// The sources of the clients, where not all of them ask.
+const SOURCES: u32 = 10_000;
 
 /// Makes the floor answer as many variables as slowlane.
 pub const TELLING_ALL: &str = "--telling-all";
@@ -21,6 +35,8 @@ pub const TELLING_ALL: &str = "--telling-all";
 /// HAProxy with one way of throttling, and the agent that it asks, if any.
 pub struct Throttling {
     pub name: &'static str,
+    /// The number of sources that ask.
+    pub sources: u32,
     haproxy: Haproxy,
     agent: Agent,
 }
@@ -29,6 +45,10 @@ enum Agent {
     None,
     Floor(Process, TempDir),
     Slowlane(Slowlane),
+    /// slowlane and its listener for peers. HAProxy keeps the pace.
+    Peer(Slowlane, SocketAddr),
+    /// A stick table of HAProxy's own, whose limit is never reached.
+    Table,
     /// The folder of the article's files.
     Lua(TempDir),
 }
@@ -38,17 +58,26 @@ impl Throttling {
     pub fn each(version: Version) -> Option<Vec<Throttling>> {
         version.binary()?;
         let agents = [
-            (UNTHROTTLED, Agent::None),
-            ("the floor", Agent::floor(&[])),
-            ("the floor, telling all", Agent::floor(&[TELLING_ALL])),
-            (SLOWLANE, Agent::slowlane()),
-            ("Lua", Agent::lua()),
+            (UNTHROTTLED, LINES, Agent::None),
+            (FLOOR, LINES, Agent::floor(&[])),
+            (FLOOR_OF_ALL, LINES, Agent::floor(&[TELLING_ALL])),
+            (SLOWLANE, LINES, Agent::slowlane()),
+            (LUA, LINES, Agent::lua()),
+            (TABLE, SOURCES, Agent::Table),
+            (PEERS, SOURCES, Agent::peer()),
+            (TABLE_MANY, LINES, Agent::Table),
+            (PEERS_MANY, LINES, Agent::peer()),
         ];
-        Some(agents.into_iter().map(|(name, agent)| Throttling::start(name, version, agent)).collect())
+        let start = |(name, sources, agent)| Throttling::start(name, sources, version, agent);
+        Some(agents.into_iter().map(start).collect())
     }
 
-    fn start(name: &'static str, version: Version, agent: Agent) -> Throttling {
-        let delivery = if version == Version::V3_2 { Delivery::Pause } else { Delivery::Hold };
+    fn start(name: &'static str, sources: u32, version: Version, agent: Agent) -> Throttling {
+        let delivery = match (&agent, version) {
+            (Agent::Peer(..), _) => peers::delivery(version),
+            (_, Version::V3_2) => Delivery::Pause,
+            _ => Delivery::Hold,
+        };
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
         let edit = |file: &str, text: String| match file {
             CONFIG => agent.configured(text),
@@ -57,10 +86,14 @@ impl Throttling {
         };
         let start = || Haproxy::with(version, delivery, &agent.address(), nowhere, edit);
         let mut haproxy = cores::on_first(start).expect("it was there");
-        if agent.is_asked() {
+        if agent.is_process() {
             haproxy.wait_for_agent("UP");
         }
-        Throttling { name, haproxy, agent }
+        if let Agent::Peer(slowlane, _) = &agent {
+            let sessions = || slowlane.metric("slowlane_peers_sessions", "");
+            eventually("HAProxy is a peer", || (sessions() == 1.0).then_some(()));
+        }
+        Throttling { name, sources, haproxy, agent }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -68,15 +101,15 @@ impl Throttling {
     }
 
     pub fn has_agent(&self) -> bool {
-        self.agent.is_asked()
+        self.agent.is_process()
     }
 
     /// The CPU time of HAProxy and of its agent, in nanoseconds.
     pub fn cpu_ns(&self) -> [u64; 2] {
         let agent = match &self.agent {
-            Agent::None | Agent::Lua(_) => 0,
+            Agent::None | Agent::Table | Agent::Lua(_) => 0,
             Agent::Floor(process, _) => usage::cpu_ns(process.id()),
-            Agent::Slowlane(slowlane) => usage::cpu_ns(slowlane.process.id()),
+            Agent::Slowlane(slowlane) | Agent::Peer(slowlane, _) => usage::cpu_ns(slowlane.process.id()),
         };
         [usage::cpu_ns(self.haproxy.process.id()), agent]
     }
@@ -87,6 +120,52 @@ impl Throttling {
             let verdicts = |labels| slowlane.metric("slowlane_verdicts_total", labels);
             assert_eq!(verdicts(""), verdicts("verdict=\"pass\""), "somebody had to wait or was refused");
         }
+    }
+
+    /// Whether HAProxy keeps the pace. Then its sources have to be taught before anything is measured.
+    pub fn is_taught(&self) -> bool {
+        matches!(self.agent, Agent::Peer(..))
+    }
+
+    /// The requests that HAProxy has told its peer of.
+    pub fn told(&self) -> f64 {
+        match &self.agent {
+            Agent::Peer(slowlane, _) => slowlane.metric("slowlane_peers_admitted_total", ""),
+            _ => 0.0,
+        }
+    }
+
+    /// Waits until limits are no longer refreshed, some seconds after the last request: it would disturb other runs.
+    pub fn calm_down(&self) {
+        let Agent::Peer(slowlane, _) = &self.agent else { return };
+        let pushes = || slowlane.metric("slowlane_peers_pushes_total", "");
+        let mut before = pushes();
+        eventually("limits are no longer refreshed", || {
+            // Longer than a round of refreshing.
+            thread::sleep(Duration::from_millis(500));
+            let now = pushes();
+            (std::mem::replace(&mut before, now) == now).then_some(())
+        });
+    }
+
+    /// Without limits and counts, there would be nothing to measure. `told`: the count before the run.
+    pub fn assert_that_sources_were_taught(&self, ran: &Ran<2>, time: Duration, told: f64) {
+        let Agent::Peer(slowlane, _) = &self.agent else { return };
+        let requests = ran.per_second * time.as_secs_f64();
+        eventually("HAProxy tells its peer of each request", || {
+            (self.told() - told >= requests).then_some(())
+        });
+        // The sources of this run, if each request has one by chance. Limits live for 10 s.
+        let requests = ran.per_second * time.min(LIMITS_EXPIRE).as_secs_f64();
+        let sources = f64::from(self.sources);
+        let asked = sources * (1.0 - (-requests / sources).exp());
+        let taught = peers::limits(&self.haproxy) as f64;
+        assert!(taught >= 0.9 * asked, "{}: {taught} of {asked} sources have a limit", self.name);
+        let source = five_maps::source(0).to_string();
+        let is_asked = asked > 0.999 * sources;
+        assert!(!is_asked || peers::slot_us(&self.haproxy, &source) == Some(1), "{source} has no limit");
+        assert_eq!(slowlane.metric("slowlane_peers_denied_total", ""), 0.0, "somebody was refused");
+        assert_eq!(slowlane.metric("slowlane_peers_left_out_total", ""), 0.0, "a source had no room");
     }
 }
 
@@ -105,6 +184,13 @@ impl Agent {
         Agent::Slowlane(cores::on_second(|| five_maps::slowlane(UNDELAYED, "adaptive")))
     }
 
+    /// slowlane as a peer, with a law that HAProxy can keep.
+    fn peer() -> Agent {
+        let at = own_address();
+        let start = || five_maps::slowlane_with(UNDELAYED, "pace", &peers::section(at));
+        Agent::Peer(cores::on_second(start), at)
+    }
+
     /// The Lua of the article, with the same maps.
     fn lua() -> Agent {
         let folder = tempfile::tempdir().unwrap();
@@ -115,17 +201,17 @@ impl Agent {
         Agent::Lua(folder)
     }
 
-    fn is_asked(&self) -> bool {
-        matches!(self, Agent::Floor(..) | Agent::Slowlane(_))
+    fn is_process(&self) -> bool {
+        matches!(self, Agent::Floor(..) | Agent::Slowlane(_) | Agent::Peer(..))
     }
 
     /// The address of the agent; without an agent, one that is never used.
     fn address(&self) -> String {
         let at = |path: &Path| format!("unix@{}", path.display());
         match self {
-            Agent::None | Agent::Lua(_) => "127.0.0.1:9".to_owned(),
+            Agent::None | Agent::Table | Agent::Lua(_) => "127.0.0.1:9".to_owned(),
             Agent::Floor(_, folder) => at(&folder.path().join("spop")),
-            Agent::Slowlane(slowlane) => at(&slowlane.socket("spop")),
+            Agent::Slowlane(slowlane) | Agent::Peer(slowlane, _) => at(&slowlane.socket("spop")),
         }
     }
 
@@ -143,6 +229,8 @@ impl Agent {
                 "http-request deny deny_status 503 unless",
             ),
             Agent::None => with_rules(&text, ""),
+            Agent::Table => with_rules(&text, TABLE_RULES) + TABLE_OF_ALL,
+            Agent::Peer(_, at) => peers::named(&text, "lb1", own_address(), *at),
             Agent::Lua(folder) => {
                 let here = format!("{}/", folder.path().display());
                 let rules = include_str!("throttling.cfg").replace("/etc/haproxy/", &here);
@@ -158,6 +246,20 @@ const STICK_TABLE: &str = "
 backend throttling
     stick-table type binary len 8 size 1m expire 30s store http_req_cnt,gpc0_rate(1s),gpc1_rate(1s),gpt0
 ";
+
+/// A limit as HAProxy alone can have it; nobody reaches it.
+const TABLE_RULES: &str = "    http-request track-sc0 src table throttling
+    http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000000 }
+";
+
+/// The keys are texts, as those of the tables that slowlane teaches.
+const TABLE_OF_ALL: &str = "
+backend throttling
+    stick-table type string len 128 size 100k expire 60s store http_req_rate(1s)
+";
+
+/// The shipped life of a limit.
+const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 
 /// Replaces the lines that use slowlane by other rules, and removes the agent.
 fn with_rules(text: &str, rules: &str) -> String {

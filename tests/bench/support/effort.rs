@@ -53,7 +53,7 @@ impl Effort {
         if self.is_short() { whole / SHORT_PART } else { whole }
     }
 
-    fn is_short(self) -> bool {
+    pub fn is_short(self) -> bool {
         self.time < SHORT
     }
 }

@@ -9,6 +9,7 @@ pub mod effort;
 pub mod five_maps;
 pub mod histogram;
 pub mod keyed;
+pub mod peers;
 pub mod plain_server;
 #[path = "../../it/support/mod.rs"]
 pub mod programs;
