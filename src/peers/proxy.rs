@@ -210,6 +210,10 @@ impl Proxy {
             counted.keys.insert(key.into(), known);
         }
         let known = counted.keys.get_mut(key).expect("it was just put there");
+        // HAProxy has forgotten the key meanwhile, and counts from 0 again. While it tells what it had, nobody knows.
+        if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {
+            (known.admitted, known.denied) = (0, 0);
+        }
         let news = [since(known.admitted, admitted), since(known.denied, denied)];
         (known.admitted, known.denied, known.seen) = (admitted, denied, now);
 

@@ -266,6 +266,22 @@ fn entries_from_before_are_not_charged_and_those_of_a_new_connection_are_not_cha
     assert_eq!(admitted(&mut proxy, [2, 0]), 2, "HAProxy has begun anew");
 }
 
+/// HAProxy forgets a key after its table's expiry, and this side keeps it for longer: a count that looks like the one
+/// before is a new one.
+#[test]
+fn a_key_that_haproxy_has_forgotten_counts_from_zero() {
+    let throttle = throttle("2001 burst=1000 rate=50/s");
+    let (mut proxy, mut teachings) = (Proxy::new(vec!["website".into()], 10), Vec::new());
+    proxy.defined("slowlane_pace", Some(Duration::from_secs(60)));
+    proxy.has_told_all();
+    let mut admitted = |seconds, counts| {
+        let moment = Moment { now: START + Duration::from_secs(seconds), wall: WALL_AHEAD };
+        proxy.counted(&throttle, "slowlane_pace", KEY.as_bytes(), counts, moment, &mut teachings).admitted
+    };
+    assert_eq!([admitted(0, [100, 0]), admitted(59, [101, 0])], [100, 1]);
+    assert_eq!([admitted(120, [101, 0]), admitted(121, [103, 0])], [101, 2]);
+}
+
 #[test]
 fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
     let throttle = throttle("2001 burst=100 rate=50/s");
