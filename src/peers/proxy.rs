@@ -18,6 +18,9 @@ use crate::throttle::{Standing, Throttle};
 /// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
 pub const KEYS_MAX: usize = 100_000;
 
+/// The most tables of one proxy: a policy has fewer lookups.
+const TABLES_MAX: usize = 64;
+
 /// The life of limits in HAProxy, unless their table says otherwise.
 const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 
@@ -139,6 +142,8 @@ impl Proxy {
     /// Begins a connection: the proxy first tells all its entries. Those unknown here are from the time before.
     pub fn begin(&mut self) {
         self.is_beginning = true;
+        // Another connection may have other tables.
+        self.tables.retain(|_, table| !table.keys.is_empty());
         self.forget_lessons();
     }
 
@@ -157,7 +162,9 @@ impl Proxy {
     pub fn defined(&mut self, name: &str, expire: Option<Duration>) {
         if name.trim_start_matches('/').starts_with(LIMITS) {
             self.limits_expire = expire.unwrap_or(LIMITS_EXPIRE);
-        } else if let Some(pair) = Pair::of(name, &self.first) {
+        } else if let Some(pair) = Pair::of(name, &self.first)
+            && (self.tables.contains_key(name) || self.tables.len() < TABLES_MAX)
+        {
             let expire = expire.unwrap_or(PACE_EXPIRE);
             let new = || Counted { limits: pair.limits(), pair, expire, keys: HashMap::new() };
             self.tables.entry(name.to_owned()).or_insert_with(new).expire = expire;

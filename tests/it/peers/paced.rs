@@ -302,6 +302,11 @@ fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
         proxy.counted(&throttle, "unknown", key.as_bytes(), [1, 1], moment, &mut teachings);
     }
     assert_eq!((proxy.keys(), proxy.take_left_out()), (100, 9_900));
+    // Names of tables are no way to more memory either.
+    for number in 0..1_000 {
+        proxy.defined(&format!("slowlane_pace_field{number}"), None);
+    }
+    assert_eq!(proxy.tables().count(), 64);
     // The largest lie is a debt of some seconds, as for any request that an assured rate carries.
     proxy.begin();
     let mut other = Proxy::new(vec!["website".into()], 100);
