@@ -20,6 +20,8 @@ const ASK: u64 = 2;
 /// What a proxy is taught for one key. Times of the wall clock are times since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
+    /// The key is none of this table's any more.
+    Nothing,
     Unlimited,
     Ask,
     Refuse {
@@ -37,7 +39,7 @@ pub enum Lesson {
 }
 
 impl Lesson {
-    /// The lesson of a standing. `wall` is the time of the wall clock at `now`.
+    /// The lesson of a standing; None: the key has another SLO, whose key is not that of the table. `wall` is the time of the wall clock at `now`.
     ///
     /// Slots are rounded down, to a microsecond at least. A proxy is then a little too fast by itself, and X, which is
     /// exact, slows it down.
@@ -49,10 +51,11 @@ impl Lesson {
     /// let now = Timestamp::from_millis(60_000);
     /// let (slot, burst, max_delay) = (Duration::from_millis(20), Duration::from_secs(2), Duration::from_secs(5));
     /// let paced = Paced { slot, burst, max_delay, tat: now + Duration::from_secs(1) };
-    /// let lesson = Lesson::of(Standing::Paced(paced), now, Duration::from_secs(7_000));
+    /// let lesson = Lesson::of(Some(Standing::Paced(paced)), now, Duration::from_secs(7_000));
     /// assert_eq!(lesson.numbers(), [20_000, 2_000_000, 7_000_000, 7_001_000_000 % (1 << 32)]);
     /// ```
-    pub fn of(standing: Standing, now: Timestamp, wall: Duration) -> Lesson {
+    pub fn of(standing: Option<Standing>, now: Timestamp, wall: Duration) -> Lesson {
+        let Some(standing) = standing else { return Lesson::Nothing };
         match standing {
             Standing::Unlimited => Lesson::Unlimited,
             Standing::Ask => Lesson::Ask,
@@ -75,6 +78,7 @@ impl Lesson {
     /// The columns of the table.
     pub fn numbers(&self) -> Numbers {
         match *self {
+            Lesson::Nothing => [0; 4],
             Lesson::Unlimited => [0, UNLIMITED, 0, 0],
             Lesson::Ask => [0, ASK, 0, 0],
             // Whatever the time is, one slot is more than the most.
@@ -111,7 +115,7 @@ mod tests {
     const WALL: Duration = Duration::from_secs(1_800_000_000);
 
     fn lesson(slot: Duration, burst: Duration, max_delay: Duration, ahead: Duration) -> Lesson {
-        Lesson::of(Standing::Paced(Paced { slot, burst, max_delay, tat: NOW + ahead }), NOW, WALL)
+        Lesson::of(Some(Standing::Paced(Paced { slot, burst, max_delay, tat: NOW + ahead })), NOW, WALL)
     }
 
     #[test]
@@ -128,10 +132,13 @@ mod tests {
         let second = Duration::from_secs(1);
         assert_eq!(lesson(second, second, second, Duration::ZERO).numbers()[3], 0);
         assert_eq!(on_clock(Duration::from_micros(1 << 32)), 1);
-        let refused = Lesson::of(Standing::Refused(NOW + second), NOW, WALL);
+        let refused = Lesson::of(Some(Standing::Refused(NOW + second)), NOW, WALL);
         let until_us = (WALL + second).as_micros() as u64 % (1 << 32);
         assert_eq!(refused.numbers(), [1, 0, 0, until_us]);
-        assert_eq!([Lesson::Unlimited.numbers(), Lesson::Ask.numbers()], [[0, 1, 0, 0], [0, 2, 0, 0]]);
+        assert_eq!(
+            [Lesson::Nothing, Lesson::Unlimited, Lesson::Ask].map(|lesson| lesson.numbers()),
+            [[0; 4], [0, 1, 0, 0], [0, 2, 0, 0]]
+        );
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub struct Glance {
 pub struct Count {
     pub admitted: u32,
     pub denied: u32,
-    /// None: nothing is charged for them.
+    /// None: none of them is charged.
     pub charge: Option<Charge>,
     /// None: they all passed at once.
     pub throttled: Option<Decision>,
@@ -171,21 +171,9 @@ impl Proxy {
         }
     }
 
-    /// Takes up the counts of a key: charges what is new, and adds to `teachings` what the proxy has to know at once.
+    /// Takes up the counts of a key: charges what is new, and adds to `teachings` what the proxy has to know at once. None:
+    /// it is no table of ours, or there is no room for the key.
     pub fn counted(
-        &mut self,
-        throttle: &Throttle,
-        table: &str,
-        key: &[u8],
-        counts: [u32; 2],
-        moment: Moment,
-        teachings: &mut Vec<Teaching>,
-    ) -> Count {
-        self.count(throttle, table, key, counts, moment, teachings).unwrap_or_default()
-    }
-
-    /// None: it is no table or key of ours.
-    fn count(
         &mut self,
         throttle: &Throttle,
         table: &str,
@@ -225,21 +213,20 @@ impl Proxy {
         (known.admitted, known.denied, known.seen) = (admitted, denied, now);
 
         let policy = throttle.policy();
-        let cases = cases(&policy, &counted.pair, key)?;
-        let slot = match throttle.standing(&cases, now) {
-            Standing::Paced(paced) => paced.slot,
-            _ => Duration::ZERO,
-        };
-        let charge = throttle.charge(&cases, news[0], news[1], now);
-        if now >= known.paced_from {
-            known.clock = known.clock.max(now) + slot.saturating_mul(news[0]);
+        let cases = cases(&policy, &counted.pair, key);
+        let charge = cases.as_ref().and_then(|cases| throttle.charge(cases, news[0], news[1], now));
+        let standing = cases.as_ref().map(|cases| throttle.standing(cases, now));
+        if now >= known.paced_from
+            && let Some(Standing::Paced(paced)) = standing
+        {
+            known.clock = known.clock.max(now) + paced.slot.saturating_mul(news[0]);
         }
-        let standing = throttle.standing(&cases, now);
-        known.counts_as = cases.list.first().map(|case| (case.slo.id, case.key));
+        let case = cases.as_ref().and_then(|cases| cases.list.first());
+        known.counts_as = case.map(|case| (case.slo.id, case.key));
         if let Some(numbers) = known.teach(standing, moment, expire, has_several) {
             teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
         }
-        let throttled = cases.list.first().and_then(|case| throttled(case, standing, news, now));
+        let throttled = case.zip(standing).and_then(|(case, standing)| throttled(case, standing, news, now));
         Some(Count { admitted: news[0], denied: news[1], charge, throttled })
     }
 
@@ -252,8 +239,7 @@ impl Proxy {
             let kept = *expire * 2;
             all.retain(|_, known| moment.now.since(known.seen) < kept || known.is_taught_still(moment));
             for (key, known) in all.iter_mut().filter(|(_, known)| known.is_taught_still(moment)) {
-                let Some(cases) = cases(&policy, pair, key) else { continue };
-                let standing = throttle.standing(&cases, moment.now);
+                let standing = cases(&policy, pair, key).map(|cases| throttle.standing(&cases, moment.now));
                 if let Some(numbers) = known.teach(standing, moment, limits_expire, has_several) {
                     teachings.push(Teaching { table: limits.clone(), key: key.clone(), numbers });
                 }
@@ -307,18 +293,19 @@ impl Known {
     /// The numbers of a lesson, if one is due.
     fn teach(
         &mut self,
-        standing: Standing,
+        standing: Option<Standing>,
         moment: Moment,
         expire: Duration,
         has_several: bool,
     ) -> Option<Numbers> {
         let Moment { now, wall } = moment;
         let lesson = Lesson::of(standing, now, wall);
+        // An unlimited key of the only table needs no lesson.
+        let is_free = lesson == Lesson::Nothing || lesson == Lesson::Unlimited && !has_several;
         let is_due = match self.taught {
-            // An unlimited key of the only table needs no lesson.
-            None => lesson != Lesson::Unlimited || has_several,
+            None => !is_free,
             Some(taught) if !taught.lesson.is_like(&lesson) => true,
-            Some(_) if lesson == Lesson::Unlimited && !has_several => false,
+            Some(_) if is_free => false,
             Some(taught) => {
                 let is_old = now.since(taught.at) >= expire / REPEATS;
                 is_old && self.is_in_use_since(taught, moment) || self.is_behind(standing, now)
@@ -330,7 +317,7 @@ impl Known {
         if self.taught.is_none_or(|taught| now.since(taught.at) >= expire) {
             self.paced_from = now + ON_THE_WAY;
         }
-        if let Standing::Paced(paced) = standing {
+        if let Some(Standing::Paced(paced)) = standing {
             self.clock = self.clock.max(paced.tat);
         }
         self.taught = Some(Taught { lesson, at: now });
@@ -338,8 +325,8 @@ impl Known {
     }
 
     /// Whether others have used the key, and it is not far from its limit.
-    fn is_behind(&self, standing: Standing, now: Timestamp) -> bool {
-        let Standing::Paced(paced) = standing else { return false };
+    fn is_behind(&self, standing: Option<Standing>, now: Timestamp) -> bool {
+        let Some(Standing::Paced(paced)) = standing else { return false };
         let is_near = paced.tat.since(now) > paced.burst / 4;
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }

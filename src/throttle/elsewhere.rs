@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::base::charge::{Charge, ChargeKind};
 use crate::base::draw::Draw;
 use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
 use crate::cluster::Terms;
 use crate::law::{Arrival, Law};
 use crate::policy::{Case, Cases, Slo};
@@ -87,13 +88,17 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy has let through, and counts those that it has refused. None: their law has no
-    /// bucket, and the proxy has to ask.
+    /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the SLO
+    /// says so. None: their law has no bucket, and the proxy has to ask.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) -> Option<Charge> {
         let case = alone(cases)?;
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
         if !has_bucket && law != Law::UNLIMITED && !law.is_closed() || (admitted, denied) == (0, 0) {
             return None;
+        }
+        // A block does not begin anew with each request that it refuses.
+        if denied > 0 && self.blocks.find(case, now).is_none() {
+            self.blocks.refused(case, Verdict::Deny { retry_after_s: 1 }, now);
         }
         let mut charge = None;
         let memory = law.owing().map_or(Duration::ZERO, |law| law.memory()).max(self.memory(case));

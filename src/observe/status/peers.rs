@@ -116,6 +116,7 @@ impl PeerCount {
 
 fn in_words(lesson: Lesson) -> String {
     match lesson {
+        Lesson::Nothing => "nothing: another SLO has the key".into(),
         Lesson::Unlimited => "unlimited".into(),
         Lesson::Ask => "has to ask by SPOE".into(),
         Lesson::Refuse { .. } => "refuse all".into(),

@@ -9,6 +9,7 @@ use crate::base::address::Address;
 use crate::base::key::Key;
 use crate::base::shown::shown;
 use crate::base::time::Timestamp;
+use crate::observe::log::OncePerSecond;
 use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 use crate::peers::{KEYS_MAX, Proxy};
@@ -38,6 +39,9 @@ pub struct Settings {
 pub struct Peers {
     pub settings: Settings,
     pub metrics: PeersMetrics,
+    pub(super) refused_line: OncePerSecond,
+    pub(super) connected_line: OncePerSecond,
+    pub(super) ended_line: OncePerSecond,
     stations: Mutex<BTreeMap<String, Arc<Station>>>,
 }
 
@@ -64,7 +68,8 @@ pub(super) struct Connection {
 
 impl Peers {
     pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
-        Peers { settings, metrics, stations: Mutex::default() }
+        let [refused_line, connected_line, ended_line] = std::array::from_fn(|_| OncePerSecond::default());
+        Peers { settings, metrics, refused_line, connected_line, ended_line, stations: Mutex::default() }
     }
 
     /// The proxy of a name.
@@ -82,7 +87,12 @@ impl Peers {
             return Ok(station.clone());
         }
         if stations.len() >= PROXIES_MAX {
-            return Err(Status::TRY_AGAIN);
+            // Names that came and went make room. Those in the config stay: a task waits for them.
+            let is_gone = |(name, station): &(&String, &Arc<Station>)| {
+                !station.is_connected() && !dial.iter().any(|(dialled, _)| dialled == *name)
+            };
+            let gone = stations.iter().find(is_gone).map(|(name, _)| name.clone());
+            stations.remove(&gone.ok_or(Status::TRY_AGAIN)?);
         }
         let station = Arc::new(Station {
             proxy: Mutex::new(Proxy::new(fields.clone(), KEYS_MAX)),

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::base::charge::Charge;
+use crate::base::time::Timestamp;
 use crate::observe::clock::Clock;
 use crate::peers::{Moment, Teaching};
 use crate::server::agent::Agent;
@@ -31,7 +32,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut unread = BytesMut::new();
     let greeted = tokio::select! {
-        greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread)) => greeted,
+        greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now())) => greeted,
         () = shutdown.begun() => return,
     };
     match greeted {
@@ -51,16 +52,18 @@ async fn greet(
     peers: &Peers,
     stream: &mut Stream,
     unread: &mut BytesMut,
+    now: Timestamp,
 ) -> io::Result<Option<(String, Arc<Station>)>> {
     let answer = loop {
         match Hello::cut(unread) {
             Ok(Some((hello, _))) if hello.to != peers.settings.name => {
-                tracing::warn!(
-                    "peer {:?} looks for a peer named {:?}, and this one is {:?}: see [peers] name",
-                    hello.from,
-                    hello.to,
-                    peers.settings.name
-                );
+                if let Some(suppressed) = peers.refused_line.allow(now) {
+                    let (from, to, name) = (hello.from, hello.to, &peers.settings.name);
+                    tracing::warn!(
+                        suppressed,
+                        "peer {from} looks for a peer named {to}, and this one is {name}: see [peers] name"
+                    );
+                }
                 break Err(Status::WRONG_NAME);
             }
             Ok(Some((hello, length))) => match peers.station(hello.from) {
@@ -70,7 +73,9 @@ async fn greet(
                     break Ok((name, station));
                 }
                 Err(status) => {
-                    tracing::warn!("peer {:?} is refused: see [peers] allow", hello.from);
+                    if let Some(suppressed) = peers.refused_line.allow(now) {
+                        tracing::warn!(suppressed, "peer {} is refused: see [peers] allow", hello.from);
+                    }
                     break Err(status);
                 }
             },
@@ -118,23 +123,29 @@ impl Session {
         let (mut latest, behind) = self.station.connect(connection);
         self.peers.metrics.behind(behind, 0);
         self.peers.metrics.sessions.inc();
-        tracing::info!("peer {} is connected", self.name);
+        let is_told = self.peers.connected_line.allow(self.agent.clock.now());
+        if let Some(suppressed) = is_told {
+            tracing::info!(suppressed, "peer {} is connected", self.name);
+        }
         let end = self.converse(stream, unread, &mut latest, &shutdown).await;
         let behind = self.station.disconnect(&latest);
         self.peers.metrics.behind(behind, 0);
         self.peers.metrics.sessions.dec();
+        if matches!(end, End::Broken(_)) {
+            self.peers.metrics.malformed.inc();
+        }
+        // A peer that comes and goes many times a second is told of once.
+        let Some(suppressed) = self.peers.ended_line.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
-            End::Broken(error) => {
-                self.peers.metrics.malformed.inc();
-                tracing::warn!("peer {name} is disconnected: {error}");
-            }
+            End::Broken(error) => tracing::warn!(suppressed, "peer {name} is disconnected: {error}"),
             End::Silent(silence) => {
-                tracing::warn!("peer {name} is disconnected: silent for {} s", silence.as_secs());
+                let seconds = silence.as_secs();
+                tracing::warn!(suppressed, "peer {name} is disconnected: silent for {seconds} s");
             }
-            End::Io(error) => tracing::info!("peer {name} is disconnected: {error}"),
-            End::Replaced => tracing::info!("peer {name} has connected again"),
-            End::Closed | End::Shutdown => tracing::info!("peer {name} is disconnected"),
+            End::Io(error) => tracing::info!(suppressed, "peer {name} is disconnected: {error}"),
+            End::Replaced => tracing::info!(suppressed, "peer {name} has connected again"),
+            End::Closed | End::Shutdown => tracing::info!(suppressed, "peer {name} is disconnected"),
         }
     }
 
@@ -208,14 +219,16 @@ impl Session {
                     let value = update.column(table, Column::GPC).get(place);
                     value.map_or(0, |value| value.number() as u32)
                 });
-                let count = proxy.counted(
+                let Some(count) = proxy.counted(
                     &agent.throttle,
                     &table.name,
                     update.key,
                     [admitted, denied],
                     moment,
                     &mut teachings,
-                );
+                ) else {
+                    return;
+                };
                 counts[0] += u64::from(count.admitted);
                 counts[1] += u64::from(count.denied);
                 if let Some(decision) = count.throttled

@@ -95,7 +95,10 @@ impl<'a> Hello<'a> {
             return Err(Status::VERSION);
         }
         let (to, mut words) = (line(first + 1, second)?, line(second + 1, third)?.split(' '));
-        let from = words.next().filter(|name| !name.is_empty()).ok_or(Status::PROTOCOL)?;
+        let from = words.next().filter(|name| is_name(name)).ok_or(Status::PROTOCOL)?;
+        if !is_name(to) {
+            return Err(Status::PROTOCOL);
+        }
         let process = words.next().and_then(|word| word.parse().ok()).ok_or(Status::PROTOCOL)?;
         Ok(Some((Hello { to, from, process }, third + 1)))
     }
@@ -105,6 +108,11 @@ impl<'a> Hello<'a> {
         let Hello { to, from, process } = self;
         out.extend_from_slice(format!("{PROTOCOL}2.1\n{to}\n{from} {process} 1\n").as_bytes());
     }
+}
+
+/// HAProxy takes no other names. Logs show them, so nothing else may be in them.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]
@@ -124,6 +132,8 @@ mod tests {
             (b"HAProxyS 2.1\na\nb\n", Status::PROTOCOL),
             (b"HAProxyS 2.1\na\nb x 1\n", Status::PROTOCOL),
             (b"HAProxyS 2.1\n\xff\nb 1 1\n", Status::PROTOCOL),
+            (b"HAProxyS 2.1\na\n\x1b[2Jb 1 1\n", Status::PROTOCOL),
+            (b"HAProxyS 2.1\na\tb\nb 1 1\n", Status::PROTOCOL),
         ] {
             assert_eq!(Hello::cut(bytes), Err(status), "{bytes:?}");
         }

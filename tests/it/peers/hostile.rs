@@ -34,6 +34,7 @@ fn names_and_versions_are_checked() {
         (&b"HAProxyS 2.1\nother\nlb1 1 1\n"[..], &b"503\n"[..]),
         (b"HAProxyS 2.1\nslow\nlb9 1 1\n", b"504\n"),
         (b"HAProxyS 3.0\nslow\nlb1 1 1\n", b"502\n"),
+        (b"HAProxyS 2.1\nslow\n\x1b[2Jlb1 1 1\n", b"501\n"),
         (b"GET / HTTP/1.1\r\n\r\n", b"501\n"),
         (b"\x16\x03\x01\x02\x00", b"501\n"),
     ] {
@@ -41,7 +42,7 @@ fn names_and_versions_are_checked() {
     }
     assert_eq!(answer(peers, HELLO), b"200\n\0\0");
     eventually("refused ones are counted", || {
-        (slowlane.metric("slowlane_peers_malformed_total", "") == 5.0).then_some(())
+        (slowlane.metric("slowlane_peers_malformed_total", "") == 6.0).then_some(())
     });
 }
 
@@ -64,6 +65,40 @@ fn broken_messages_end_the_connection_with_a_reason() {
     });
     assert_eq!(slowlane.metric("slowlane_peers_sessions", ""), 0.0);
     assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.1")]).status, 204);
+}
+
+/// What slowlane says first to a peer, without waiting for more.
+fn status(peers: SocketAddr, name: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(peers).unwrap();
+    stream.write_all(format!("HAProxyS 2.1\nslowlane\n{name} 1 1\n").as_bytes()).unwrap();
+    let mut status = [0; 4];
+    stream.read_exact(&mut status).unwrap();
+    (stream, String::from_utf8_lossy(&status).trim().to_owned())
+}
+
+#[test]
+fn names_that_come_and_go_keep_no_proxy_out_and_fill_no_log() {
+    let peers = own_address();
+    let config = format!("[peers]\nlisten = [\"{peers}\"]\n");
+    let slowlane = Slowlane::with_config(&[("slo.map", "0 rate=unlimited\n")], &config);
+    for number in 0..100 {
+        assert_eq!(status(peers, &format!("stranger{number}")).1, "200");
+    }
+    let refused = (0..100).filter(|_| {
+        let mut stream = TcpStream::connect(peers).unwrap();
+        stream.write_all(b"HAProxyS 2.1\nother\nlb1 1 1\n").unwrap();
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).unwrap();
+        said == b"503\n"
+    });
+    assert_eq!(refused.count(), 100);
+    eventually("the strangers are gone", || {
+        (slowlane.metric("slowlane_peers_sessions", "") == 0.0).then_some(())
+    });
+    let (_proxy, told) = status(peers, "lb1");
+    assert_eq!(told, "200", "the names of others make room");
+    let lines = slowlane.process.log().iter().filter(|line| line.contains("peer ")).count();
+    assert!(lines < 60, "{lines} lines for 200 connections");
 }
 
 #[test]
