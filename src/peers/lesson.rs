@@ -11,6 +11,10 @@ pub type Numbers = [u64; 4];
 /// The most that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell it from the past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
+/// The age of the X of a full bucket: past, also if the clocks of two machines differ by minutes, and past for as long as
+/// a limit lives.
+const LONG_AGO: Duration = Duration::from_secs(600);
+
 /// In place of tau, if the slot is 0: the request passes, and no other table is asked.
 const UNLIMITED: u64 = 1;
 
@@ -33,8 +37,8 @@ pub enum Lesson {
         tau_us: u64,
         /// Tau and the longest delay.
         max_us: u64,
-        /// The theoretical arrival time in time of the wall clock. None: the bucket is full.
-        tat: Option<Duration>,
+        /// The theoretical arrival time in time of the wall clock. That of a full bucket is long ago.
+        tat: Duration,
     },
 }
 
@@ -65,11 +69,12 @@ impl Lesson {
                 let slot_us = (slot.as_micros() as u64).max(1);
                 let tau_us = burst.as_micros() as u64;
                 let ahead = tat.since(now).min(AHEAD_MAX);
+                let long_ago = wall.saturating_sub(LONG_AGO);
                 Lesson::Pace {
                     slot_us,
                     tau_us,
                     max_us: tau_us + max_delay.as_micros() as u64,
-                    tat: (!ahead.is_zero()).then(|| wall + ahead),
+                    tat: if ahead.is_zero() { long_ago } else { wall + ahead },
                 }
             }
         }
@@ -83,9 +88,7 @@ impl Lesson {
             Lesson::Ask => [0, ASK, 0, 0],
             // Whatever the time is, one slot is more than the most.
             Lesson::Refuse { until } => [1, 0, 0, on_clock(until)],
-            Lesson::Pace { slot_us, tau_us, max_us, tat } => {
-                [slot_us, tau_us, max_us, tat.map_or(0, on_clock)]
-            }
+            Lesson::Pace { slot_us, tau_us, max_us, tat } => [slot_us, tau_us, max_us, on_clock(tat)],
         }
     }
 
@@ -102,7 +105,7 @@ fn fits(paced: &Paced) -> bool {
         && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
-/// A time as HAProxy's rules have it; never 0, which means none.
+/// A time as HAProxy's rules have it; never 0, which is that of an empty entry.
 fn on_clock(wall: Duration) -> u64 {
     u64::from(wall.as_micros() as u32).max(1)
 }
@@ -128,9 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_has_no_x_and_x_is_never_zero() {
+    fn the_x_of_a_full_bucket_is_past_and_x_is_never_zero() {
         let second = Duration::from_secs(1);
-        assert_eq!(lesson(second, second, second, Duration::ZERO).numbers()[3], 0);
+        let x = lesson(second, second, second, Duration::ZERO).numbers()[3] as u32;
+        let ahead = x.wrapping_sub(WALL.as_micros() as u32) as i32;
+        assert_eq!(ahead, -600_000_000);
         assert_eq!(on_clock(Duration::from_micros(1 << 32)), 1);
         let refused = Lesson::of(Some(Standing::Refused(NOW + second)), NOW, WALL);
         let until_us = (WALL + second).as_micros() as u64 % (1 << 32);
@@ -145,6 +150,6 @@ mod tests {
     fn slots_are_rounded_down() {
         let third = Duration::from_nanos(333_333_333);
         let lesson = lesson(third, third * 3, Duration::ZERO, Duration::ZERO);
-        assert_eq!(lesson.numbers(), [333_333, 999_999, 999_999, 0]);
+        assert_eq!(lesson.numbers()[..3], [333_333, 999_999, 999_999]);
     }
 }

@@ -120,9 +120,8 @@ fn in_words(lesson: Lesson) -> String {
         Lesson::Unlimited => "unlimited".into(),
         Lesson::Ask => "has to ask by SPOE".into(),
         Lesson::Refuse { .. } => "refuse all".into(),
-        Lesson::Pace { slot_us, tau_us, max_us, tat } => {
-            let tat = if tat.is_some() { "with X" } else { "without X" };
-            format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us, {tat}")
+        Lesson::Pace { slot_us, tau_us, max_us, tat: _ } => {
+            format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us")
         }
     }
 }

@@ -200,6 +200,8 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         (PEER_LINE, &peer_line),
         (PEER, &peer),
         (&shipped.rules, &paced.rules),
+        (&shipped.clock, &paced.clock),
+        (&shipped.most, &paced.most),
         (&shipped.counts, &paced.counts),
         (&shipped.tables, &paced.tables),
     ];
@@ -368,10 +370,12 @@ mod tests {
         ] {
             assert!(all.contains(place), "{place:?}");
         }
-        let Parts { counters, rules, counts, tables } = Parts::of(&[Paced::source()]);
+        let Parts { counters, rules, clock, most, counts, tables } = Parts::of(&[Paced::source()]);
         for text in [PEERS.1, PEERS_LUA.1] {
             assert!(counters.is_empty() && text.ends_with(&tables), "{tables}");
-            assert!(text.contains(&rules) && text.contains(&counts), "{rules}{counts}");
+            for part in [&rules, &clock, &most, &counts] {
+                assert!(text.contains(part), "{part}");
+            }
         }
     }
 }

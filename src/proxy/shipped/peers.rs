@@ -53,9 +53,16 @@ impl Paced {
     fn key(&self) -> String {
         match self.fields.as_slice() {
             [] => format!("str({ALL})"),
+            [source] if source == SOURCE => format!("src,{}", self.mask()),
             [field] => format!("var({})", variable(field)),
             fields => format!("var({KEY}{})", suffix(&fields.join("."))),
         }
+    }
+
+    /// The network of a source.
+    fn mask(&self) -> String {
+        let (ipv4, ipv6) = self.prefixes;
+        format!("ipmask({ipv4},{ipv6})")
     }
 
     fn has(&self, field: &str) -> bool {
@@ -106,6 +113,10 @@ pub(super) struct Parts {
     pub(super) counters: String,
     /// From the keys of a request to its limit.
     pub(super) rules: String,
+    /// The rule that reads the common clock.
+    pub(super) clock: String,
+    /// The rule that reads the most of a request that is late, if no other has done so.
+    pub(super) most: String,
     /// The rule that counts an admitted request, and those that count it under keys without a limit.
     pub(super) counts: String,
     /// The tables.
@@ -119,6 +130,8 @@ impl Parts {
         Parts {
             counters: counters(keys.len()),
             rules: rules(&keys, &impossible),
+            clock: clock(&keys),
+            most: most(&keys),
             counts: counts(keys.len()),
             tables: keys.iter().map(|key| tables(key)).collect(),
         }
@@ -147,9 +160,9 @@ fn rules(keys: &[&Paced], impossible: &[&Paced]) -> String {
     for (place, key) in keys.iter().enumerate() {
         let names = if key.fields.is_empty() { ALL.to_owned() } else { key.fields.join(", ") };
         text += &format!("\n    # {names}\n");
-        if key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes) {
-            let (ipv4, ipv6) = key.prefixes;
-            text += &format!("    http-request set-var({KEY}{SOURCE}) src,ipmask({ipv4},{ipv6})\n");
+        let is_joined = key.fields.len() > 1;
+        if is_joined && key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes) {
+            text += &format!("    http-request set-var({KEY}{SOURCE}) src,{}\n", key.mask());
         }
         text += &joined(key);
         text += &limit(key, place, keys.len());
@@ -196,11 +209,11 @@ fn limit(key: &Paced, place: usize, keys: usize) -> String {
     let read = |name: &str, number: u8, when: &str| {
         format!("    http-request set-var(txn.limit.{name}) {key},table_gpt({number},{limits}){when}\n")
     };
-    let limited = format!(" if slowlane_limited{and}");
-    let mut text = read("slot", 0, unless)
-        + &read("tau", 1, unless)
-        + &read("max", 2, &limited)
-        + &read("x", 3, &limited);
+    let mut text = read("slot", 0, unless) + &read("tau", 1, unless);
+    if keys > 1 {
+        let limited = format!(" if slowlane_limited{and}");
+        text += &(read("max", 2, &limited) + &read("x", 3, &limited));
+    }
     // A counter tracks the first key that it is given, and no other after that.
     if is_last {
         text += &format!("    http-request track-sc0 {key} table {pace}\n");
@@ -233,6 +246,23 @@ fn odd(keys: &[&Paced]) -> String {
          {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
          http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
     )
+}
+
+/// The columns of the only table of limits are read where they are needed, those of several where its key is known.
+fn clock(keys: &[&Paced]) -> String {
+    let x = match keys {
+        [key] => format!("{},table_gpt(3,{})", key.key(), key.table("limits")),
+        _ => "var(txn.limit.x)".to_owned(),
+    };
+    format!(
+        "    http-request set-var(txn.pace.a,iflt) {x},sub(txn.pace.then),and(4294967295),sub(2147483648)\n"
+    )
+}
+
+fn most(keys: &[&Paced]) -> String {
+    let [key] = keys else { return String::new() };
+    let (key, limits) = (key.key(), key.table("limits"));
+    format!("    http-request set-var(txn.limit.max) {key},table_gpt(2,{limits}) if slowlane_late\n")
 }
 
 fn counts(keys: usize) -> String {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// From this on, a difference modulo 2^32 is one of the past.
-const PAST: u32 = 1 << 31;
+/// A clock that is further beyond the longest delay begins anew.
+const FAR_US: i64 = 10_000_000;
 
 /// One HAProxy.
 #[derive(Default)]
@@ -42,17 +42,19 @@ impl Rules {
         };
         let now = now_us as u32;
         let own = self.own.get(key).copied().unwrap_or(0);
-        let ahead = |clock: u32| match clock.wrapping_sub(now) {
-            ahead if clock != 0 && ahead < PAST => u64::from(ahead),
-            _ => 0,
-        };
-        let after = ahead(own).max(ahead(x as u32)) + slot;
-        if after > most {
+        let ahead = |clock: u32| i64::from(clock.wrapping_sub(now) as i32);
+        let own = if own == 0 { 0 } else { ahead(own) };
+        let after = own.max(ahead(x as u32)).max(0) + slot as i64;
+        let over = after - most as i64;
+        if over > FAR_US {
+            self.own.remove(key);
+        }
+        if after > tau as i64 && over > 0 {
             counts[1] += 1;
             return (Ruled::Denied, *counts);
         }
         self.own.insert(key.to_owned(), now.wrapping_add(after as u32));
         counts[0] += 1;
-        (Ruled::Passes(after.saturating_sub(tau).div_ceil(1_000)), *counts)
+        (Ruled::Passes((after as u64).saturating_sub(tau).div_ceil(1_000)), *counts)
     }
 }
