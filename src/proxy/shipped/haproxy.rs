@@ -201,7 +201,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         (PEER, &peer),
         (&shipped.rules, &paced.rules),
         (&shipped.clock, &paced.clock),
-        (&shipped.most, &paced.most),
+        (&shipped.left, &paced.left),
         (&shipped.counts, &paced.counts),
         (&shipped.tables, &paced.tables),
     ];
@@ -370,10 +370,10 @@ mod tests {
         ] {
             assert!(all.contains(place), "{place:?}");
         }
-        let Parts { counters, rules, clock, most, counts, tables } = Parts::of(&[Paced::source()]);
+        let Parts { counters, rules, clock, left, counts, tables } = Parts::of(&[Paced::source()]);
         for text in [PEERS.1, PEERS_LUA.1] {
             assert!(counters.is_empty() && text.ends_with(&tables), "{tables}");
-            for part in [&rules, &clock, &most, &counts] {
+            for part in [&rules, &clock, &left, &counts] {
                 assert!(text.contains(part), "{part}");
             }
         }

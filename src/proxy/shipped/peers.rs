@@ -115,8 +115,8 @@ pub(super) struct Parts {
     pub(super) rules: String,
     /// The rule that reads the common clock.
     pub(super) clock: String,
-    /// The rule that reads the most of a request that is late, if no other has done so.
-    pub(super) most: String,
+    /// The rule that tells how much later a request may be.
+    pub(super) left: String,
     /// The rule that counts an admitted request, and those that count it under keys without a limit.
     pub(super) counts: String,
     /// The tables.
@@ -131,7 +131,7 @@ impl Parts {
             counters: counters(keys.len()),
             rules: rules(&keys, &impossible),
             clock: clock(&keys),
-            most: most(&keys),
+            left: left(&keys),
             counts: counts(keys.len()),
             tables: keys.iter().map(|key| tables(key)).collect(),
         }
@@ -249,20 +249,25 @@ fn odd(keys: &[&Paced]) -> String {
 }
 
 /// The columns of the only table of limits are read where they are needed, those of several where its key is known.
+fn column(keys: &[&Paced], number: u8, variable: &str) -> String {
+    match keys {
+        [key] => format!("{},table_gpt({number},{})", key.key(), key.table("limits")),
+        _ => format!("var(txn.limit.{variable})"),
+    }
+}
+
 fn clock(keys: &[&Paced]) -> String {
-    let x = match keys {
-        [key] => format!("{},table_gpt(3,{})", key.key(), key.table("limits")),
-        _ => "var(txn.limit.x)".to_owned(),
-    };
+    let x = column(keys, 3, "x");
     format!(
         "    http-request set-var(txn.pace.a,iflt) {x},sub(txn.pace.then),and(4294967295),sub(2147483648)\n"
     )
 }
 
-fn most(keys: &[&Paced]) -> String {
-    let [key] = keys else { return String::new() };
-    let (key, limits) = (key.key(), key.table("limits"));
-    format!("    http-request set-var(txn.limit.max) {key},table_gpt(2,{limits}) if slowlane_late\n")
+fn left(keys: &[&Paced]) -> String {
+    let max = column(keys, 2, "max");
+    format!(
+        "    http-request set-var(txn.pace.left) {max},sub(txn.limit.tau),sub(txn.pace.late) if slowlane_late\n"
+    )
 }
 
 fn counts(keys: usize) -> String {

@@ -173,6 +173,15 @@ fn one_proxy_holds_the_rate_whatever_its_clients_are() {
 }
 
 #[test]
+fn what_has_passed_before_the_limit_was_there_is_part_of_the_burst() {
+    // All ask twice before the first limit comes, after 14 ms. The one that knows of the second round comes after 24 ms.
+    let mut world = World::new("2001 burst=40 rate=50/s max_delay=5s", 1, 15, 7);
+    world.run(10_000);
+    let above = most_above(&world, 40.0, 50.0);
+    assert!(above <= 1.0, "{above} above the bucket");
+}
+
+#[test]
 fn four_proxies_share_one_rate() {
     for clients in [3, 20] {
         let mut world = World::new("2001 burst=100 rate=50/s max_delay=5s", 4, clients, 2);

@@ -43,7 +43,11 @@ impl Rules {
         let now = now_us as u32;
         let own = self.own.get(key).copied().unwrap_or(0);
         let ahead = |clock: u32| i64::from(clock.wrapping_sub(now) as i32);
-        let own = if own == 0 { 0 } else { ahead(own) };
+        let own = match own {
+            // What has passed before the limit was there.
+            0 => (u64::from(counts[0]) * slot).min(tau) as i64,
+            own => ahead(own),
+        };
         let after = own.max(ahead(x as u32)).max(0) + slot as i64;
         let over = after - most as i64;
         if over > FAR_US {
