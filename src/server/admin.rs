@@ -86,7 +86,7 @@ impl Admin {
             })
         };
         let patience = Patiences { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
-        http1::serve(stream, Bytes::new(), patience, &mut shutdown, answer).await;
+        http1::serve(stream, patience, &mut shutdown, answer).await;
     }
 
     async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {

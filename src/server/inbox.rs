@@ -40,6 +40,10 @@ impl Inbox {
         &self.buffer[self.start..self.end]
     }
 
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
     pub(super) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         if self.start == self.end {

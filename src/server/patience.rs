@@ -2,12 +2,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -16,46 +13,17 @@ use crate::server::stream::Stream;
 /// Fails with `TimedOut` if the client reads nothing for `stalled_max`: the number of connections is limited.
 pub(crate) struct Patience {
     stream: Stream,
-    /// Bytes to read before those of the stream.
-    unread: Bytes,
     stalled_max: Duration,
     stalled_until: Option<Pin<Box<Sleep>>>,
-    is_stalled: Arc<AtomicBool>,
 }
 
 impl Patience {
     pub(crate) fn with(stream: Stream, stalled_max: Duration) -> Patience {
-        Patience {
-            stream,
-            unread: Bytes::new(),
-            stalled_max,
-            stalled_until: None,
-            is_stalled: Arc::default(),
-        }
-    }
-
-    /// Gives bytes to read before those of the stream.
-    pub(crate) fn after(self, unread: Bytes) -> Patience {
-        Patience { unread, ..self }
-    }
-
-    /// Whether a write waits for the client.
-    pub(crate) fn is_stalled(&self) -> Arc<AtomicBool> {
-        self.is_stalled.clone()
-    }
-
-    pub(super) fn is_tls(&self) -> bool {
-        self.stream.is_tls()
-    }
-
-    /// The stream, and the bytes to read before those of the stream.
-    pub(crate) fn into_parts(self) -> (Stream, Bytes) {
-        (self.stream, self.unread)
+        Patience { stream, stalled_max, stalled_until: None }
     }
 
     /// The result of a write, or `TimedOut` if the client has read nothing for too long.
     fn bounded<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        self.is_stalled.store(result.is_pending(), Relaxed);
         if result.is_ready() {
             self.stalled_until = None;
             return result;
@@ -67,14 +35,7 @@ impl Patience {
 
 impl AsyncRead for Patience {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Patience { stream, unread, .. } = self.get_mut();
-        if unread.is_empty() {
-            return Pin::new(stream).poll_read(cx, buf);
-        }
-        let bytes = unread.len().min(buf.remaining());
-        buf.put_slice(&unread[..bytes]);
-        unread.advance(bytes);
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
     }
 }
 
@@ -102,7 +63,9 @@ impl AsyncWrite for Patience {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+    use std::sync::Arc;
 
+    use bytes::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
     use tokio::time::{Instant, timeout};

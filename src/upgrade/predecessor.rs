@@ -136,9 +136,11 @@ impl Predecessor {
                 match message {
                     Message::Main => main.take().into_iter().for_each(|main| main()),
                     Message::TakenBack(decision) => agent.take_back(&decision),
-                    _ => return,
+                    _ => break,
                 }
             }
+            // The old process may have ended before it could say so.
+            main.take().into_iter().for_each(|main| main());
         };
         thread::Builder::new().name("predecessor".into()).spawn(listen)?;
         taken.send(&Message::Taken, None)

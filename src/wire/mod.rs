@@ -2,6 +2,7 @@
 
 pub(crate) mod cursor;
 pub mod error;
+pub mod http;
 pub mod peers;
 pub mod resp;
 pub mod spop;

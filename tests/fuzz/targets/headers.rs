@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::{Response, StatusCode};
 use slowlane::base::key::{Key, KeySecret};
 use slowlane::base::request::{FIELDS_MAX, Request, Value, is_same_name};
 use slowlane::base::slo_id::SloId;
@@ -11,10 +9,11 @@ use slowlane::base::ticket::Ticket;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Assurance, Decision, Judged, Verdict};
 use slowlane::proxy::nginx::{self, Manner};
+use slowlane::wire::http::{Answer, Date, Head, Status, Version};
 
 use super::input::texts;
 
-const PREFIX: &str = "x-slowlane-";
+const PREFIX: &[u8] = b"x-slowlane-";
 
 /// The bytes: a query, then lines with a header each.
 pub fn run(bytes: &[u8]) {
@@ -22,66 +21,62 @@ pub fn run(bytes: &[u8]) {
     let query = String::from_utf8_lossy(query);
     let given = Manner::of(Some(&query));
     let manner = given.clone().unwrap_or_else(|_| Manner::of(None).expect("no query makes sense"));
-    let headers = headers(lines);
-    let request = nginx::request(&headers, manner);
-    expect_fields(&request, &headers, manner);
+    let mut bytes = question(lines);
+    // Lines that are no headers, or tell of a body in two ways, make no question.
+    let Ok(Some((head, _))) = Head::cut(&mut bytes) else { return };
+    let request = nginx::request(&head, manner);
+    expect_fields(&request, &head, manner);
     expect_answers(manner);
 
-    expect_repeatable(&headers, manner);
+    expect_repeatable(&head, manner);
     if let Err(error) = given {
         let part = error.to_string();
         assert!(query.split('&').any(|given| part.starts_with(&format!("{given:?}: expected "))), "{part}");
     }
-    if let Some(ticket) = nginx::ticket(&headers) {
+    if let Some(ticket) = nginx::ticket(&head) {
         assert!(Ticket::open(ticket, KeySecret::KNOWN).is_err(), "{ticket} has no seal");
     }
 }
 
-/// The lines that are headers. A header may come several times.
-fn headers(lines: &[u8]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for line in lines.split(|&byte| byte == b'\n') {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let name = HeaderName::from_bytes(&line[..colon]);
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
-        if let (Ok(name), Ok(value)) = (name, value) {
-            headers.append(name, value);
-        }
+/// A question with the lines that look like headers. A header may come several times.
+fn question(lines: &[u8]) -> Vec<u8> {
+    let mut bytes = b"GET /check HTTP/1.1\r\n".to_vec();
+    for line in lines.split(|&byte| byte == b'\n').filter(|line| line.contains(&b':')) {
+        bytes.extend_from_slice(line.trim_ascii());
+        bytes.extend_from_slice(b"\r\n");
     }
-    headers
+    bytes.extend_from_slice(b"\r\n");
+    bytes
 }
 
 /// Only nginx asks again, and each of its own headers counts.
-fn expect_repeatable(headers: &HeaderMap, manner: Manner) {
-    let mut question = hyper::Request::get("/check").body(()).expect("the address is valid");
-    *question.headers_mut() = headers.clone();
-    let parts = nginx::repeatable(&question, manner).map(Iterator::count);
-    let id = headers.get("x-request-id").filter(|id| !id.is_empty() && manner.deny == StatusCode::FORBIDDEN);
-    let asks = |name: &HeaderName| name.as_str().starts_with(PREFIX) || name == "x-request-id";
-    let asking = headers.iter().filter(|(name, _)| asks(name)).count();
+fn expect_repeatable(head: &Head<'_>, manner: Manner) {
+    let parts = nginx::repeatable(head, manner).map(Iterator::count);
+    let id = head.header("x-request-id").filter(|id| !id.is_empty() && manner.deny == Status::FORBIDDEN);
+    let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
+    let asking = head.headers().filter(|(name, _)| asks(name)).count();
     assert_eq!(parts, id.map(|_| 3 + 2 * asking));
 }
 
-fn expect_fields(request: &Request<'_>, headers: &HeaderMap, manner: Manner) {
+fn expect_fields(request: &Request<'_>, head: &Head<'_>, manner: Manner) {
     assert!(request.fields().count() <= FIELDS_MAX);
     for field in request.fields() {
         let Value::Text(value) = field.value else { panic!("{field:?} is no text") };
-        let is_own = |name: &HeaderName| {
-            name.as_str().strip_prefix(PREFIX).is_some_and(|name| is_same_name(name.as_bytes(), field.name))
-        };
-        let mut own = headers.iter().filter(|(name, _)| is_own(name)).map(|(_, value)| value.as_bytes());
+        let is_own =
+            |name: &[u8]| name.strip_prefix(PREFIX).is_some_and(|name| is_same_name(name, field.name));
+        let mut own = head.headers().filter(|(name, _)| is_own(name)).map(|(_, value)| value);
         assert!(!value.is_empty(), "{field:?} has no value");
         if own.any(|own| own == value) {
             continue;
         }
-        assert_eq!(manner.deny, StatusCode::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
+        assert_eq!(manner.deny, Status::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
         match field.name {
             b"source" => {
-                let last = headers.get_all("x-forwarded-for").iter().next_back().unwrap().as_bytes();
+                let last = head.all("x-forwarded-for").next_back().unwrap();
                 assert!(last.ends_with(value) && !value.contains(&b','), "{field:?} is not the last address");
             }
-            b"website" => assert_eq!(value, headers["x-forwarded-host"].as_bytes()),
-            b"method" => assert_eq!(value, headers["x-forwarded-method"].as_bytes()),
+            b"website" => assert_eq!(Some(value), head.header("x-forwarded-host")),
+            b"method" => assert_eq!(Some(value), head.header("x-forwarded-method")),
             _ => panic!("{field:?} is in no header"),
         }
     }
@@ -107,12 +102,18 @@ fn expect_answers(manner: Manner) {
             assurance: Assurance::NONE,
         };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-        let response: Response<()> = nginx::response(&decision, manner, KeySecret::KNOWN, None);
-        let status = if verdict.is_let_through() { StatusCode::NO_CONTENT } else { manner.deny };
-        assert_eq!(response.status(), status);
-        let ticket =
-            nginx::ticket(response.headers()).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
+        let (mut out, date, mut told) = (Vec::new(), Date::at(Timestamp::default()), None);
+        nginx::answer(&decision, manner, KeySecret::KNOWN, None, |status| {
+            told = Some(status);
+            Answer::begin(&mut out, Version::Http11, status, &date, true)
+        });
+        let expected = if verdict.is_let_through() { Status::NO_CONTENT } else { manner.deny };
+        assert_eq!(told, Some(expected));
+        let end = out.iter().position(|&byte| byte == b'\n').expect("a status line");
+        let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
+        let (head, _) = Head::cut(&mut copied).expect("an answer has headers").expect("it is whole");
+        let ticket = nginx::ticket(&head).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
         assert_eq!(ticket, decision.ticket());
-        assert_eq!(nginx::request(response.headers(), manner).fields().count(), 0);
+        assert_eq!(nginx::request(&head, manner).fields().count(), 0);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Bytes;
+use bytes::Bytes;
 use slowlane::base::hold::{HoldLimits, WhenFull};
 use slowlane::observe::clock::Clock;
 use slowlane::policy::{Layout, Policy};

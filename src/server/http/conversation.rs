@@ -1,0 +1,333 @@
+//! The conversation of one connection to the HTTP check, without socket and clock: requests in, answers out.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use crate::base::draw::Draw;
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, Verdict};
+use crate::observe::log::OncePerSecond;
+use crate::policy::{Batch, Policy};
+use crate::proxy::nginx::{self, CHECK, Manner, QueryError};
+use crate::server::agent::Agent;
+use crate::server::holds::Place;
+use crate::server::repeats::{Repeats, Sign};
+use crate::throttle::Decisions;
+use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Status, Version};
+
+/// No request is answered while more unwritten output than this is pending.
+const OUT_BYTES_MAX: usize = 64 * 1024;
+
+/// What the connections have in common.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    repeats: Repeats,
+    query_line: OncePerSecond,
+}
+
+/// One connection's state: its answers to be written, and the one that is held.
+///
+/// Answers come in the order of the requests, so the requests after a held one wait in the buffer.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    shared: Arc<Shared>,
+    agent: Arc<Agent>,
+    query: FirstQuery,
+    out: Vec<u8>,
+    held: Option<Held>,
+    date: Date,
+    dice: Rng,
+    /// The bytes of an unfinished head that were there before.
+    seen: usize,
+    /// No further request is answered.
+    is_over: bool,
+    /// The next answer is the last one.
+    is_ending: bool,
+}
+
+/// A decision whose answer waits for the end of its delay.
+#[derive(Debug)]
+struct Held {
+    decision: Decision,
+    asked: Asked,
+    quota: Option<Quota>,
+    sign: Option<Sign>,
+    due: Timestamp,
+    _place: Place,
+}
+
+/// What the form of an answer depends on.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    manner: Manner,
+    version: Version,
+    keeps_alive: bool,
+}
+
+/// What is to be done after [`Conversation::answer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Wait for more bytes, or for the end of a hold.
+    Wait,
+    /// Write what there is. Some requests are left.
+    Write,
+    /// Write what there is, and close.
+    Close,
+}
+
+impl Conversation {
+    pub(super) fn new(shared: Arc<Shared>, agent: Arc<Agent>) -> Conversation {
+        Conversation {
+            shared,
+            agent,
+            query: FirstQuery::default(),
+            out: Vec::new(),
+            held: None,
+            date: Date::at(Timestamp::default()),
+            dice: Rng::new(),
+            seen: 0,
+            is_over: false,
+            is_ending: false,
+        }
+    }
+
+    /// Answers the whole requests at the beginning of `bytes`. Returns the number of bytes that are used, too.
+    pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next) {
+        self.date.advance(now);
+        let mut used = 0;
+        loop {
+            if self.is_over {
+                return (used, Next::Close);
+            }
+            if self.held.is_some() {
+                return (used, Next::Wait);
+            }
+            if self.out.len() > OUT_BYTES_MAX {
+                return (used, Next::Write);
+            }
+            let unread = &mut bytes[used..];
+            let length = unread.len();
+            if !self.may_be_whole(unread) {
+                self.seen = length;
+                return (used, Next::Wait);
+            }
+            match Head::cut(unread) {
+                Ok(Some((head, rest))) => {
+                    let body = head.framing.skip(rest);
+                    // What follows a body that is not there cannot be told from it.
+                    used += length - rest.len() + body.unwrap_or(rest.len());
+                    let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
+                    self.respond(&head, keeps_alive, now);
+                }
+                Ok(None) => {
+                    self.seen = length;
+                    return (used, Next::Wait);
+                }
+                Err(refusal) => self.refuse(refusal),
+            }
+            self.seen = 0;
+        }
+    }
+
+    /// The answers to write. Call [`written`](Conversation::written) after writing them.
+    pub(super) fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// Notes that so many bytes of the answers are written.
+    pub(super) fn written(&mut self, bytes: usize) {
+        if bytes >= self.out.len() { self.out.clear() } else { drop(self.out.drain(..bytes)) }
+    }
+
+    /// The moment at which the held answer is due.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.due)
+    }
+
+    /// Writes the held answer.
+    pub(super) fn release(&mut self, now: Timestamp) {
+        let Some(Held { decision, asked, quota, sign, .. }) = self.held.take() else { return };
+        self.remember(sign, decision, now, now);
+        self.tell(&decision, asked, quota);
+    }
+
+    /// Notes that the next answer is the last one, also one that is held.
+    pub(super) fn end(&mut self) {
+        self.is_ending = true;
+        if let Some(held) = &mut self.held {
+            held.asked.keeps_alive = false;
+        }
+    }
+
+    /// Whether a head may be complete. One that comes byte by byte is not read anew with each of them.
+    fn may_be_whole(&self, unread: &[u8]) -> bool {
+        if self.seen == 0 || unread.len() >= HEAD_BYTES_MAX {
+            return !unread.is_empty();
+        }
+        let fresh = &unread[self.seen.saturating_sub("\n\r".len())..];
+        memchr::memchr_iter(b'\n', fresh).any(|end| {
+            let next = &fresh[end + 1..];
+            next.starts_with(b"\n") || next.starts_with(b"\r\n")
+        })
+    }
+
+    fn respond(&mut self, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
+        let asked = |manner| Asked { manner, version: head.version, keeps_alive };
+        match head.path() {
+            CHECK => match self.query.manner(head.query()) {
+                Ok(manner) => self.check(head, asked(manner), now),
+                Err(error) => self.refuse_query(&error, head, keeps_alive, now),
+            },
+            // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
+            path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with('/')) => {
+                self.check(head, asked(Manner::default()), now);
+            }
+            "/done" => {
+                let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);
+                let status = if is_ended { Status::NO_CONTENT } else { Status::BAD_REQUEST };
+                self.begin(status, head.version, keeps_alive).end();
+            }
+            _ => self.begin(Status::NOT_FOUND, head.version, keeps_alive).end(),
+        }
+    }
+
+    /// Answers `/check`, after the delay if the proxy wants it held.
+    ///
+    /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
+    fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
+        let sign = nginx::repeatable(head, asked.manner).map(|parts| self.shared.repeats.sign(parts));
+        if let Some(decision) = sign.and_then(|sign| self.shared.repeats.recall(sign, now)) {
+            let quota = quota(&self.agent.throttle.policy(), &decision, asked.manner);
+            return self.tell(&decision, asked, quota);
+        }
+        let (mut decision, quota) = self.decide(head, asked.manner, now);
+        if let (Verdict::Delay(wait), true) = (decision.verdict, asked.manner.hold) {
+            match self.agent.place(now) {
+                Ok(place) => {
+                    let due = now + self.agent.holds.bounded(wait);
+                    self.held = Some(Held { decision, asked, quota, sign, due, _place: place });
+                    return;
+                }
+                Err(verdict) => {
+                    if let Verdict::Deny { .. } = verdict {
+                        self.agent.take_back(&decision);
+                    }
+                    decision.verdict = verdict;
+                }
+            }
+        }
+        self.remember(sign, decision, now + decision.verdict.wait(), now);
+        self.tell(&decision, asked, quota);
+    }
+
+    /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
+    fn decide(&mut self, head: &Head<'_>, manner: Manner, now: Timestamp) -> (Decision, Option<Quota>) {
+        let Conversation { agent, dice, .. } = self;
+        let policy = agent.throttle.policy();
+        let request = nginx::request(head, manner);
+        let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
+        batch.push(&request);
+
+        agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
+        let decision = &mut decisions[0];
+        if let Some(refusal) = manner.refusal(decision.verdict) {
+            agent.throttle.refuse(&policy, decision, refusal, now);
+        }
+        let fields = |_| request.fields().map(|field| (field.name, field.value));
+        agent.observer.decided(&batch, &decisions, agent.throttle.table(), dice, fields);
+
+        let decision = decisions[0];
+        (decision, quota(&policy, &decision, manner))
+    }
+
+    /// Remembers an answer whose delay ends at `due`.
+    fn remember(&self, sign: Option<Sign>, decision: Decision, due: Timestamp, now: Timestamp) {
+        if sign.is_some_and(|sign| !self.shared.repeats.remember(sign, decision, due, now)) {
+            self.agent.metrics.request_ids_forgotten.inc();
+        }
+    }
+
+    fn tell(&mut self, decision: &Decision, asked: Asked, quota: Option<Quota>) {
+        let (secret, Asked { manner, version, keeps_alive }) = (self.agent.secret, asked);
+        nginx::answer(decision, manner, secret, quota, |status| self.begin(status, version, keeps_alive));
+    }
+
+    /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
+    fn refuse_query(&mut self, error: &QueryError, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
+        if let Some(suppressed) = self.shared.query_line.allow(now) {
+            tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
+        }
+        let answer = self.begin(Status::BAD_REQUEST, head.version, keeps_alive);
+        answer.end_with(&format!("{error}\n"), head.method() == "HEAD");
+    }
+
+    /// Ends the conversation: the next request cannot be found.
+    fn refuse(&mut self, refusal: Refusal) {
+        tracing::debug!("http connection refused: {refusal}");
+        let status = if refusal == Refusal::TooLarge { Status::TOO_LARGE } else { Status::BAD_REQUEST };
+        self.begin(status, Version::Http11, false).end();
+    }
+
+    /// Begins an answer. One that does not keep the connection alive is the last one.
+    fn begin(&mut self, status: Status, version: Version, keeps_alive: bool) -> Answer<'_> {
+        self.is_over |= !keeps_alive;
+        Answer::begin(&mut self.out, version, status, &self.date, keeps_alive)
+    }
+}
+
+/// A client that leaves takes its held request with it.
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.agent.metrics.holds_abandoned.inc();
+            self.agent.take_back(&held.decision);
+        }
+    }
+}
+
+fn quota(policy: &Policy, decision: &Decision, manner: Manner) -> Option<Quota> {
+    if manner.ratelimit { policy.quota(decision) } else { None }
+}
+
+/// The longest query that a connection remembers. All keys of one have room.
+const QUERY_BYTES_MAX: usize = 128;
+
+/// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
+#[derive(Debug, Default)]
+struct FirstQuery(Option<(Option<String>, Manner)>);
+
+impl FirstQuery {
+    fn manner(&mut self, query: Option<&str>) -> Result<Manner, QueryError> {
+        if let Some((first, manner)) = &self.0
+            && first.as_deref() == query
+        {
+            return Ok(*manner);
+        }
+        let manner = Manner::of(query)?;
+        // Only the first is kept: any other is read each time.
+        if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
+            self.0 = Some((query.map(str::to_owned), manner));
+        }
+        Ok(manner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_query_of_a_connection_means_what_it_says() {
+        let long = format!("max_delay={}6s", "0".repeat(QUERY_BYTES_MAX));
+        let queries =
+            [Some("hold=off"), None, Some("deny=429"), Some("hold=off"), Some(""), Some(&long), Some("x=1")];
+        for first in queries {
+            let mut connection = FirstQuery::default();
+            for query in [first].into_iter().chain(queries) {
+                assert_eq!(connection.manner(query), Manner::of(query), "{query:?} after {first:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection to the HTTP check: its socket, its read buffer and its timers.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Sleep, sleep, sleep_until, timeout};
+
+use crate::base::time::Timestamp;
+use crate::server::agent::Agent;
+use crate::server::http::conversation::{Conversation, Next};
+use crate::server::inbox::Inbox;
+use crate::server::shutdown::{Shutdown, Signal};
+use crate::server::stream::Stream;
+use crate::server::transfer::Transfer;
+use crate::wire::http::HEAD_BYTES_MAX;
+
+/// The time to read and drop what a peer still sends after the last answer.
+///
+/// A close with unread bytes resets the connection, and the peer may lose the answer. To nginx that is no answer, and
+/// the request passes.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The most such bytes.
+const LINGER_BYTES_MAX: usize = 16 << 20;
+
+/// The reason that a wait is over.
+enum Wake {
+    Bytes,
+    Closed,
+    Due,
+    OutOfPatience,
+    End,
+}
+
+/// The state of one connection.
+pub(super) struct Link {
+    stream: Stream,
+    inbox: Inbox,
+    conversation: Conversation,
+    /// The longest wait for a whole request, and for a client that reads nothing.
+    patience: Duration,
+    /// The moment of the last answer.
+    quiet_since: Timestamp,
+    agent: Arc<Agent>,
+    shutdown: Shutdown,
+}
+
+impl Link {
+    pub(super) fn new(
+        stream: Stream,
+        unread: &[u8],
+        conversation: Conversation,
+        patience: Duration,
+        agent: Arc<Agent>,
+        shutdown: Shutdown,
+    ) -> Link {
+        let quiet_since = agent.clock.now();
+        let inbox = Inbox::with(HEAD_BYTES_MAX as u32, unread);
+        Link { stream, inbox, conversation, patience, quiet_since, agent, shutdown }
+    }
+
+    /// Serves until the client closes, sends no whole request or reads no answer for too long, or the shutdown begins.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        // Single futures for all waits: polling them again is cheaper than creating them.
+        let signal = self.shutdown.signal();
+        let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep(self.patience)));
+        loop {
+            let next = self.answer();
+            if !self.flush_unless(ending.as_mut()).await? {
+                return self.stop(&signal).await;
+            }
+            match next {
+                Next::Wait => {}
+                Next::Write => continue,
+                Next::Close => return self.close(&signal).await,
+            }
+            match self.wait(idle.as_mut(), ending.as_mut()).await? {
+                Wake::Bytes => {}
+                Wake::Due => self.release(),
+                Wake::Closed | Wake::OutOfPatience => return Ok(()),
+                Wake::End => return self.stop(&signal).await,
+            }
+        }
+    }
+
+    /// Answers the whole requests in the read buffer.
+    fn answer(&mut self) -> Next {
+        let now = self.agent.clock.now();
+        let (used, next) = self.conversation.answer(self.inbox.bytes_mut(), now);
+        self.inbox.consume(used);
+        if used > 0 {
+            self.quiet_since = now;
+        }
+        next
+    }
+
+    fn release(&mut self) {
+        let now = self.agent.clock.now();
+        self.conversation.release(now);
+        self.quiet_since = now;
+    }
+
+    /// Writes all pending answers, usually in one write. False: the shutdown began first.
+    async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
+        let out = self.conversation.out();
+        if out.is_empty() {
+            return Ok(true);
+        }
+        // Usually the socket accepts everything at once, and no timer is needed.
+        let written = match self.stream.try_write(out) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            written => written.unwrap_or(0),
+        };
+        self.conversation.written(written);
+        if self.conversation.out().is_empty() {
+            return Ok(true);
+        }
+        tokio::select! {
+            biased;
+            written = self.flush() => written.map(|()| true),
+            () = ending => Ok(false),
+        }
+    }
+
+    /// Writes all pending answers. If it is dropped, the answers that are left are still pending.
+    async fn flush(&mut self) -> io::Result<()> {
+        let Link { stream, conversation, patience, .. } = self;
+        while !conversation.out().is_empty() {
+            match timeout(*patience, stream.write(conversation.out())).await?? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => conversation.written(written),
+            }
+        }
+        // Bytes that TLS has taken may not be sent yet.
+        timeout(*patience, stream.flush()).await?
+    }
+
+    /// Waits for bytes, for the end of a hold or of the patience, or for the shutdown.
+    async fn wait(
+        &mut self,
+        mut idle: Pin<&mut Sleep>,
+        ending: Pin<&mut impl Future<Output = ()>>,
+    ) -> io::Result<Wake> {
+        let (due, clock, impatient) =
+            (self.conversation.due(), self.agent.clock, self.quiet_since + self.patience);
+        let alarm = async {
+            match due {
+                Some(due) => {
+                    sleep_until(clock.instant(due).into()).await;
+                    Wake::Due
+                }
+                None => loop {
+                    idle.as_mut().await;
+                    if impatient <= clock.now() {
+                        return Wake::OutOfPatience;
+                    }
+                    // Set forward only when it rings: most requests come long before.
+                    idle.as_mut().reset(clock.instant(impatient).into());
+                },
+            }
+        };
+        // Requests behind a held one may fill the buffer.
+        let has_room = !self.inbox.space().is_empty();
+        tokio::select! {
+            biased;
+            // First, because an endless stream of questions would delay the shutdown.
+            () = ending => Ok(Wake::End),
+            bytes = self.stream.read(self.inbox.space()), if has_room => match bytes? {
+                0 => Ok(Wake::Closed),
+                bytes => {
+                    self.inbox.filled(bytes);
+                    Ok(Wake::Bytes)
+                }
+            },
+            wake = alarm => Ok(wake),
+        }
+    }
+
+    /// Ends the connection for a shutdown, or passes it on to the next process, unless an answer is on its way. The
+    /// state of TLS cannot be passed on.
+    async fn stop(mut self, signal: &Signal) -> io::Result<()> {
+        let is_quiet = self.conversation.due().is_none() && self.conversation.out().is_empty();
+        if is_quiet && self.shutdown.is_handover() && !self.stream.is_tls() {
+            let unread = self.inbox.bytes().to_vec().into();
+            self.shutdown.pass_on(Transfer::Http(self.stream, unread));
+            return Ok(());
+        }
+        self.conversation.end();
+        if is_quiet {
+            self.read_at_once().await?;
+            self.answer();
+        }
+        self.shutdown.decides_no_more();
+        if self.conversation.due().is_some() && !self.hold_on(signal).await? {
+            return Ok(());
+        }
+        self.close(signal).await
+    }
+
+    /// Reads what has come already.
+    async fn read_at_once(&mut self) -> io::Result<()> {
+        if self.inbox.space().is_empty() {
+            return Ok(());
+        }
+        let read = tokio::select! {
+            biased;
+            read = self.stream.read(self.inbox.space()) => read?,
+            () = std::future::ready(()) => 0,
+        };
+        self.inbox.filled(read);
+        Ok(())
+    }
+
+    /// Holds the last answer until it is due, or all connections are to be closed. False: the client left before.
+    async fn hold_on(&mut self, signal: &Signal) -> io::Result<bool> {
+        let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
+        loop {
+            match self.wait(idle.as_mut(), ended.as_mut()).await? {
+                Wake::Bytes | Wake::OutOfPatience => {}
+                Wake::Closed => return Ok(false),
+                Wake::Due | Wake::End => {
+                    self.release();
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Writes the last answers and closes.
+    async fn close(mut self, signal: &Signal) -> io::Result<()> {
+        self.flush().await?;
+        timeout(self.patience, self.stream.shutdown()).await??;
+        tokio::select! {
+            lingered = timeout(LINGER, self.linger()) => lingered.unwrap_or(Ok(())),
+            () = signal.begun() => Ok(()),
+        }
+    }
+
+    /// Reads and drops bytes until the client closes.
+    async fn linger(mut self) -> io::Result<()> {
+        let mut dropped = 0;
+        while dropped < LINGER_BYTES_MAX {
+            self.inbox.clear();
+            match self.stream.read(self.inbox.space()).await? {
+                0 => break,
+                bytes => dropped += bytes,
+            }
+        }
+        Ok(())
+    }
+}

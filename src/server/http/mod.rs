@@ -1,0 +1,41 @@
+//! The HTTP check: serves connections of nginx, and of other proxies that ask over HTTP.
+
+mod conversation;
+mod link;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::server::agent::Agent;
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
+use conversation::{Conversation, Shared};
+use link::Link;
+
+/// The service of the HTTP check, shared by all its connections.
+#[derive(Clone, Debug)]
+pub struct Check {
+    shared: Arc<Shared>,
+    idle_timeout: Duration,
+}
+
+impl Check {
+    /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
+    ///
+    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
+    /// question over a connection that is just being closed.
+    pub fn new(idle_timeout: Duration) -> Check {
+        Check { shared: Arc::default(), idle_timeout }
+    }
+
+    /// Serves a connection. `unread` is what an earlier process read of it and did not use.
+    pub async fn serve(self, stream: Stream, unread: Bytes, agent: Arc<Agent>, shutdown: Shutdown) {
+        let conversation = Conversation::new(self.shared, agent.clone());
+        let link = Link::new(stream, &unread, conversation, self.idle_timeout, agent, shutdown);
+        if let Err(error) = link.run().await {
+            tracing::debug!("http connection lost: {error}");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The head of a request: its line and its headers (RFC 9112, sections 2 to 6).
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::str;
+
+use arrayvec::ArrayVec;
+use thiserror::Error;
+
+use crate::wire::http::framing::Framing;
+
+/// The longest head. It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// The most headers of a request.
+pub const HEADERS_MAX: usize = 100;
+
+/// The version that a request is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    Http10,
+    Http11,
+}
+
+/// The reason that bytes are no request. Nothing after them can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("no HTTP request")]
+    Malformed,
+    #[error("a body whose end is not clear")]
+    Ambiguous,
+    #[error("a head over {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
+    TooLarge,
+}
+
+/// A place in the bytes of a head, which are at most [`HEAD_BYTES_MAX`].
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    begin: u32,
+    end: u32,
+}
+
+/// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
+#[derive(Clone, Debug)]
+pub struct Head<'a> {
+    bytes: &'a [u8],
+    method: Span,
+    target: Span,
+    headers: ArrayVec<(Span, Span), HEADERS_MAX>,
+    pub version: Version,
+    pub framing: Framing,
+    /// Whether the client asks on over the same connection.
+    pub keeps_alive: bool,
+}
+
+impl<'a> Head<'a> {
+    /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its headers
+    /// are turned into lower case in place.
+    ///
+    /// ```
+    /// use slowlane::wire::http::Head;
+    /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
+    /// let (head, rest) = Head::cut(&mut bytes).unwrap().unwrap();
+    /// assert_eq!((head.method(), head.path(), head.query()), ("GET", "/check", Some("hold=off")));
+    /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
+    /// assert_eq!(rest, b"more");
+    /// ```
+    ///
+    /// # Errors
+    /// It is no request, or it is not clear where its body ends, or it is too large.
+    pub fn cut(bytes: &'a mut [u8]) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
+        let Some((parsed, length)) = Parsed::of(bytes)? else {
+            return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
+        };
+        if length > HEAD_BYTES_MAX {
+            return Err(Refusal::TooLarge);
+        }
+        let Parsed { method, target, headers, version } = parsed;
+        for (name, _) in &headers {
+            bytes[name.range()].make_ascii_lowercase();
+        }
+        let (bytes, rest) = bytes.split_at(length);
+        let mut head = Head {
+            bytes,
+            method,
+            target,
+            headers,
+            version,
+            framing: Framing::None,
+            keeps_alive: version == Version::Http11,
+        };
+        head.read_framing()?;
+        Ok(Some((head, rest)))
+    }
+
+    pub fn method(&self) -> &'a str {
+        self.text(self.method)
+    }
+
+    /// The path of the target, in whatever form it is written.
+    pub fn path(&self) -> &'a str {
+        let (path, _) = self.path_and_query();
+        path
+    }
+
+    /// The query of the target, without its `?`.
+    pub fn query(&self) -> Option<&'a str> {
+        let (_, query) = self.path_and_query();
+        query
+    }
+
+    /// Names and values, in the order of arrival.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let bytes = self.bytes;
+        self.headers.iter().map(move |(name, value)| (&bytes[name.range()], &bytes[value.range()]))
+    }
+
+    /// The first value with a name, which is in lower case.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// The values with a name, which is in lower case.
+    pub fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let bytes = self.bytes;
+        let has_name = move |header: &&(Span, Span)| &bytes[header.0.range()] == name.as_bytes();
+        self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
+    }
+
+    fn text(&self, span: Span) -> &'a str {
+        str::from_utf8(&self.bytes[span.range()]).unwrap_or_default()
+    }
+
+    /// A proxy may name the whole address (RFC 9112, section 3.2.2).
+    fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
+        let target = self.text(self.target);
+        let target = match target.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains(['/', '?', '#']) => {
+                rest.find(['/', '?', '#']).map_or("/", |at| &rest[at..])
+            }
+            _ => target,
+        };
+        let target = target.split('#').next().unwrap_or_default();
+        match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        }
+    }
+
+    /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere, so
+    /// that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
+    fn read_framing(&mut self) -> Result<(), Refusal> {
+        let mut keeps_alive = self.keeps_alive;
+        let mut framing = Framing::None;
+        for (name, value) in self.headers() {
+            match name {
+                b"content-length" => {
+                    let length = length(value).ok_or(Refusal::Malformed)?;
+                    if std::mem::replace(&mut framing, Framing::Length(length)) != Framing::None {
+                        return Err(Refusal::Ambiguous);
+                    }
+                }
+                b"transfer-encoding" => {
+                    let is_chunked =
+                        value.eq_ignore_ascii_case(b"chunked") && self.version == Version::Http11;
+                    let has_other = std::mem::replace(&mut framing, Framing::Chunked) != Framing::None;
+                    if !is_chunked || has_other {
+                        return Err(Refusal::Ambiguous);
+                    }
+                }
+                b"connection" => {
+                    for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                        if option.eq_ignore_ascii_case(b"close") {
+                            keeps_alive = false;
+                        } else if option.eq_ignore_ascii_case(b"keep-alive")
+                            && self.version == Version::Http10
+                        {
+                            keeps_alive = true;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        (self.framing, self.keeps_alive) = (framing, keeps_alive);
+        Ok(())
+    }
+}
+
+impl Span {
+    /// The place of a part within the whole that it is borrowed from.
+    fn of(part: &[u8], whole: &[u8]) -> Span {
+        let begin = part.as_ptr().addr() - whole.as_ptr().addr();
+        Span { begin: begin as u32, end: (begin + part.len()) as u32 }
+    }
+
+    fn range(self) -> Range<usize> {
+        self.begin as usize..self.end as usize
+    }
+}
+
+/// The places of a head, before anything is borrowed from it.
+struct Parsed {
+    method: Span,
+    target: Span,
+    headers: ArrayVec<(Span, Span), HEADERS_MAX>,
+    version: Version,
+}
+
+impl Parsed {
+    fn of(bytes: &[u8]) -> Result<Option<(Parsed, usize)>, Refusal> {
+        let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut []);
+        let length = match request.parse_with_uninit_headers(bytes, &mut headers) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
+            Err(_) => return Err(Refusal::Malformed),
+        };
+        let span = |text: Option<&str>| Span::of(text.unwrap_or_default().as_bytes(), bytes);
+        let spans = |header: &httparse::Header<'_>| {
+            // An empty value may be borrowed from nowhere.
+            let value = if header.value.is_empty() {
+                Span { begin: 0, end: 0 }
+            } else {
+                Span::of(header.value, bytes)
+            };
+            (Span::of(header.name.as_bytes(), bytes), value)
+        };
+        let parsed = Parsed {
+            method: span(request.method),
+            target: span(request.path),
+            headers: request.headers.iter().map(spans).collect(),
+            version: if request.version == Some(1) { Version::Http11 } else { Version::Http10 },
+        };
+        Ok(Some((parsed, length)))
+    }
+}
+
+/// A length in digits alone: `+5` and `5, 5` are none.
+fn length(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refusal(text: &str) -> Option<Refusal> {
+        Head::cut(&mut text.to_owned().into_bytes()).err()
+    }
+
+    #[test]
+    fn names_are_in_lower_case_and_values_as_they_are() {
+        let mut bytes =
+            b"GET / HTTP/1.1\r\nX-Slowlane-API-Key:  Abc \r\nEmpty:\r\nx-slowlane-api-key: 2\r\n\r\n"
+                .to_vec();
+        let (head, _) = Head::cut(&mut bytes).unwrap().unwrap();
+        let all: Vec<_> = head.headers().collect();
+        let expected =
+            [(&b"x-slowlane-api-key"[..], &b"Abc"[..]), (b"empty", b""), (b"x-slowlane-api-key", b"2")];
+        assert_eq!(all, expected);
+        assert_eq!(head.header("x-slowlane-api-key"), Some(&b"Abc"[..]));
+        assert_eq!(head.all("x-slowlane-api-key").next_back(), Some(&b"2"[..]));
+    }
+
+    #[test]
+    fn the_target_has_several_forms() {
+        let cut = |target: &str| {
+            let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
+            let (head, _) = Head::cut(&mut bytes).unwrap().unwrap();
+            (head.path().to_owned(), head.query().map(str::to_owned))
+        };
+        for (target, path, query) in [
+            ("/check", "/check", None),
+            ("/check?", "/check", Some("")),
+            ("/check?a=b?c#d?e", "/check", Some("a=b?c")),
+            ("/check#?a", "/check", None),
+            ("http://proxy.example/check?hold=off", "/check", Some("hold=off")),
+            ("http://proxy.example", "/", None),
+            ("http://proxy.example?a", "", Some("a")),
+            ("/check/http://other.example/check", "/check/http://other.example/check", None),
+            ("*", "*", None),
+            ("proxy.example:443", "proxy.example:443", None),
+        ] {
+            assert_eq!(cut(target), (path.to_owned(), query.map(str::to_owned)), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_the_version_and_the_client_say() {
+        for (rest, keeps_alive) in [
+            ("HTTP/1.1\r\n\r\n", true),
+            ("HTTP/1.1\r\nConnection: Close\r\n\r\n", false),
+            ("HTTP/1.1\r\nConnection: te, close\r\n\r\n", false),
+            ("HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", false),
+            ("HTTP/1.0\r\n\r\n", false),
+            ("HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+        ] {
+            let mut bytes = format!("GET / {rest}").into_bytes();
+            assert_eq!(Head::cut(&mut bytes).unwrap().unwrap().0.keeps_alive, keeps_alive, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_whose_end_is_not_clear_is_refused() {
+        for (headers, expected) in [
+            ("Content-Length: 5\r\n", None),
+            ("Transfer-Encoding: Chunked\r\n", None),
+            ("Content-Length: +5\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 5, 5\r\n", Some(Refusal::Malformed)),
+            ("Content-Length:\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 99999999999999999999\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 5\r\nContent-Length: 5\r\n", Some(Refusal::Ambiguous)),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: gzip, chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: identity\r\n", Some(Refusal::Ambiguous)),
+            ("Content-Length : 5\r\n", Some(Refusal::Malformed)),
+            (" Content-Length: 5\r\n", Some(Refusal::Malformed)),
+        ] {
+            assert_eq!(refusal(&format!("POST / HTTP/1.1\r\n{headers}\r\n")), expected, "{headers:?}");
+        }
+        let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(refusal(old), Some(Refusal::Ambiguous));
+    }
+
+    #[test]
+    fn a_head_has_its_limits() {
+        let many = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
+        assert_eq!(
+            [refusal(&many(HEADERS_MAX)), refusal(&many(HEADERS_MAX + 1))],
+            [None, Some(Refusal::TooLarge)]
+        );
+        let frame = "GET / HTTP/1.1\r\nA: \r\n\r\n".len();
+        let long = |bytes: usize| format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(bytes - frame));
+        assert_eq!(refusal(&long(HEAD_BYTES_MAX)), None);
+        assert_eq!(refusal(&long(HEAD_BYTES_MAX + 1)), Some(Refusal::TooLarge));
+        let endless = format!("GET / HTTP/1.1\r\nA: {}", "b".repeat(HEAD_BYTES_MAX));
+        assert_eq!(refusal(&endless), Some(Refusal::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_is_incomplete_until_its_last_byte(
+            names in prop::collection::vec("[A-Za-z0-9-]{1,20}", 0..8),
+            value in "[ -~]{0,30}",
+        ) {
+            let known = |name: &String| ["content-length", "transfer-encoding"].contains(&name.to_lowercase().as_str());
+            prop_assume!(!names.iter().any(known));
+            let headers: String = names.iter().map(|name| format!("{name}: {value}\r\n")).collect();
+            let mut bytes = format!("GET /check HTTP/1.1\r\n{headers}\r\n").into_bytes();
+            let whole = bytes.len();
+            for short in 0..whole {
+                prop_assert!(matches!(Head::cut(&mut bytes[..short]), Ok(None)));
+            }
+            bytes.extend(b"GET");
+            let (head, rest) = Head::cut(&mut bytes).unwrap().unwrap();
+            prop_assert_eq!(rest, b"GET");
+            let told: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            let expected: Vec<_> = names
+                .iter()
+                .map(|name| (name.to_lowercase().into_bytes(), value.trim_matches([' ', '\t']).as_bytes().to_vec()))
+                .collect();
+            prop_assert_eq!(told, expected);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let whole = bytes.len();
+            if let Ok(Some((head, rest))) = Head::cut(&mut bytes) {
+                prop_assert!(rest.len() < whole);
+                let _ = (head.method(), head.path(), head.query(), head.headers().count());
+            }
+        }
+    }
+}

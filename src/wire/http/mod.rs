@@ -1,0 +1,18 @@
+//! HTTP/1.1 as values: requests are cut from bytes, and answers are bytes. No socket, no clock.
+//!
+//! It serves proxies that ask about each request of theirs: heads are small, bodies are of no use and are skipped, and
+//! answers have no body but a reason. Where RFC 9112 leaves it open how a message ends, the connection ends with it.
+//!
+//! ```text
+//!  │ GET /check HTTP/1.1␍␊Host: …␍␊X-Slowlane-Source: 192.0.2.1␍␊␍␊ │ body │ the next head …
+//!  ╰──────────────── Head::cut ─────────────────────────────────────╯      │
+//!                                       Framing::skip ─────────────────────╯
+//! ```
+
+mod answer;
+mod framing;
+mod head;
+
+pub use answer::{Answer, Date, Status};
+pub use framing::Framing;
+pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, Refusal, Version};
