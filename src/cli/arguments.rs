@@ -18,6 +18,17 @@ pub(super) struct Files {
     pub(super) policy: Option<PathBuf>,
 }
 
+impl Files {
+    /// With the config file of the service, if neither a config nor a policy is given and the file is there.
+    pub(super) fn or_of_service(mut self) -> Files {
+        let is_silent = self.config.is_none() && self.policy.is_none();
+        if is_silent && Path::new(OF_SERVICE).is_file() {
+            self.config = Some(OF_SERVICE.into());
+        }
+        self
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -49,10 +60,7 @@ const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
 impl RunArguments {
     /// With the config file of the service, if neither a config nor a policy is given and the file is there.
     pub(super) fn or_of_service(mut self) -> RunArguments {
-        let is_silent = self.files.config.is_none() && self.files.policy.is_none();
-        if is_silent && Path::new(OF_SERVICE).is_file() {
-            self.files.config = Some(OF_SERVICE.into());
-        }
+        self.files = self.files.or_of_service();
         self
     }
 }

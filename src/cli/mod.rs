@@ -24,6 +24,7 @@ mod replay;
 mod run;
 mod simulate;
 mod table;
+mod test;
 mod top;
 mod unblock;
 mod upgrade;
@@ -64,6 +65,8 @@ Examples:
       try laws on simulated clients
   slowlane replay --policy maps.new --against maps /var/log/haproxy.log
       try an edit of the maps on yesterday's traffic
+  slowlane test --policy maps maps/policy.test
+      check that requests get the verdicts that you expect
   slowlane top
       watch the daemon on this machine: rates, delays, throttled clients
   slowlane why source=192.0.2.1 website=shop.example
@@ -135,6 +138,11 @@ enum Command {
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
+    /// Run tests of a policy in virtual time, and print the verdicts that are not as expected.
+    ///
+    /// Exit code 0: every case holds. 1: one does not, or a file has a mistake.
+    #[command(after_help = test::EXAMPLES)]
+    Test(test::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
@@ -183,6 +191,7 @@ pub fn main() -> ExitCode {
         Command::Blocks(typed) => blocks::blocks(typed),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         Command::Replay(typed) => replay::replay(typed),
+        Command::Test(typed) => test::test(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
     };

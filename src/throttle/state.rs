@@ -93,6 +93,11 @@ impl Throttle {
         self.policy.swap(Arc::new(policy))
     }
 
+    /// Gives the policy back, and forgets every count.
+    pub fn into_policy(self) -> Arc<Policy> {
+        self.policy.into_inner()
+    }
+
     /// Forgets the entry of a key and its annex, if `is_to_go` agrees.
     pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
         if self.table.remove(key, is_to_go) {

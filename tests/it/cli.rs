@@ -69,6 +69,7 @@ fn help_teaches_with_examples_that_can_be_typed() {
                 "check",
                 "simulate",
                 "replay",
+                "test",
                 "Examples:",
                 "127.0.0.1:9000",
                 "127.0.0.1:9001",
@@ -125,6 +126,19 @@ fn help_teaches_with_examples_that_can_be_typed() {
             ],
         ),
         (
+            &["test", "--help"],
+            &[
+                "Examples:",
+                "--policy <DIR>",
+                "--config <FILE>",
+                "--verbose",
+                "--json",
+                "<FILE>...",
+                "at once",
+                "Exit code 0",
+            ],
+        ),
+        (
             &["replay", "--help"],
             &[
                 "Examples:",
@@ -174,6 +188,7 @@ fn version_is_the_one_of_the_package() {
 #[test]
 fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
     let (log, policy) = (tempfile::NamedTempFile::new().unwrap(), project("haproxy/maps"));
+    let cases = policy.join("policy.test");
     fs::write(log.path(), "::1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n")
         .unwrap();
     for args in [
@@ -183,6 +198,7 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["config", "haproxy", "--version", "2.6"],
         &["simulate", "--seconds", "1"],
         &["replay", log.path().to_str().unwrap()],
+        &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
         &["completions", "bash"],
         &["man"],
@@ -224,6 +240,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
             &["simulate", "--rate", "5x/s"],
             "'5x/s' for '--rate <RATE>': expected a number and a period s, m, h, d or month, like 50/s",
         ),
+        (&["test"], "<FILE>..."),
+        (&["test", "--json", "--verbose", "a"], "cannot be used with"),
         (&["why"], "<FIELD=VALUE>"),
         (&["why", "192.0.2.1"], "expected a field and its value, like website=shop.example"),
         (&["why", "--policy", "a", "--admin", "127.0.0.1:1", "a=b"], "cannot be used with"),

@@ -37,6 +37,7 @@ mod nginx;
 mod package;
 mod page;
 mod peers;
+mod policy_test;
 mod prose;
 mod proxies;
 mod quota_cli;

@@ -9,6 +9,7 @@ pub mod laws;
 pub mod map;
 pub mod peers;
 pub mod policy;
+pub mod policy_test;
 pub mod query;
 pub mod replay;
 pub mod resp;
@@ -25,7 +26,7 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 18] = [
+pub const ALL: [(&str, Target); 19] = [
     ("config", config::run),
     ("headers", headers::run),
     ("host", host::run),
@@ -34,6 +35,7 @@ pub const ALL: [(&str, Target); 18] = [
     ("map", map::run),
     ("peers", peers::run),
     ("policy", policy::run),
+    ("policy_test", policy_test::run),
     ("query", query::run),
     ("replay", replay::run),
     ("resp", resp::run),

@@ -1,0 +1,112 @@
+//! `slowlane test`: the verdicts of a policy against those that files of cases expect.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use clap::Args;
+
+use crate::base::key::KeySecret;
+use crate::base::shown::shown;
+use crate::cli::arguments::Files;
+use crate::config::{Config, Flags};
+use crate::policy::Policy;
+use crate::tools::policy_test::{self, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane test --policy maps maps/policy.test
+      run the cases of a file; failed cases are printed with the expected and the true verdicts
+  slowlane test --policy maps --verbose maps/*.test
+      the cases of several files, also those that hold
+  slowlane test --config /etc/slowlane/slowlane.toml --json policy.test
+      the same for a pipeline
+
+A case names a request and the SLOs that it falls under, its own first. Steps follow, in virtual time:
+  source=192.0.2.66 website=shop.example -> 3002
+      10 at once             -> 10 pass
+      11th                   -> delay 2s
+      after 1m
+      20 in 20s              -> 10 pass, 10 delay 1s..10s
+      1 at once cost=100000  -> deny
+
+Request:   <field>=<value> ... -> <id>[, <id> ...]
+           in the place of the ids: unlimited, if every rate is unlimited; refused, if it cannot be looked up
+Steps:     <n> at once -> <verdicts>        requests of one moment
+           <n> in <time> -> <verdicts>      requests at equal distances; then the time has passed
+           11th -> <verdict>                one request, the eleventh of the case
+           after <time>                     time passes
+           <n> done                         so many requests in flight end, those that left first
+           done                             all that have left end
+Verdicts:  <n> pass, <n> delay 20ms, <n> delay 20ms..1s, <n> deny, <n> deny 3s
+           in any order; one of them may leave out its number, and gets the rest; a time after deny is the Retry-After
+
+Fields behind the requests of a step, such as cost=5, replace those of the case for that step. Steps may also stand on
+one line, with ; between them. A comment begins with #. Values with blanks, commas or semicolons stand in double quotes.
+Each case begins with empty counts, at 2026-01-01 00:00:00 UTC, on a slowlane without a cluster. Random numbers are
+always the middle of their range. A delayed request leaves after its delay. It counts as in flight until it is done.
+A file has a million requests at most.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Files of cases
+    #[arg(value_name = "FILE", required = true)]
+    cases: Vec<PathBuf>,
+    #[command(flatten)]
+    files: Files,
+    /// Print the cases that hold, too
+    #[arg(long, conflicts_with = "json")]
+    verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { cases, files, verbose, json } = typed;
+    let Files { config, policy } = files.or_of_service();
+    let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
+    let read = match &config.policy {
+        Some(source) => source.read()?,
+        None => Policy::builtin(),
+    };
+    // The same cases give the same keys each time.
+    let mut policy = read.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
+    let settings = Settings { expire: config.table.expire, annex_bytes_max: config.annex_bytes_max };
+    let mut outcomes = Vec::new();
+    for path in &cases {
+        let result = match Suite::parse(&text(path)?) {
+            Ok(suite) => {
+                let (outcome, same) = policy_test::run(&suite, policy, &settings);
+                policy = same;
+                Ok(outcome)
+            }
+            Err(mistakes) => Err(mistakes),
+        };
+        outcomes.push(FileOutcome { file: path.display().to_string(), result });
+    }
+    let holds = outcomes.iter().all(FileOutcome::holds);
+    if json {
+        io::stdout().write_all(policy_test::json(&outcomes).as_bytes())?;
+    } else {
+        for warning in outcomes.iter().flat_map(FileOutcome::warnings) {
+            eprintln!("slowlane: warning: {warning}");
+        }
+        for mistake in outcomes.iter().flat_map(FileOutcome::mistakes) {
+            eprintln!("slowlane: {mistake}");
+        }
+        io::stdout().write_all(policy_test::report(&outcomes, verbose).as_bytes())?;
+    }
+    // The report has said everything.
+    if holds { Ok(()) } else { Err(anyhow!("")) }
+}
+
+/// Reads one byte more than a file may have, so that no device fills the memory.
+fn text(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));
+    let name = || shown(path.display().to_string());
+    file.map_err(|error| anyhow!("{}: cannot be read: {error}", name()))?;
+    Ok(text)
+}

@@ -1,0 +1,38 @@
+//! Tests of a policy: requests in virtual time, and the verdicts that they are to get.
+//!
+//! ```text
+//! # The crawler is slowed down to 30 a minute.
+//! source=192.0.2.66 website=shop.example -> 3002
+//!     10 at once -> 10 pass
+//!     11th       -> delay 2s
+//!     after 1m
+//!     20 in 20s  -> 10 pass, 10 delay 1s..10s
+//!
+//!  text ─tokens─▶ statement ─▶ Suite ─run─Request─▶ Throttle::decide ─Decision─▶ Tally ─▶ Outcome
+//! ```
+//! The throttle is the one that serves, with empty counts for each case. The time is that of the steps, and the dice
+//! always show the middle, so a file has the same outcome each time. A request that is let through leaves after its
+//! delay, and is in flight until a step says `done`.
+
+mod amounts;
+mod case;
+mod expected;
+mod fields;
+mod mistake;
+mod outcome;
+mod parse;
+mod report;
+mod run;
+mod statement;
+mod words;
+
+pub use case::{Action, Arrivals, Slos, Step, Suite, TestCase};
+pub use expected::Expected;
+pub use fields::Fields;
+pub use mistake::{
+    CASES_MAX, FILE_BYTES_MAX, Fault, LINE_BYTES_MAX, MISTAKES_MAX, Mistake, Mistakes, Place, Quoted,
+    REQUESTS_MAX,
+};
+pub use outcome::{CaseOutcome, Failure, Outcome, Unused};
+pub use report::{FileOutcome, json, report};
+pub use run::{BEGINS, Settings, run};
