@@ -26,7 +26,7 @@
 //!
 //! ```text
 //!  main, cli  one file per command
-//!  tools      access logs, replay, tests of policies, simulate, chart, demo, top
+//!  tools      access logs, replay, tests of policies, simulate, conformance, chart, demo, top
 //!  daemon     builds everything once              config    flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
 //!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file

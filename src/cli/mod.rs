@@ -23,6 +23,7 @@ mod quota;
 mod replay;
 mod run;
 mod simulate;
+mod spoa_check;
 mod table;
 mod test;
 mod top;
@@ -143,6 +144,11 @@ enum Command {
     /// Exit code 0: every case holds. 1: one does not, or a file has a mistake.
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
+    /// Examine any SPOE agent: the cases of the protocol and of the field, as a score card.
+    ///
+    /// It plays HAProxy's side, with correct and with invalid frames. ADDR is host:port or unix:/path.
+    #[command(after_help = spoa_check::EXAMPLES)]
+    SpoaCheck(spoa_check::Arguments),
     /// Print the completions of a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
@@ -192,6 +198,7 @@ pub fn main() -> ExitCode {
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         Command::Replay(typed) => replay::replay(typed),
         Command::Test(typed) => test::test(typed),
+        Command::SpoaCheck(typed) => spoa_check::spoa_check(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
     };

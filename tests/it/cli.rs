@@ -200,6 +200,7 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["replay", log.path().to_str().unwrap()],
         &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
+        &["spoa-check", "--list"],
         &["completions", "bash"],
         &["man"],
     ] {

@@ -53,6 +53,7 @@ mod shipped;
 mod simulate;
 mod slos;
 mod snapshot;
+mod spoa_check;
 mod state;
 mod support;
 mod systemd;

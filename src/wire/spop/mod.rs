@@ -89,4 +89,5 @@ pub use frame::{FRAME_BYTES_MIN, Frame};
 pub use head::{Head, Kind};
 pub use hello::{AgentHello, HaproxyHello};
 pub use notify::{Message, Messages, Notify, NotifyWriter};
+pub use pair::items;
 pub use status::Status;

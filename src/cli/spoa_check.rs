@@ -1,0 +1,80 @@
+//! `slowlane spoa-check`: examines any SPOE agent.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use clap::Args;
+
+use crate::base::address::Address;
+use crate::base::units;
+use crate::tools::conformance::argument::Argument;
+use crate::tools::conformance::card;
+use crate::tools::conformance::play::{Agent, examine};
+use crate::tools::conformance::setting::Setting;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  slowlane spoa-check 127.0.0.1:9000
+      examine the slowlane on this machine
+  slowlane spoa-check 127.0.0.1:12345 --message check-client-ip --arg ip=192.0.2.1
+      examine another agent, with a message that it serves
+  slowlane spoa-check unix:/run/agent.sock --json
+      the score card for a program
+  slowlane spoa-check --list
+      print the cases, without connecting
+
+An argument is BOOL, INT64, IPV4, IPV6 or STR, as its value looks; NAME=str:VALUE is STR in any case.
+Sections are those of HAProxy's doc/SPOE.txt. `field` is the practice of HAProxy's versions.
+Do not examine an agent in production: the suite sends invalid frames and opens 200 connections.
+Exit code 0: no required case fails. 1: one does. 2: the command line is wrong.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The address of the agent: host:port or unix:/path
+    #[arg(value_name = "ADDR", required_unless_present = "list")]
+    address: Option<Address>,
+    /// The message of the suite: one that the agent serves
+    #[arg(long, value_name = "NAME", default_value = "request")]
+    message: String,
+    /// An argument of the message; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    arg: Vec<Argument>,
+    /// The longest wait for a connection or for an answer, up to 60s
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = limit)]
+    timeout: Duration,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the cases, without connecting
+    #[arg(long)]
+    list: bool,
+}
+
+/// A shorter limit fails a correct agent on a busy machine.
+const LIMIT_MIN: Duration = Duration::from_millis(10);
+const LIMIT_MAX: Duration = Duration::from_secs(60);
+
+fn limit(text: &str) -> Result<Duration, String> {
+    let limit = units::duration(text).map_err(|error| error.to_string())?;
+    let is_within = (LIMIT_MIN..=LIMIT_MAX).contains(&limit);
+    if is_within { Ok(limit) } else { Err("expected a time from 10ms to 60s".into()) }
+}
+
+pub(super) fn spoa_check(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { address, message, arg, timeout, json, list } = typed;
+    let Some(address) = address.filter(|_| !list) else {
+        io::stdout().write_all(card::list().as_bytes())?;
+        return Ok(());
+    };
+    let setting = Setting { message, arguments: arg, agreed: None };
+    let agent = Agent { address, limit: timeout };
+    let card = examine(&agent, setting);
+    let text = match json {
+        true => serde_json::to_string_pretty(&card.to_json(agent.address.to_string()))? + "\n",
+        false => card.to_text(),
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    // The card has said everything.
+    if card.is_passed() { Ok(()) } else { Err(anyhow!("")) }
+}

@@ -1,0 +1,53 @@
+//! The frames that the suite sends, right and wrong ones.
+
+use crate::wire::spop::{Data, Disconnect, Frame, HaproxyHello, Head, Kind, Status};
+use crate::wire::string;
+
+/// The frame size that HAProxy offers by default.
+pub(super) const OFFERED_BYTES: u32 = 16_380;
+
+pub(super) const ENGINE_ID: &[u8] = b"b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a";
+
+/// The hello of HAProxy 3.1 and later.
+pub(super) const HELLO: HaproxyHello<'static> =
+    HaproxyHello { engine_id: Some(ENGINE_ID), ..HaproxyHello::new(OFFERED_BYTES) };
+
+pub(super) const VERSIONS: &[u8] = b"supported-versions";
+pub(super) const FRAME_SIZE: &[u8] = b"max-frame-size";
+pub(super) const CAPABILITIES: &[u8] = b"capabilities";
+
+/// A name and its value in a hello, or an argument of a message.
+pub(super) type Item<'a> = (&'a [u8], Data<'a>);
+
+pub(super) fn hello(hello: HaproxyHello<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    hello.encode(&mut bytes);
+    bytes
+}
+
+/// A hello of exactly these items.
+pub(super) fn hello_of(items: &[Item<'_>]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (name, value) in items {
+        string::encode(name, &mut payload);
+        value.encode(&mut payload);
+    }
+    frame(Head::of_connection(Kind::HaproxyHello), &payload)
+}
+
+pub(super) fn goodbye(code: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Disconnect { status: Status::new(code), message: b"slowlane spoa-check" }.encode_as_haproxy(&mut bytes);
+    bytes
+}
+
+pub(super) fn frame(head: Head, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Frame { head, payload }.encode(&mut bytes);
+    bytes
+}
+
+/// A NOTIFY with any payload.
+pub(super) fn notify_of(payload: &[u8]) -> Vec<u8> {
+    frame(Head::new(Kind::Notify, 1, 1), payload)
+}

@@ -1,0 +1,7 @@
+//! Judges: a transcript is in order, or the reason why not.
+
+pub(super) mod acks;
+pub(super) mod ends;
+pub(super) mod greeting;
+#[cfg(test)]
+mod spoken;
