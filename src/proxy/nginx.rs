@@ -104,7 +104,7 @@ impl Manner {
 }
 
 /// The path of a question, and what it begins with if the proxy appends the path of its client.
-pub const CHECK: &str = "/check";
+pub const CHECK: &[u8] = b"/check";
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
@@ -166,7 +166,7 @@ pub fn repeatable<'h, 'a>(head: &'h Head<'a>, manner: Manner) -> Option<impl Ite
     let asks = |name: &[u8]| name.starts_with(FIELD_PREFIX.as_bytes()) || name == REQUEST_ID.as_bytes();
     let fields = head.headers().filter(move |(name, _)| asks(name));
     let fields = fields.flat_map(|(name, value)| [name, value]);
-    Some(line.into_iter().map(str::as_bytes).chain(fields))
+    Some(line.into_iter().chain(fields))
 }
 
 /// The ticket in a `/done` request, still sealed.

@@ -1,13 +1,15 @@
 //! Places for held answers, up to the configured limit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::sleep_until;
 
 use crate::base::hold::{HoldLimits, WhenFull};
+use crate::server::alarm::Alarm;
 
 /// Counts the held answers of all connections.
 #[derive(Debug)]
@@ -16,11 +18,13 @@ pub(crate) struct Holds {
     held: AtomicUsize,
     gauge: Gauge,
     refused: Counter,
+    /// Started by the first hold. None: the system gave no thread, and answers are up to 2 ms later.
+    alarm: OnceLock<Option<Alarm>>,
 }
 
 impl Holds {
     pub(crate) fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
-        Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused })
+        Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused, alarm: OnceLock::new() })
     }
 
     pub(crate) fn holds_max(&self) -> usize {
@@ -29,6 +33,14 @@ impl Holds {
 
     pub(crate) fn when_full(&self) -> WhenFull {
         self.limits.when_full
+    }
+
+    /// Returns when an answer is due, or up to half a millisecond later.
+    pub(crate) async fn until(&self, due: Instant) {
+        match self.alarm.get_or_init(|| Alarm::start().ok()) {
+            Some(alarm) => alarm.until(due).await,
+            None => sleep_until(due.into()).await,
+        }
     }
 
     /// The delay, cut to the longest hold.

@@ -9,6 +9,7 @@
 pub(crate) mod admin;
 pub(crate) mod admin_socket;
 mod agent;
+mod alarm;
 mod blocks;
 pub(crate) mod entrance;
 pub(crate) mod gate;

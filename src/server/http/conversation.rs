@@ -181,10 +181,10 @@ impl Conversation {
                 Err(error) => self.refuse_query(&error, head, keeps_alive, now),
             },
             // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
-            path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with('/')) => {
+            path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with(b"/")) => {
                 self.check(head, asked(Manner::default()), now);
             }
-            "/done" => {
+            b"/done" => {
                 let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);
                 let status = if is_ended { Status::NO_CONTENT } else { Status::BAD_REQUEST };
                 self.begin(status, head.version, keeps_alive).end();
@@ -260,7 +260,7 @@ impl Conversation {
             tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
         }
         let answer = self.begin(Status::BAD_REQUEST, head.version, keeps_alive);
-        answer.end_with(&format!("{error}\n"), head.method() == "HEAD");
+        answer.end_with(&format!("{error}\n"), head.method() == b"HEAD");
     }
 
     /// Ends the conversation: the next request cannot be found.
@@ -296,19 +296,19 @@ const QUERY_BYTES_MAX: usize = 128;
 
 /// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
 #[derive(Debug, Default)]
-struct FirstQuery(Option<(Option<String>, Manner)>);
+struct FirstQuery(Option<(Option<Box<[u8]>>, Manner)>);
 
 impl FirstQuery {
-    fn manner(&mut self, query: Option<&str>) -> Result<Manner, QueryError> {
+    fn manner(&mut self, query: Option<&[u8]>) -> Result<Manner, QueryError> {
         if let Some((first, manner)) = &self.0
             && first.as_deref() == query
         {
             return Ok(*manner);
         }
-        let manner = Manner::of(query)?;
+        let manner = Manner::of(query.map(String::from_utf8_lossy).as_deref())?;
         // Only the first is kept: any other is read each time.
         if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
-            self.0 = Some((query.map(str::to_owned), manner));
+            self.0 = Some((query.map(Into::into), manner));
         }
         Ok(manner)
     }
@@ -326,7 +326,8 @@ mod tests {
         for first in queries {
             let mut connection = FirstQuery::default();
             for query in [first].into_iter().chain(queries) {
-                assert_eq!(connection.manner(query), Manner::of(query), "{query:?} after {first:?}");
+                let told = connection.manner(query.map(str::as_bytes));
+                assert_eq!(told, Manner::of(query), "{query:?} after {first:?}");
             }
         }
     }

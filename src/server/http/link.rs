@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Sleep, sleep, sleep_until, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 
 use crate::base::time::Timestamp;
 use crate::server::agent::Agent;
@@ -144,12 +144,12 @@ impl Link {
         mut idle: Pin<&mut Sleep>,
         ending: Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Wake> {
-        let (due, clock, impatient) =
-            (self.conversation.due(), self.agent.clock, self.quiet_since + self.patience);
+        let Link { stream, inbox, conversation, patience, quiet_since, agent, .. } = self;
+        let (due, clock, impatient) = (conversation.due(), agent.clock, *quiet_since + *patience);
         let alarm = async {
             match due {
                 Some(due) => {
-                    sleep_until(clock.instant(due).into()).await;
+                    agent.holds.until(clock.instant(due)).await;
                     Wake::Due
                 }
                 None => loop {
@@ -163,15 +163,15 @@ impl Link {
             }
         };
         // Requests behind a held one may fill the buffer.
-        let has_room = !self.inbox.space().is_empty();
+        let has_room = !inbox.space().is_empty();
         tokio::select! {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
             () = ending => Ok(Wake::End),
-            bytes = self.stream.read(self.inbox.space()), if has_room => match bytes? {
+            bytes = stream.read(inbox.space()), if has_room => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {
-                    self.inbox.filled(bytes);
+                    inbox.filled(bytes);
                     Ok(Wake::Bytes)
                 }
             },

@@ -169,27 +169,25 @@ impl Link {
 
     /// Waits for bytes, for the next held answer, for the timeout, or for the shutdown.
     async fn wait(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<Wake> {
-        let due = self.conversation.due();
-        let patience = self.unfinished_since.map(|since| since + self.settings.timeout);
-        let alarm = match (due, patience) {
-            (Some(due), Some(patience)) => Some(due.min(patience)),
-            (due, patience) => due.or(patience),
-        };
-        let clock = self.agent.clock;
+        let Link { stream, inbox, conversation, unfinished_since, settings, agent, .. } = self;
+        let (due, clock) = (conversation.due(), agent.clock);
+        let patience = unfinished_since.map(|since| since + settings.timeout);
+        let is_patient = patience.is_none_or(|patience| due.is_some_and(|due| due < patience));
         let alarm = async {
-            match alarm {
-                Some(alarm) => sleep_until(clock.instant(alarm).into()).await,
-                None => std::future::pending().await,
+            match (due, patience) {
+                (Some(due), _) if is_patient => agent.holds.until(clock.instant(due)).await,
+                (_, Some(patience)) => sleep_until(clock.instant(patience).into()).await,
+                (_, None) => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
             () = ending => Ok(Wake::End),
-            bytes = self.stream.read(self.inbox.space()) => match bytes? {
+            bytes = stream.read(inbox.space()) => match bytes? {
                 0 => Ok(Wake::Closed),
                 bytes => {
-                    self.inbox.filled(bytes);
+                    inbox.filled(bytes);
                     Ok(Wake::Bytes)
                 }
             },

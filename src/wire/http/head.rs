@@ -33,11 +33,11 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// A place in the bytes of a head, which are at most [`HEAD_BYTES_MAX`].
-#[derive(Clone, Copy, Debug)]
+/// A place in the bytes of a head, which are at most [`HEAD_BYTES_MAX`]. Small, because a head has many.
+#[derive(Clone, Copy, Debug, Default)]
 struct Span {
-    begin: u32,
-    end: u32,
+    begin: u16,
+    length: u16,
 }
 
 /// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
@@ -45,7 +45,8 @@ struct Span {
 pub struct Head<'a> {
     bytes: &'a [u8],
     method: Span,
-    target: Span,
+    path: Span,
+    query: Option<Span>,
     headers: ArrayVec<(Span, Span), HEADERS_MAX>,
     pub version: Version,
     pub framing: Framing,
@@ -61,7 +62,7 @@ impl<'a> Head<'a> {
     /// use slowlane::wire::http::Head;
     /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
     /// let (head, rest) = Head::cut(&mut bytes).unwrap().unwrap();
-    /// assert_eq!((head.method(), head.path(), head.query()), ("GET", "/check", Some("hold=off")));
+    /// assert_eq!((head.method(), head.path(), head.query()), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
     /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
     /// assert_eq!(rest, b"more");
     /// ```
@@ -72,10 +73,8 @@ impl<'a> Head<'a> {
         let Some((parsed, length)) = Parsed::of(bytes)? else {
             return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
         };
-        if length > HEAD_BYTES_MAX {
-            return Err(Refusal::TooLarge);
-        }
         let Parsed { method, target, headers, version } = parsed;
+        let (path, query) = target.path_and_query(bytes);
         for (name, _) in &headers {
             bytes[name.range()].make_ascii_lowercase();
         }
@@ -83,7 +82,8 @@ impl<'a> Head<'a> {
         let mut head = Head {
             bytes,
             method,
-            target,
+            path,
+            query,
             headers,
             version,
             framing: Framing::None,
@@ -93,20 +93,18 @@ impl<'a> Head<'a> {
         Ok(Some((head, rest)))
     }
 
-    pub fn method(&self) -> &'a str {
-        self.text(self.method)
+    pub fn method(&self) -> &'a [u8] {
+        &self.bytes[self.method.range()]
     }
 
     /// The path of the target, in whatever form it is written.
-    pub fn path(&self) -> &'a str {
-        let (path, _) = self.path_and_query();
-        path
+    pub fn path(&self) -> &'a [u8] {
+        &self.bytes[self.path.range()]
     }
 
     /// The query of the target, without its `?`.
-    pub fn query(&self) -> Option<&'a str> {
-        let (_, query) = self.path_and_query();
-        query
+    pub fn query(&self) -> Option<&'a [u8]> {
+        self.query.map(|query| &self.bytes[query.range()])
     }
 
     /// Names and values, in the order of arrival.
@@ -125,26 +123,6 @@ impl<'a> Head<'a> {
         let bytes = self.bytes;
         let has_name = move |header: &&(Span, Span)| &bytes[header.0.range()] == name.as_bytes();
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
-    }
-
-    fn text(&self, span: Span) -> &'a str {
-        str::from_utf8(&self.bytes[span.range()]).unwrap_or_default()
-    }
-
-    /// A proxy may name the whole address (RFC 9112, section 3.2.2).
-    fn path_and_query(&self) -> (&'a str, Option<&'a str>) {
-        let target = self.text(self.target);
-        let target = match target.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?', '#']) => {
-                rest.find(['/', '?', '#']).map_or("/", |at| &rest[at..])
-            }
-            _ => target,
-        };
-        let target = target.split('#').next().unwrap_or_default();
-        match target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (target, None),
-        }
     }
 
     /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere, so
@@ -188,15 +166,46 @@ impl<'a> Head<'a> {
 }
 
 impl Span {
-    /// The place of a part within the whole that it is borrowed from.
+    /// The place of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
     fn of(part: &[u8], whole: &[u8]) -> Span {
         let begin = part.as_ptr().addr() - whole.as_ptr().addr();
-        Span { begin: begin as u32, end: (begin + part.len()) as u32 }
+        Span { begin: begin as u16, length: part.len() as u16 }
     }
 
     fn range(self) -> Range<usize> {
-        self.begin as usize..self.end as usize
+        usize::from(self.begin)..self.end()
     }
+
+    fn end(self) -> usize {
+        usize::from(self.begin) + usize::from(self.length)
+    }
+
+    /// The part of it from a place on, and until another one.
+    fn part(self, from: usize, until: usize) -> Span {
+        Span { begin: self.begin + from as u16, length: (until - from) as u16 }
+    }
+
+    /// The path and the query of a target. A proxy may name the whole address (RFC 9112, section 3.2.2).
+    fn path_and_query(self, bytes: &[u8]) -> (Span, Option<Span>) {
+        let target = &bytes[self.range()];
+        let begin = if target.first() == Some(&b'/') { 0 } else { after_authority(target) };
+        let end = memchr::memchr(b'#', &target[begin..]).map_or(target.len(), |at| begin + at);
+        match memchr::memchr(b'?', &target[begin..end]) {
+            Some(at) => (self.part(begin, begin + at), Some(self.part(begin + at + 1, end))),
+            None => (self.part(begin, end), None),
+        }
+    }
+}
+
+/// The length of a scheme and an authority; 0 without them.
+fn after_authority(target: &[u8]) -> usize {
+    let Some(scheme) = memchr::memmem::find(target, b"://") else { return 0 };
+    if target[..scheme].iter().any(|byte| b"/?#".contains(byte)) {
+        return 0;
+    }
+    let begin = scheme + b"://".len();
+    let length = target[begin..].iter().position(|byte| b"/?#".contains(byte));
+    length.map_or(target.len(), |length| begin + length)
 }
 
 /// The places of a head, before anything is borrowed from it.
@@ -212,6 +221,9 @@ impl Parsed {
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut []);
         let length = match request.parse_with_uninit_headers(bytes, &mut headers) {
+            Ok(httparse::Status::Complete(length)) if length > HEAD_BYTES_MAX => {
+                return Err(Refusal::TooLarge);
+            }
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
@@ -220,11 +232,7 @@ impl Parsed {
         let span = |text: Option<&str>| Span::of(text.unwrap_or_default().as_bytes(), bytes);
         let spans = |header: &httparse::Header<'_>| {
             // An empty value may be borrowed from nowhere.
-            let value = if header.value.is_empty() {
-                Span { begin: 0, end: 0 }
-            } else {
-                Span::of(header.value, bytes)
-            };
+            let value = if header.value.is_empty() { Span::default() } else { Span::of(header.value, bytes) };
             (Span::of(header.name.as_bytes(), bytes), value)
         };
         let parsed = Parsed {
@@ -272,7 +280,8 @@ mod tests {
         let cut = |target: &str| {
             let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
             let (head, _) = Head::cut(&mut bytes).unwrap().unwrap();
-            (head.path().to_owned(), head.query().map(str::to_owned))
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            (text(head.path()), head.query().map(text))
         };
         for (target, path, query) in [
             ("/check", "/check", None),
@@ -280,7 +289,7 @@ mod tests {
             ("/check?a=b?c#d?e", "/check", Some("a=b?c")),
             ("/check#?a", "/check", None),
             ("http://proxy.example/check?hold=off", "/check", Some("hold=off")),
-            ("http://proxy.example", "/", None),
+            ("http://proxy.example", "", None),
             ("http://proxy.example?a", "", Some("a")),
             ("/check/http://other.example/check", "/check/http://other.example/check", None),
             ("*", "*", None),
