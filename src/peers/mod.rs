@@ -11,7 +11,9 @@
 mod lesson;
 mod names;
 mod proxy;
+mod tables;
 
 pub use lesson::{Lesson, Numbers};
 pub use names::{LIMITS, PACE, Pair};
 pub use proxy::{Count, Glance, KEYS_MAX, Moment, Proxy, Taught, Teaching};
+pub use tables::faults;

@@ -42,6 +42,7 @@ pub struct Peers {
     pub(super) refused_line: OncePerSecond,
     pub(super) connected_line: OncePerSecond,
     pub(super) ended_line: OncePerSecond,
+    pub(super) tables_line: OncePerSecond,
     stations: Mutex<BTreeMap<String, Arc<Station>>>,
 }
 
@@ -68,8 +69,10 @@ pub(super) struct Connection {
 
 impl Peers {
     pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
-        let [refused_line, connected_line, ended_line] = std::array::from_fn(|_| OncePerSecond::default());
-        Peers { settings, metrics, refused_line, connected_line, ended_line, stations: Mutex::default() }
+        let [refused_line, connected_line, ended_line, tables_line] =
+            std::array::from_fn(|_| OncePerSecond::default());
+        let stations = Mutex::default();
+        Peers { settings, metrics, refused_line, connected_line, ended_line, tables_line, stations }
     }
 
     /// The proxy of a name.

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::base::charge::Charge;
 use crate::base::time::Timestamp;
 use crate::observe::clock::Clock;
-use crate::peers::{Moment, Teaching};
+use crate::peers::{Moment, Teaching, faults};
 use crate::server::agent::Agent;
 use crate::server::peers::registry::{Connection, Latest, Peers, Station};
 use crate::server::shutdown::Shutdown;
@@ -209,7 +209,7 @@ impl Session {
         let (mut teachings, mut charges): (Vec<Teaching>, Vec<Charge>) = (Vec::new(), Vec::new());
         let moment = self.moment();
         let policy = agent.throttle.policy();
-        let (mut updates, mut counts) = (0, [0_u64; 2]);
+        let (mut updates, mut counts, mut has_defined_all) = (0, [0_u64; 2], false);
         let mut proxy = station.proxy();
         let read = link.receive(unread, moment.now, out, &mut |news| match news {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
@@ -238,7 +238,10 @@ impl Session {
                 }
                 charges.extend(count.charge);
             }
-            News::Synced => proxy.has_told_all(),
+            News::Synced => {
+                proxy.has_told_all();
+                has_defined_all = true;
+            }
             News::Asked => {
                 peers.metrics.resyncs.inc();
                 proxy.forget_lessons();
@@ -251,8 +254,18 @@ impl Session {
         peers.metrics.admitted.inc_by(counts[0]);
         peers.metrics.denied.inc_by(counts[1]);
         agent.observer.charged(&charges);
+        if has_defined_all {
+            self.warn_of_tables(link, moment.now);
+        }
         self.teach(link, &teachings, out, latest, updates);
         Ok(())
+    }
+
+    fn warn_of_tables(&self, link: &Link, now: Timestamp) {
+        let faults = faults(link.tables());
+        if let Some(suppressed) = (!faults.is_empty()).then(|| self.peers.tables_line.allow(now)).flatten() {
+            tracing::warn!(suppressed, "peer {}: {}", self.name, faults.join("; "));
+        }
     }
 
     /// Appends what is due now.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::wire::peers::definition::{Column, Definition};
+use crate::wire::peers::definition::{Column, Definition, KeyType};
 use crate::wire::peers::error::Error;
 use crate::wire::peers::fault::Fault;
 use crate::wire::peers::frame::Frame;
@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: it has defined
-    /// no table of this name with such a column.
+    /// no table of this name with such a column and texts as keys.
     pub fn teach(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
@@ -189,9 +189,11 @@ impl Link {
     }
 
     /// Makes a table of this side like one of the other side, of which only the column `gpt` is taught: HAProxy leaves
-    /// the others as they are.
+    /// the others as they are. What is taught are texts; HAProxy would read them as keys of another type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
-        let theirs = self.theirs.values().find(|table| table.definition.name == name)?;
+        let is_taught =
+            |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
+        let theirs = self.theirs.values().find(is_taught)?;
         let columns = theirs.definition.columns.iter().copied();
         let columns: Vec<Column> = columns.filter(|column| column.number == Column::GPT).collect();
         if columns.is_empty() {
@@ -244,7 +246,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::peers::definition::KeyType;
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
@@ -258,6 +259,19 @@ mod tests {
 
     fn begun() -> Link {
         Link::begin(NOW, &mut Vec::new())
+    }
+
+    /// HAProxy would read the text of a key as an address, and limit that one.
+    #[test]
+    fn keys_of_another_type_are_not_taught() {
+        for key_type in [KeyType::Int, KeyType::Ipv4, KeyType::Ipv6, KeyType::Binary] {
+            let (mut link, mut bytes, mut out) = (begun(), Vec::new(), Vec::new());
+            let limits = Definition { key_type, ..table(7, "slowlane_limits", Column::GPT, 4) };
+            message::define(&limits, &mut bytes);
+            link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
+            assert!(!link.teach("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut out), "{key_type:?}");
+            assert!(out.is_empty());
+        }
     }
 
     /// What one side teaches, the other reads, however the bytes arrive.

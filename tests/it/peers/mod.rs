@@ -2,8 +2,11 @@
 
 mod captures;
 mod cluster;
+mod faults;
 mod hostile;
 mod paced;
 mod real;
+mod relay;
 mod rules;
+mod started;
 mod tls;
