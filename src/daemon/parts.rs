@@ -19,7 +19,7 @@ use crate::throttle::Throttle;
 use crate::watch::{self, Reload};
 
 pub(super) fn metrics(config: &Config) -> Metrics {
-    let mut metrics = Metrics::new();
+    let mut metrics = Metrics::new().with_process(Clock::wall());
     if config.cluster.is_some() {
         metrics = metrics.with_cluster();
     }

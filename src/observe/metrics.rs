@@ -6,14 +6,16 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::{MetricType, TypedMetric};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
@@ -21,6 +23,7 @@ use crate::base::verdict::{Decision, Verdict};
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
 use crate::observe::peers_metrics::PeersMetrics;
+use crate::observe::process_metrics::ProcessMetrics;
 use crate::observe::state_metrics::StateMetrics;
 use crate::observe::tls_metrics::TlsMetrics;
 
@@ -28,6 +31,8 @@ use crate::observe::tls_metrics::TlsMetrics;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Metrics whose names do not begin with that of slowlane.
+    of_any_program: Registry,
     pub verdicts: Arc<Verdicts>,
     pub table_entries: Gauge,
     pub table_evictions: Arc<Total>,
@@ -64,6 +69,8 @@ pub struct Metrics {
     pub peer_connections: ConnectionMetrics,
     /// None: there is no listener for peers, and none to connect to.
     pub peers: Option<PeersMetrics>,
+    /// None: this is a part of another program.
+    pub process: Option<Arc<ProcessMetrics>>,
 }
 
 /// The connections of one listener.
@@ -148,6 +155,8 @@ type Labels = [(&'static str, &'static str); 1];
 impl Metrics {
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("slowlane");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The version of slowlane", build);
         let verdicts = Arc::new(Verdicts::default());
         registry.register_collector(Box::new(verdicts.clone()));
         registry.register_collector(Box::new(verdicts.delays.clone()));
@@ -286,7 +295,9 @@ impl Metrics {
             tls: None,
             peer_connections,
             peers: None,
+            process: None,
             registry,
+            of_any_program: Registry::default(),
         }
     }
 
@@ -320,10 +331,21 @@ impl Metrics {
         self
     }
 
+    /// Adds the metrics of the process, which started at this time of the wall clock.
+    pub fn with_process(mut self, started: Duration) -> Metrics {
+        let process = Arc::new(ProcessMetrics::new(started));
+        self.of_any_program.register_collector(Box::new(process.clone()));
+        self.process = Some(process);
+        self
+    }
+
     /// All metrics in the OpenMetrics text format, which Prometheus scrapes.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        text::encode(&mut text, &self.registry).expect("a string can always be written to");
+        text::encode_registry(&mut text, &self.registry)
+            .and_then(|()| text::encode_registry(&mut text, &self.of_any_program))
+            .and_then(|()| text::encode_eof(&mut text))
+            .expect("a string can always be written to");
         text
     }
 }
@@ -354,6 +376,9 @@ pub struct Verdicts {
     given: Counts,
     shadow: Counts,
     pub delays: Arc<Delays>,
+    /// The sum of the delays of each SLO. With the number of its delays it gives their mean. A histogram for each SLO would
+    /// be 23 series instead of one.
+    delays_us: Box<[AtomicU64]>,
 }
 
 type Counts = Box<[[AtomicU64; 3]]>;
@@ -362,7 +387,8 @@ impl Default for Verdicts {
     fn default() -> Verdicts {
         let none = || [const { AtomicU64::new(0) }; 3];
         let counts = || (0..SloId::END).map(|_| none()).collect();
-        Verdicts { given: counts(), shadow: counts(), delays: Arc::default() }
+        let delays_us = (0..SloId::END).map(|_| AtomicU64::new(0)).collect();
+        Verdicts { given: counts(), shadow: counts(), delays: Arc::default(), delays_us }
     }
 }
 
@@ -371,6 +397,7 @@ impl Verdicts {
         Verdicts::add(&self.given, decision.slo, decision.verdict);
         if let Verdict::Delay(wait) = decision.verdict {
             self.delays.count(wait);
+            self.delays_us[decision.slo.index()].fetch_add(wait.as_micros() as u64, Relaxed);
         }
         for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
             Verdicts::add(&self.shadow, judged.slo, judged.verdict);
@@ -419,6 +446,16 @@ impl Collector for Verdicts {
                         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
                     }
                 }
+            }
+        }
+        let help = "Sum of the delays of requests, by SLO";
+        let kind = MetricType::Counter;
+        let mut family = encoder.encode_descriptor("slo_delay", help, Some(&Unit::Seconds), kind)?;
+        for (slo, sum_us) in self.delays_us.iter().enumerate() {
+            let sum_us = sum_us.load(Relaxed);
+            if sum_us > 0 {
+                let seconds = ConstCounter::new(sum_us as f64 / 1e6);
+                seconds.encode(family.encode_family(&[("slo", slo.to_string())])?)?;
             }
         }
         Ok(())

@@ -30,7 +30,7 @@ use crate::server::http1::Patiences;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
-use crate::server::{admin_socket, blocks, http1, page};
+use crate::server::{admin_socket, blocks, http1, page, process_use};
 use crate::throttle::Throttle;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -371,6 +371,9 @@ fn metrics(agent: &Agent) -> Answer {
         metrics.owed.set(cluster.owed());
     }
     agent.metrics.log_dropped.set(log::dropped());
+    if let Some(process) = &agent.metrics.process {
+        process.set(process_use::now());
+    }
     agent.metrics.fields_missing.set(agent.status.missing.fields(&agent.throttle.policy()));
     with_type(OPENMETRICS, agent.metrics.text())
 }

@@ -23,6 +23,7 @@ pub(crate) mod listener;
 mod page;
 pub(crate) mod patience;
 pub mod peers;
+mod process_use;
 mod repeats;
 pub mod runtime_api;
 pub mod shutdown;

@@ -164,7 +164,12 @@ fn the_reference_names_every_metric() {
     let metrics = client::get(daemon.admin, "/metrics", &[]).body;
     for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = name.split_once(' ').unwrap();
-        reference.wants("metric", &format!("{name}{}", if kind == "counter" { "_total" } else { "" }));
+        let suffix = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
+        reference.wants("metric", &format!("{name}{suffix}"));
     }
     reference.lacks_nothing();
 }

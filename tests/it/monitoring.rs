@@ -14,6 +14,9 @@ use crate::support::spop::Line;
 use crate::support::tls::Authority;
 use crate::support::{client, eventually, project, skipped};
 
+/// How the names of metrics begin.
+const OURS: [&str; 2] = ["slowlane_", "process_"];
+
 /// Labels that Prometheus adds to every sample.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
@@ -54,6 +57,7 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
             let suffix = match kind {
                 "counter" => "_total",
                 "histogram" => "_bucket",
+                "info" => "_info",
                 _ => "",
             };
             found.entry(format!("{name}{suffix}")).or_default();
@@ -127,7 +131,7 @@ fn of_alerts() -> Vec<String> {
 fn named(expression: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut rest = expression;
-    while let Some(at) = rest.find("slowlane_") {
+    while let Some(at) = OURS.iter().filter_map(|prefix| rest.find(prefix)).min() {
         let end = rest[at..]
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .map_or(rest.len(), |end| at + end);
@@ -230,7 +234,7 @@ fn promtool_takes_the_alerts_and_each_fires_for_its_cause() {
     let mut expressions = Vec::new();
     of_dashboard(&dashboard(), &mut expressions);
     let questions =
-        expressions.iter().filter(|text| text.contains("slowlane_") && !text.starts_with("label_values"));
+        expressions.iter().filter(|text| !named(text).is_empty() && !text.starts_with("label_values"));
     let rules: String = questions
         .map(|question| {
             question.replace("$__rate_interval", "1m").replace("$job", "j").replace("$instance", "i")

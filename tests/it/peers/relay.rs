@@ -18,7 +18,8 @@ const TICK: Duration = Duration::from_millis(20);
 pub type Kind = (u8, u8);
 
 pub const FINISHED: Kind = (0, 1);
-pub const UPDATE: Kind = (10, 0x80);
+/// With an id or without, with the rest of the entry's life or without.
+pub const UPDATES: [Kind; 4] = [(10, 0x80), (10, 0x81), (10, 0x85), (10, 0x86)];
 pub const ACK: Kind = (10, 0x84);
 
 /// The sender of a message.
