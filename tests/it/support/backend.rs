@@ -15,6 +15,8 @@ pub struct Seen {
     pub method: String,
     pub path: String,
     pub body_bytes: u64,
+    /// In lower case, like `host: shop.example`.
+    pub headers: Vec<String>,
 }
 
 /// The application. It listens until the test ends.
@@ -118,14 +120,14 @@ impl Backend {
     }
 }
 
-/// Serves one connection. The answer to `/status/NNN` has that status.
+/// Serves one connection. The answer to `/status/NNN` has that status. A WebSocket stays until its client leaves.
 fn serve(stream: TcpStream, gate: &Gate, seen: Option<&Mutex<Vec<Seen>>>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut stream = BufReader::new(stream);
     loop {
         let request = line(&mut stream)?;
         let at = Instant::now();
-        let mut length = 0;
+        let (mut length, mut headers) = (0, Vec::new());
         loop {
             let header = line(&mut stream)?.to_lowercase();
             if header.is_empty() {
@@ -134,6 +136,14 @@ fn serve(stream: TcpStream, gate: &Gate, seen: Option<&Mutex<Vec<Seen>>>) -> Opt
             if let Some(value) = header.strip_prefix("content-length:") {
                 length = value.trim().parse().ok()?;
             }
+            headers.push(header);
+        }
+        if headers.iter().any(|header| header == "upgrade: websocket") {
+            let accepted =
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
+            stream.get_mut().write_all(accepted.as_bytes()).ok()?;
+            std::io::copy(&mut stream, &mut std::io::sink()).ok()?;
+            return None;
         }
         let body_bytes = std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).ok()?;
         let mut words = request.split(' ').map(str::to_owned);
@@ -141,7 +151,7 @@ fn serve(stream: TcpStream, gate: &Gate, seen: Option<&Mutex<Vec<Seen>>>) -> Opt
         let status = path.strip_prefix("/status/").unwrap_or("200 OK").to_owned();
         let body = if method == "HEAD" { "" } else { "ok\n" };
         if let Some(seen) = seen {
-            seen.lock().unwrap().push(Seen { at, method, path, body_bytes });
+            seen.lock().unwrap().push(Seen { at, method, path, body_bytes, headers });
         }
         gate.pass();
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\n{body}");

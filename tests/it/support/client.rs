@@ -38,7 +38,11 @@ impl Client {
     }
 
     pub fn try_connect(address: SocketAddr) -> std::io::Result<Client> {
-        let stream = TcpStream::connect(address)?;
+        Client::over(TcpStream::connect(address)?)
+    }
+
+    /// A client on a connection that the test has made.
+    pub fn over(stream: TcpStream) -> std::io::Result<Client> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Client { stream: BufReader::new(stream) })
@@ -94,7 +98,7 @@ impl Client {
             let Some((name, value)) = line.split_once(':') else { break };
             response.headers.push((name.to_lowercase(), value.trim().to_owned()));
         }
-        if method != "HEAD" && status != 204 {
+        if method != "HEAD" && ![101, 204].contains(&status) {
             response.body = self.body(&response)?;
         }
         response.took = asked_at.elapsed();
