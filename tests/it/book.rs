@@ -251,7 +251,10 @@ fn squeezed(line: &str) -> String {
 
 #[test]
 fn configuration_that_is_shown_is_configuration_that_is_shipped() {
-    for (label, folders) in [("haproxy", &["haproxy", "doc/cluster"][..]), ("nginx", &["nginx"])] {
+    let examples = fs::read_dir(project("examples")).unwrap().map(|folder| folder.unwrap().file_name());
+    let examples: Vec<String> = examples.map(|name| format!("examples/{}", name.to_str().unwrap())).collect();
+    for (label, own) in [("haproxy", &["haproxy", "doc/cluster"][..]), ("nginx", &["nginx"])] {
+        let folders: Vec<&str> = own.iter().copied().chain(examples.iter().map(String::as_str)).collect();
         // Some lines are shipped as comments.
         let texts: Vec<String> = folders.iter().flat_map(|folder| texts(folder)).collect();
         let shipped: BTreeSet<String> = texts

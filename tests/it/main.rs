@@ -25,6 +25,7 @@ mod corpora;
 mod decision_log;
 mod demo;
 mod evasion;
+mod examples;
 mod fields;
 mod haproxy;
 mod laws;

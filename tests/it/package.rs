@@ -164,7 +164,8 @@ fn every_link_of_the_manual_leads_to_a_file_of_the_package() {
     let pages = pages_in(folder.path());
     let texts = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().path());
     let texts = texts.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    assert_eq!(pages.len(), texts.count() + 2, "the manual, README and changelog");
+    let examples = fs::read_dir(project("examples")).unwrap().count();
+    assert_eq!(pages.len(), texts.count() + 2 + examples, "the manual, README, changelog and the examples");
     let mut links = 0;
     for page in pages {
         for target in page.links().iter().filter(|target| !target.contains("://") && !target.starts_with('#'))

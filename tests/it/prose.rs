@@ -169,6 +169,9 @@ fn texts() -> Vec<Text> {
     let mut add = |path: &str, paragraphs| texts.push(Text { path: path.to_owned(), paragraphs });
     pages().iter().for_each(|page| add(&page.path, of_markdown(&page.text)));
     BESIDE.iter().for_each(|path| add(path, of_markdown(&read(path))));
+    let examples =
+        project_files().into_iter().filter(|path| path.starts_with("examples/") && path.ends_with(".md"));
+    examples.for_each(|path| add(&path, of_markdown(&read(&path))));
     commented().iter().for_each(|path| add(path, of_comments(&read(path))));
     let manuals = fs::read_dir(project("doc/man")).unwrap().map(|file| file.unwrap().path());
     manuals.for_each(|path: PathBuf| {

@@ -62,7 +62,7 @@ struct Desk {
 impl Desk {
     fn new() -> Desk {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["haproxy", "nginx", "systemd", "slowlane.toml"] {
+        for name in ["examples", "haproxy", "nginx", "systemd", "slowlane.toml"] {
             symlink(project(name), folder.path().join(name)).unwrap();
         }
         fs::create_dir_all(folder.path().join("bin")).unwrap();

@@ -1,0 +1,193 @@
+//! Examples for programs that this machine may lack: each file is loaded by what is there, and its references are followed.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cli::ran;
+use crate::support::haproxy::Version;
+use crate::support::{project, skipped};
+
+/// The documents of a YAML file. None, and a skip, without a parser on this machine.
+fn yaml(path: &Path) -> Option<Vec<Value>> {
+    const PARSE: &str =
+        "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
+    if !Command::new("python3")
+        .args(["-c", "import yaml"])
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
+        skipped("python3 with yaml cannot be had on this machine: the YAML of examples is not parsed");
+        return None;
+    }
+    let output = Command::new("python3").args(["-c", PARSE]).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// The only document of a file of an example.
+fn document(name: &str, file: &str) -> Option<Value> {
+    let mut documents = yaml(&project("examples").join(name).join(file))?;
+    assert_eq!(documents.len(), 1, "{file}");
+    documents.pop()
+}
+
+/// HAProxy 3.2 takes a file in a folder of the test.
+fn haproxy_takes(folder: &Path) {
+    let Some(binary) = Version::V3_2.binary() else {
+        return skipped("HAProxy V3_2 cannot be had on this machine (examples)");
+    };
+    let mut command = Command::new(binary);
+    command.current_dir(folder).env("SLOWLANE", "127.0.0.1").args(["-dW", "-c", "-f", "haproxy.cfg"]);
+    let output = command.output().unwrap();
+    let told = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{told}");
+}
+
+fn policy_is_sound(path: &Path) {
+    let told = ran(&["check", "--policy", path.to_str().unwrap()]);
+    assert_eq!((told.code, told.problems), (0, vec![]), "{}", path.display());
+}
+
+/// Forwarded headers are listed, and every header of slowlane's is removed.
+#[test]
+fn the_files_for_traefik_are_sound() {
+    let (Some(fixed), Some(dynamic)) =
+        (document("traefik", "traefik.yml"), document("traefik", "dynamic.yml"))
+    else {
+        return;
+    };
+    assert_eq!(fixed["providers"]["file"]["filename"], "dynamic.yml");
+    let http = &dynamic["http"];
+    assert_eq!(http["routers"]["app"]["middlewares"], serde_json::json!(["own-headers", "slowlane"]));
+    let asks = &http["middlewares"]["slowlane"]["forwardAuth"];
+    assert!(asks["address"].as_str().unwrap().starts_with("http://127.0.0.1:9001/check?deny=429"));
+    assert_eq!(asks["trustForwardHeader"], false);
+    assert_eq!(asks["authRequestHeaders"].as_array().unwrap().len(), 3);
+    assert_eq!(http["services"]["app"]["loadBalancer"]["servers"][0]["url"], "http://127.0.0.1:8000");
+}
+
+/// The fields are set before slowlane is asked, and removed behind it.
+#[test]
+fn the_file_for_envoy_is_sound() {
+    let Some(envoy) = document("envoy", "envoy.yaml") else { return };
+    let listener = &envoy["static_resources"]["listeners"][0];
+    let filters = &listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"];
+    let names: Vec<&str> =
+        filters.as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = names.iter().map(|name| name.rsplit('.').next().unwrap()).collect();
+    assert_eq!(kinds, ["header_mutation", "ext_authz", "header_mutation", "router"]);
+    let asks = &filters[1]["typed_config"];
+    assert_eq!(
+        (&asks["http_service"]["path_prefix"], &asks["failure_mode_allow"]),
+        (&"/check".into(), &true.into())
+    );
+    let clusters = envoy["static_resources"]["clusters"].as_array().unwrap();
+    let ports = clusters.iter().map(|cluster| {
+        let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+        endpoint["address"]["socket_address"]["port_value"].as_u64().unwrap()
+    });
+    assert_eq!(ports.collect::<Vec<_>>(), [9001, 8000]);
+}
+
+/// The config map, as the pod would see it: `slowlane check` and HAProxy take its files.
+#[test]
+fn the_manifest_for_kubernetes_has_a_sound_configuration() {
+    let Some(documents) = yaml(&project("examples/kubernetes").join("slowlane.yaml")) else { return };
+    let kinds: Vec<&str> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ConfigMap", "ConfigMap", "Deployment", "Service"]);
+    let folder = tempfile::tempdir().unwrap();
+    for (document, name) in [(&documents[0], "policy"), (&documents[1], "haproxy")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        for (file, text) in document["data"].as_object().unwrap() {
+            let text = text.as_str().unwrap().replace("/usr/local/etc/haproxy/", "");
+            fs::write(folder.path().join(name).join(file), text).unwrap();
+        }
+    }
+    policy_is_sound(&folder.path().join("policy"));
+    haproxy_takes(&folder.path().join("haproxy"));
+    // Every mounted config map is one of these, and every container's mount is a volume of the pod.
+    let pod = &documents[2]["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().unwrap();
+    let maps: Vec<&Value> = volumes.iter().map(|volume| &volume["configMap"]["name"]).collect();
+    assert_eq!(maps, [&documents[0]["metadata"]["name"], &documents[1]["metadata"]["name"]]);
+    for container in pod["containers"].as_array().unwrap() {
+        for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+            assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
+        }
+    }
+    let labels = &documents[2]["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&documents[3]["spec"]["selector"], labels);
+}
+
+/// A folder with the files of the compose example, as its containers see them.
+fn composed(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to) in files {
+        let text = fs::read_to_string(project("examples/compose").join(from)).unwrap();
+        fs::write(folder.path().join(to), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn every_file_that_compose_mounts_is_there() {
+    let Some(compose) = document("compose", "compose.yaml") else { return };
+    let services = compose["services"].as_object().unwrap();
+    assert_eq!(services.len(), 9, "{:?}", services.keys());
+    let mut mounts = 0;
+    for (name, service) in services {
+        for volume in service["volumes"].as_array().into_iter().flatten() {
+            let from = volume.as_str().unwrap().split(':').next().unwrap();
+            assert!(project("examples/compose").join(from).exists(), "{name}: {from}");
+            mounts += 1;
+        }
+        for other in service["depends_on"].as_array().into_iter().flatten() {
+            assert!(services.contains_key(other.as_str().unwrap()), "{name}: {other}");
+        }
+    }
+    assert!(mounts > 10, "{mounts}");
+    for file in ["prometheus.yml", "grafana/datasource.yml", "grafana/dashboards.yml"] {
+        document("compose", file);
+    }
+}
+
+#[test]
+fn the_programs_of_compose_take_their_files() {
+    let spoe = "../../haproxy/spoe-slowlane.conf";
+    let folder = composed(&[("haproxy.cfg", "haproxy.cfg"), (spoe, "spoe-slowlane.conf")]);
+    let config = folder.path().join("haproxy.cfg");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains("/usr/local/etc/haproxy/spoe-slowlane.conf") && text.contains("app:80"));
+    fs::write(&config, text.replace("/usr/local/etc/haproxy/", "")).unwrap();
+    haproxy_takes(folder.path());
+
+    let files = [
+        ("nginx.conf", "nginx.conf"),
+        ("slowlane-upstream.conf", "slowlane-upstream.conf"),
+        ("../../nginx/slowlane.conf", "slowlane.conf"),
+    ];
+    let folder = composed(&files);
+    // No container, no name of one.
+    for (file, name) in [("nginx.conf", "http://app:80"), ("slowlane-upstream.conf", "slowlane1:9001")] {
+        let path = folder.path().join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(name), "{file}: no {name}");
+        let own = folder.path().join("nginx.pid");
+        let text = text.replace("app:80", "127.0.0.1:80").replace("slowlane1:", "127.0.0.1:");
+        fs::write(&path, text.replace("/run/nginx.pid", own.to_str().unwrap())).unwrap();
+    }
+    let mut nginx = Command::new("nginx");
+    nginx
+        .arg("-t")
+        .arg("-p")
+        .arg(folder.path())
+        .args(["-e", "stderr", "-c"])
+        .arg(folder.path().join("nginx.conf"));
+    let output = nginx.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !told.contains("[warn]"), "{told}");
+}

@@ -1,0 +1,10 @@
+//! The folders of `examples/`, each run by the commands of its README, with real proxies and real traffic.
+
+mod all;
+mod bots;
+mod connections;
+mod files;
+mod lists;
+mod paths;
+mod proxies;
+mod stage;

@@ -1,0 +1,170 @@
+//! Examples that tell requests apart by what they ask for: a login path, an API key, a daily quota, uploads.
+
+use std::time::{Duration, Instant};
+
+use super::stage::Stage;
+use crate::support::client::Client;
+use crate::support::eventually;
+
+/// Eleven attempts from one source, in spellings that an application may take for the same path.
+#[test]
+fn the_eleventh_login_is_refused_and_nothing_else() {
+    let stage = Stage::play("login", "haproxy");
+    let mut client = stage.client();
+    let mut ask = |method: &str, path: &str| client.request(method, path, &[], "");
+    for _ in 0..5 {
+        assert_eq!(ask("POST", "/login").status, 200);
+    }
+    for path in ["//login", "/LOGIN", "/%6cogin", "/login?user=1", "/api/session"] {
+        assert_eq!(ask("POST", path).status, 200, "{path}");
+    }
+    let refused = ask("POST", "/login");
+    assert_eq!(refused.status, 429);
+    assert!(refused.header("retry-after").unwrap().parse::<u32>().unwrap() <= 10, "{refused:?}");
+    for path in ["//login", "/LOGIN", "/%6cogin", "/login/of-a-new-name", "/api/session"] {
+        assert_eq!(ask("POST", path).status, 429, "{path}");
+    }
+    for (method, path) in [("GET", "/login"), ("POST", "/comment"), ("PUT", "/login")] {
+        assert_eq!(ask(method, path).status, 200, "{method} {path}");
+    }
+    assert_eq!(stage.client_from("127.9.0.1").request("POST", "/login", &[], "").status, 200);
+}
+
+/// A customer's keys count by method, from any address; without a known key, each source has little.
+fn each_key_has_its_own(proxy: &str) {
+    let stage = Stage::play("api-key", proxy);
+    let (mut one, mut other) = (stage.client_from("127.9.0.1"), stage.client_from("127.9.0.2"));
+    let acme = [("X-Api-Key", "secret-of-acme")];
+    let mut passed = 0;
+    for _ in 0..30 {
+        for client in [&mut one, &mut other] {
+            passed += u32::from(client.request("GET", "/", &acme, "").status == 200);
+        }
+    }
+    // 20 at once, and 10 a second while they were asked.
+    assert!((20..60).contains(&passed), "{passed}");
+    assert_eq!(stage.verdicts(6001, "pass"), f64::from(passed));
+    assert_eq!(stage.verdicts(6001, "deny"), f64::from(60 - passed));
+    assert_eq!(one.request("POST", "/", &acme, "").status, 200, "another method has its own bucket");
+    let globex = [("X-Api-Key", "secret-of-globex")];
+    assert_eq!(one.request("GET", "/", &globex, "").status, 200, "another key has its own bucket");
+
+    // Made-up keys are counted with their source.
+    for (number, status) in [200; 5].into_iter().chain([429; 5]).enumerate() {
+        let key = [("X-Api-Key", &*format!("guess-{number}"))];
+        assert_eq!(one.request("GET", "/", &key, "").status, status, "guess {number}");
+    }
+    assert_eq!(other.request("GET", "/", &[], "").status, 200);
+}
+
+#[test]
+fn each_api_key_has_its_own_slo_in_haproxy() {
+    each_key_has_its_own("haproxy");
+}
+
+#[test]
+fn each_api_key_has_its_own_slo_in_nginx() {
+    each_key_has_its_own("nginx");
+    let stage = Stage::play("api-key", "nginx");
+    let unfit = stage.client().request("GET", "/", &[("X-Api-Key", "secret\u{1}")], "");
+    assert_eq!((unfit.status, stage.judged()), (403, 0.0), "no header can carry it");
+}
+
+/// A thousand requests of a customer, with either of its keys, from any address.
+#[test]
+fn a_customer_has_its_daily_quota() {
+    let mut stage = Stage::set("daily-quota");
+    stage.start_slowlane_at_noon();
+    stage.start_proxy("haproxy");
+    let keys = ["secret-of-acme", "second-secret-of-acme"];
+    let mut clients = ["127.9.0.1", "127.9.0.2"].map(|source| stage.client_from(source));
+    let mut ask = |number: usize| {
+        let key = [("X-Api-Key", keys[number % 2])];
+        clients[number / 2 % 2].request("GET", "/", &key, "")
+    };
+    for number in 0..1000 {
+        assert_eq!(ask(number).status, 200, "request {number}");
+    }
+    for number in 0..4 {
+        let refused = ask(number);
+        assert_eq!(refused.status, 429);
+        let left: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=43_200).contains(&left), "{left} s to midnight");
+    }
+    let status = |key| stage.client().request("GET", "/", &[("X-Api-Key", key)], "").status;
+    assert_eq!([status("secret-of-globex"), status("a-guess")], [200, 401]);
+}
+
+/// 20 MB at once. The next 5 MB reach the application without a delay, and their answer waits.
+#[test]
+fn uploads_count_by_the_megabyte() {
+    const MB: usize = 1 << 20;
+    let stage = Stage::play("uploads", "haproxy");
+    let mut client = stage.client();
+    assert_eq!(client.request("PUT", "/first", &[], &"x".repeat(20 * MB)).status, 200);
+    assert_eq!(stage.verdicts(3001, "pass"), 1.0);
+    let asked_at = Instant::now();
+    client.send("POST", "/second", &[], &"x".repeat(5 * MB)).unwrap();
+    eventually("the application has it", || (stage.app.count() == 2).then_some(()));
+    assert_eq!(stage.verdicts(3001, "delay"), 1.0);
+    let response = client.receive("POST", asked_at).unwrap();
+    assert_eq!(response.status, 200);
+    let seen = stage.app.saw("/second");
+    assert_eq!(seen.body_bytes, 5 << 20);
+    let (reached, waited) = (seen.at - asked_at, response.answered_at() - seen.at);
+    assert!(reached < waited, "it waited {reached:?} at the request, and {waited:?} at the response");
+    // Five seconds, less the time since the first upload began.
+    assert!(waited > Duration::from_secs(1), "{waited:?}");
+
+    let headers_only = |name: &str, value: &str| {
+        let mut client: Client = stage.client();
+        client.request("POST", "/", &[(name, value)], "").status
+    };
+    assert_eq!(headers_only("Content-Length", &(40 * MB).to_string()), 429, "it would wait longer than 20 s");
+    assert_eq!(headers_only("Transfer-Encoding", "chunked"), 411, "nobody knows its length");
+    let before = stage.judged();
+    let mut other = stage.client();
+    assert!((0..50).all(|_| other.request("GET", "/", &[], "").status == 200), "they cost nothing");
+    assert_eq!(stage.metric("slowlane_verdicts_total", "verdict=\"delay\""), 1.0);
+    assert!(stage.judged() >= before);
+}
+
+#[test]
+fn a_dry_run_delays_nobody_and_counts() {
+    let stage = Stage::play("dry-run", "haproxy");
+    let mut client = stage.client();
+    assert!((0..20).all(|_| client.request("GET", "/", &[], "").status == 200));
+    assert_eq!(stage.verdicts(3001, "pass"), 20.0);
+    let shadow = |verdict| stage.metric("slowlane_shadow_verdicts_total", verdict);
+    assert_eq!(shadow("verdict=\"deny\"") + shadow("verdict=\"delay\""), 15.0);
+
+    // The README's last step: the same SLO in force.
+    stage.edit("maps/slo.map", "rate=6/m dry_run=yes", "rate=6/m");
+    eventually("it is in force", || (client.request("GET", "/", &[], "").status == 429).then_some(()));
+}
+
+#[test]
+fn a_refusal_is_a_page_or_a_problem_of_your_own_in_haproxy() {
+    let stage = Stage::play("own-page", "haproxy");
+    let mut client = stage.client();
+    assert!((0..5).all(|_| client.request("GET", "/", &[], "").body == "ok\n"));
+    let page = client.request("GET", "/", &[], "");
+    assert_eq!((page.status, page.header("content-type")), (503, Some("text/html; charset=utf-8")));
+    assert!(page.body.contains("Please try again") && page.header("retry-after").is_some(), "{page:?}");
+    let problem = client.request("GET", "/api/orders", &[], "");
+    assert_eq!((problem.status, problem.header("content-type")), (429, Some("application/problem+json")));
+    assert!(problem.body.contains("Too Many Requests") && problem.header("retry-after").is_some());
+    assert_eq!(stage.app.count(), 5);
+}
+
+#[test]
+fn a_refusal_is_a_page_of_your_own_in_nginx() {
+    let stage = Stage::play("own-page", "nginx");
+    let mut client = stage.client();
+    assert!((0..5).all(|_| client.request("GET", "/", &[], "").body == "ok\n"));
+    let page = client.request("GET", "/", &[], "");
+    assert_eq!((page.status, page.header("content-type")), (503, Some("text/html")));
+    assert!(page.body.contains("Please try again") && page.header("retry-after").is_some(), "{page:?}");
+    assert_eq!(client.request("GET", "/busy.html", &[], "").status, 404, "nobody can ask for it");
+    assert_eq!(stage.app.count(), 5);
+}

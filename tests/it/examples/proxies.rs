@@ -1,0 +1,62 @@
+//! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy.
+
+use std::process::Command;
+
+use super::stage::Stage;
+use crate::support::client::Client;
+use crate::support::{eventually, skipped};
+
+const SHOP: (&str, &str) = ("Host", "shop.example");
+
+#[test]
+fn two_proxies_share_one_slo() {
+    let mut stage = Stage::play("two-proxies", "haproxy");
+    stage.start_proxy("nginx");
+    let mut doors = [8080, 8081].map(|port| Client::connect(stage.at(port)));
+    let mut ask = |door: usize| doors[door].request("GET", "/", &[SHOP], "").status;
+    for number in 0..10 {
+        assert_eq!(ask(number % 2), 200, "request {number}");
+    }
+    assert_eq!([ask(0), ask(1)], [429, 429]);
+    assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [10.0, 2.0]);
+}
+
+/// A client that sets every header that could be a field.
+#[test]
+fn caddy_asks_and_no_client_can_set_a_field() {
+    if Command::new("caddy").arg("version").output().is_err() {
+        return skipped("Caddy cannot be had on this machine");
+    }
+    let mut stage = Stage::play("caddy", "caddy");
+    let mut client = stage.client();
+    for number in 0..8 {
+        let (address, website) = (format!("10.0.0.{number}"), format!("w{number}.example"));
+        let forged = [
+            SHOP,
+            ("X-Slowlane-Source", &address),
+            ("X-Slowlane-Website", &website),
+            ("X-Slowlane-Cost", "0"),
+            ("X-Forwarded-For", &address),
+            ("X-Forwarded-Host", &website),
+            ("X-Forwarded-Method", "BREW"),
+        ];
+        let response = client.request("GET", "/page?hold=off&deny=403", &forged, "");
+        assert_eq!(response.status, if number < 5 { 200 } else { 429 }, "request {number}");
+        assert_eq!(response.header("retry-after").is_some(), number >= 5);
+        let leaked = response.headers.iter().find(|(name, _)| name.contains("slowlane"));
+        assert_eq!(leaked, None, "request {number}");
+    }
+    assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [5.0, 3.0]);
+    assert_eq!(client.request("GET", "/", &[("Host", "other.example")], "").status, 200);
+    for seen in stage.app.seen() {
+        assert!(!seen.headers.iter().any(|header| header.contains("slowlane")), "{seen:?}");
+        assert!(seen.path == "/" || seen.path == "/page?hold=off&deny=403", "{seen:?}");
+    }
+
+    stage.kill_slowlane();
+    let body = "x".repeat(100_000);
+    eventually("requests pass without slowlane", || {
+        (client.request("POST", "/upload", &[SHOP], &body).status == 200).then_some(())
+    });
+    assert!(stage.app.seen().iter().any(|seen| seen.path == "/upload" && seen.body_bytes == 100_000));
+}
