@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::stage::Stage;
+use super::stage::{Stage, in_each_haproxy};
 use crate::support::eventually;
 use crate::support::tls::Authority;
 
@@ -32,35 +32,41 @@ fn last_ja3(stage: &Stage) -> String {
 
 #[test]
 fn bots_are_told_by_their_user_agent_their_ja3_and_their_network() {
-    let mut stage = Stage::set("bots");
-    let authority = Authority::new("servers");
-    let pair = authority.pair("shop.example");
-    let [cert, key] = [&pair.cert, &pair.key].map(|path| fs::read_to_string(path).unwrap());
-    fs::write(stage.own_folder().join("site.pem"), cert + &key).unwrap();
-    stage.edit("asn.map", "198.51.100.0/24", "127.9.1.0/24");
-    stage.start_slowlane();
-    stage.start_proxy("haproxy");
+    in_each_haproxy("bots", |mut stage| {
+        let authority = Authority::new("servers");
+        let pair = authority.pair("shop.example");
+        let [cert, key] = [&pair.cert, &pair.key].map(|path| fs::read_to_string(path).unwrap());
+        fs::write(stage.own_folder().join("site.pem"), cert + &key).unwrap();
+        stage.edit("asn.map", "198.51.100.0/24", "127.9.1.0/24");
+        stage.start();
 
-    assert_eq!(passed(&stage, &[]), 8, "a browser");
-    assert_eq!(passed(&stage, &["--user-agent", "Mozilla/5.0 (compatible; GPTBot/1.1)"]), 5);
-    let elsewhere = ["--interface", "127.9.3.1", "--user-agent", "gptbot"];
-    assert_eq!(passed(&stage, &elsewhere), 0, "one bucket, whatever its addresses");
-    assert_eq!(passed(&stage, &["--user-agent", "python-requests/2.31"]), 5, "another name, another bucket");
-    assert_eq!(passed(&stage, &["--user-agent", "bingbot"]), 8, "it has a name, and no SLO");
-    assert_eq!(passed(&stage, &["--interface", "127.9.1.1"]), 4, "a network");
-    assert_eq!(passed(&stage, &["--interface", "127.9.1.2"]), 0, "the same network");
+        assert_eq!(passed(&stage, &[]), 8, "a browser");
+        assert_eq!(passed(&stage, &["--user-agent", "Mozilla/5.0 (compatible; GPTBot/1.1)"]), 5);
+        let elsewhere = ["--interface", "127.9.3.1", "--user-agent", "gptbot"];
+        assert_eq!(passed(&stage, &elsewhere), 0, "one bucket, whatever its addresses");
+        assert_eq!(
+            passed(&stage, &["--user-agent", "python-requests/2.31"]),
+            5,
+            "another name, another bucket"
+        );
+        assert_eq!(passed(&stage, &["--user-agent", "bingbot"]), 8, "it has a name, and no SLO");
+        assert_eq!(passed(&stage, &["--interface", "127.9.1.1"]), 4, "a network");
+        assert_eq!(passed(&stage, &["--interface", "127.9.1.2"]), 0, "the same network");
 
-    let program =
-        ["--tls-max", "1.2", "--ciphers", "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"];
-    assert_eq!(curl(&stage, &[]), 200);
-    let usual = last_ja3(&stage);
-    assert_eq!(curl(&stage, &program), 200);
-    let ja3 = eventually("its JA3 is in the log", || {
-        let ja3 = last_ja3(&stage);
-        (ja3 != usual).then_some(ja3)
+        let program =
+            ["--tls-max", "1.2", "--ciphers", "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES128-GCM-SHA256"];
+        assert_eq!(curl(&stage, &[]), 200);
+        let usual = last_ja3(&stage);
+        assert_eq!(curl(&stage, &program), 200);
+        let ja3 = eventually("its JA3 is in the log", || {
+            let ja3 = last_ja3(&stage);
+            (ja3 != usual).then_some(ja3)
+        });
+        assert!(
+            [&usual, &ja3].iter().all(|ja3| ja3.len() == 32 && ja3.chars().all(|c| c.is_ascii_hexdigit()))
+        );
+        stage.edit("maps/ja3.map", "e7d705a3286e19ea42f587b344ee6865", &ja3);
+        eventually("the program is refused", || (curl(&stage, &program) == 429).then_some(()));
+        assert_eq!(curl(&stage, &[]), 200, "another program");
     });
-    assert!([&usual, &ja3].iter().all(|ja3| ja3.len() == 32 && ja3.chars().all(|c| c.is_ascii_hexdigit())));
-    stage.edit("maps/ja3.map", "e7d705a3286e19ea42f587b344ee6865", &ja3);
-    eventually("the program is refused", || (curl(&stage, &program) == 429).then_some(()));
-    assert_eq!(curl(&stage, &[]), 200, "another program");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::stage::Stage;
+use super::stage::{Stage, in_each_haproxy};
 use crate::support::client::{Client, Response};
 use crate::support::eventually;
 
@@ -58,5 +58,8 @@ fn a_websocket_counts_until_it_ends() {
 
 #[test]
 fn a_long_poll_counts_until_it_is_answered_in_haproxy() {
-    five_polls_at_a_time(&Stage::play("concurrency", "haproxy"));
+    in_each_haproxy("concurrency", |mut stage| {
+        stage.start();
+        five_polls_at_a_time(&stage);
+    });
 }

@@ -2,48 +2,51 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 
-use super::stage::Stage;
+use super::stage::{Stage, in_each_haproxy};
 use crate::support::client::{self, Client};
 use crate::support::skipped;
 
 #[test]
 fn a_health_checker_is_never_throttled() {
-    let mut stage = Stage::set("health-checks");
-    stage.edit("checkers.lst", "192.0.2.0/28", "127.9.0.0/28");
-    stage.start_slowlane();
-    stage.start_proxy("haproxy");
-    let mut checker = stage.client_from("127.9.0.7");
-    for _ in 0..20 {
-        assert_eq!(checker.request("GET", "/health", &[], "").status, 200);
-    }
-    assert_eq!(stage.judged(), 0.0, "slowlane is not asked");
-    for (source, path) in [("127.9.0.7", "/"), ("127.9.0.16", "/health")] {
-        let mut client = stage.client_from(source);
-        for status in [200; 5].into_iter().chain([429; 3]) {
-            assert_eq!(client.request("GET", path, &[], "").status, status, "{source} {path}");
+    in_each_haproxy("health-checks", |mut stage| {
+        stage.edit("checkers.lst", "192.0.2.0/28", "127.9.0.0/28");
+        stage.start();
+        let mut checker = stage.client_from("127.9.0.7");
+        for _ in 0..20 {
+            assert_eq!(checker.request("GET", "/health", &[], "").status, 200);
         }
-    }
-    assert_eq!(stage.judged(), 16.0);
+        assert_eq!(stage.judged(), 0.0, "slowlane is not asked");
+        for (source, path) in [("127.9.0.7", "/"), ("127.9.0.16", "/health")] {
+            let mut client = stage.client_from(source);
+            for status in [200; 5].into_iter().chain([429; 3]) {
+                assert_eq!(client.request("GET", path, &[], "").status, status, "{source} {path}");
+            }
+        }
+        assert_eq!(stage.judged(), 16.0);
+    });
 }
 
 #[test]
 fn one_list_allows_and_another_blocks() {
-    let mut stage = Stage::set("allow-block");
-    stage.edit("maps/source.map", "192.0.2.0/24", "127.9.1.0/24");
-    stage.edit("maps/source.map", "198.51.100.", "127.9.2.");
-    stage.start_slowlane();
-    stage.start_proxy("haproxy");
-    let statuses = |source: &str| {
-        let mut client = stage.client_from(source);
-        (0..8).map(|_| client.request("GET", "/", &[], "").status).collect::<Vec<_>>()
-    };
-    assert_eq!(statuses("127.9.0.1"), [200, 200, 200, 200, 200, 429, 429, 429]);
-    assert_eq!(statuses("127.9.1.1"), [200; 8], "allowed");
-    assert_eq!(statuses("127.9.2.1"), [429; 8], "blocked");
-    assert_eq!(statuses("127.9.2.7"), [200; 8], "the longest prefix wins");
-    stage.edit("maps/source.map", "127.9.1.0/24 3002", "127.9.1.0/24 3003");
-    crate::support::eventually("the edit is in force", || (statuses("127.9.1.1") == [429; 8]).then_some(()));
+    in_each_haproxy("allow-block", |mut stage| {
+        stage.edit("maps/source.map", "192.0.2.0/24", "127.9.1.0/24");
+        stage.edit("maps/source.map", "198.51.100.", "127.9.2.");
+        stage.start();
+        let statuses = |source: &str| {
+            let mut client = stage.client_from(source);
+            (0..8).map(|_| client.request("GET", "/", &[], "").status).collect::<Vec<_>>()
+        };
+        assert_eq!(statuses("127.9.0.1"), [200, 200, 200, 200, 200, 429, 429, 429]);
+        assert_eq!(statuses("127.9.1.1"), [200; 8], "allowed");
+        assert_eq!(statuses("127.9.2.1"), [429; 8], "blocked");
+        assert_eq!(statuses("127.9.2.7"), [200; 8], "the longest prefix wins");
+        stage.edit("maps/source.map", "127.9.1.0/24 3002", "127.9.1.0/24 3003");
+        crate::support::eventually("the edit is in force", || {
+            (statuses("127.9.1.1") == [429; 8]).then_some(())
+        });
+    });
 }
 
 /// How many of ten requests pass, each with the next of these headers in turn.
@@ -68,23 +71,28 @@ fn clients_behind_a_cdn(stage: &Stage) {
 
 #[test]
 fn a_cdn_is_believed_and_a_stranger_is_not_in_haproxy() {
-    let mut stage = Stage::set("cdn");
-    stage.edit("cdn.lst", "192.0.2.0/24", "127.9.1.0/24");
-    stage.start_slowlane();
-    stage.start_proxy("haproxy");
-    clients_behind_a_cdn(&stage);
+    in_each_haproxy("cdn", |mut stage| {
+        stage.edit("cdn.lst", "192.0.2.0/24", "127.9.1.0/24");
+        stage.start();
+        clients_behind_a_cdn(&stage);
 
-    // The same by the PROXY protocol.
-    let proxied = |from: &str, address: &str| {
-        let mut connection = stage.connection_from(from, 8081);
-        connection.write_all(format!("PROXY TCP4 {address} 192.0.2.200 1000 8081\r\n").as_bytes()).unwrap();
-        Client::over(connection).unwrap().request("GET", "/", &[("X-Forwarded-For", "10.2.0.9")], "").status
-    };
-    for status in [200; 5].into_iter().chain([429; 2]) {
-        assert_eq!(proxied("127.9.1.1", "10.2.0.1"), status);
-    }
-    assert_eq!(proxied("127.9.1.1", "10.2.0.2"), 200, "another client");
-    assert_eq!(proxied("127.9.2.1", "10.2.0.3"), 400, "a stranger's line is no request");
+        // The same by the PROXY protocol.
+        let proxied = |from: &str, address: &str| {
+            let mut connection = stage.connection_from(from, 8081);
+            connection
+                .write_all(format!("PROXY TCP4 {address} 192.0.2.200 1000 8081\r\n").as_bytes())
+                .unwrap();
+            Client::over(connection)
+                .unwrap()
+                .request("GET", "/", &[("X-Forwarded-For", "10.2.0.9")], "")
+                .status
+        };
+        for status in [200; 5].into_iter().chain([429; 2]) {
+            assert_eq!(proxied("127.9.1.1", "10.2.0.1"), status);
+        }
+        assert_eq!(proxied("127.9.1.1", "10.2.0.2"), 200, "another client");
+        assert_eq!(proxied("127.9.2.1", "10.2.0.3"), 400, "a stranger's line is no request");
+    });
 }
 
 #[test]
@@ -99,31 +107,34 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_nginx() {
 /// The addresses come by the PROXY protocol: a machine has one of IPv6 on its loopback.
 #[test]
 fn a_network_of_ipv6_shares_a_bucket() {
-    let Ok(free) = TcpListener::bind("[::1]:0") else {
+    if TcpListener::bind("[::1]:0").is_err() {
         return skipped("this machine has no IPv6");
-    };
-    let loopback = free.local_addr().unwrap();
-    drop(free);
-    let mut stage = Stage::set("ipv6");
-    let bind = format!("bind {loopback}\n    bind {} accept-proxy", stage.at(8080));
-    stage.edit("haproxy.cfg", "bind [::]:8080 v4v6", &bind);
-    stage.start_slowlane();
-    stage.start_proxy("haproxy");
-    assert_eq!(client::get(loopback, "/", &[]).status, 200);
-    assert_eq!(stage.verdicts(3001, "pass"), 1.0);
+    }
+    // A port is free until the next HAProxy has it, and two could share it.
+    let choosing = Mutex::new(());
+    in_each_haproxy("ipv6", |mut stage| {
+        let chosen = choosing.lock().unwrap();
+        let loopback = TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
+        let bind = format!("bind {loopback}\n    bind {} accept-proxy", stage.at(8080));
+        stage.edit("haproxy.cfg", "bind [::]:8080 v4v6", &bind);
+        stage.start();
+        drop(chosen);
+        assert_eq!(client::get(loopback, "/", &[]).status, 200);
+        assert_eq!(stage.verdicts(3001, "pass"), 1.0);
 
-    let passed = |network: &str| {
-        let ask = |host: &u32| {
-            let mut connection = TcpStream::connect(stage.at(8080)).unwrap();
-            connection
-                .write_all(format!("PROXY TCP6 {network}::{host:x} 2001:db8::1 1000 8080\r\n").as_bytes())
-                .unwrap();
-            Client::over(connection).unwrap().request("GET", "/", &[], "").status == 200
+        let passed = |network: &str| {
+            let ask = |host: &u32| {
+                let mut connection = TcpStream::connect(stage.at(8080)).unwrap();
+                connection
+                    .write_all(format!("PROXY TCP6 {network}::{host:x} 2001:db8::1 1000 8080\r\n").as_bytes())
+                    .unwrap();
+                Client::over(connection).unwrap().request("GET", "/", &[], "").status == 200
+            };
+            (1..=10).filter(ask).count()
         };
-        (1..=10).filter(ask).count()
-    };
-    assert_eq!(passed("2001:db8:1:1"), 5, "one bucket for the /64");
-    assert_eq!(passed("2001:db8:1:2"), 5, "another /64");
-    assert_eq!(passed("2001:db8:1:3"), 2, "the rest of the /48");
-    assert_eq!(passed("2001:db8:2:1"), 5, "another /48");
+        assert_eq!(passed("2001:db8:1:1"), 5, "one bucket for the /64");
+        assert_eq!(passed("2001:db8:1:2"), 5, "another /64");
+        assert_eq!(passed("2001:db8:1:3"), 2, "the rest of the /48");
+        assert_eq!(passed("2001:db8:2:1"), 5, "another /48");
+    });
 }

@@ -2,37 +2,38 @@
 
 use std::time::{Duration, Instant};
 
-use super::stage::Stage;
+use super::stage::{Stage, in_each_haproxy};
 use crate::support::client::Client;
 use crate::support::eventually;
 
 /// Eleven attempts from one source, in spellings that an application may take for the same path.
 #[test]
 fn the_eleventh_login_is_refused_and_nothing_else() {
-    let stage = Stage::play("login", "haproxy");
-    let mut client = stage.client();
-    let mut ask = |method: &str, path: &str| client.request(method, path, &[], "");
-    for _ in 0..5 {
-        assert_eq!(ask("POST", "/login").status, 200);
-    }
-    for path in ["//login", "/LOGIN", "/%6cogin", "/login?user=1", "/api/session"] {
-        assert_eq!(ask("POST", path).status, 200, "{path}");
-    }
-    let refused = ask("POST", "/login");
-    assert_eq!(refused.status, 429);
-    assert!(refused.header("retry-after").unwrap().parse::<u32>().unwrap() <= 10, "{refused:?}");
-    for path in ["//login", "/LOGIN", "/%6cogin", "/login/of-a-new-name", "/api/session"] {
-        assert_eq!(ask("POST", path).status, 429, "{path}");
-    }
-    for (method, path) in [("GET", "/login"), ("POST", "/comment"), ("PUT", "/login")] {
-        assert_eq!(ask(method, path).status, 200, "{method} {path}");
-    }
-    assert_eq!(stage.client_from("127.9.0.1").request("POST", "/login", &[], "").status, 200);
+    in_each_haproxy("login", |mut stage| {
+        stage.start();
+        let mut client = stage.client();
+        let mut ask = |method: &str, path: &str| client.request(method, path, &[], "");
+        for _ in 0..5 {
+            assert_eq!(ask("POST", "/login").status, 200);
+        }
+        for path in ["//login", "/LOGIN", "/%6cogin", "/login?user=1", "/api/session"] {
+            assert_eq!(ask("POST", path).status, 200, "{path}");
+        }
+        let refused = ask("POST", "/login");
+        assert_eq!(refused.status, 429);
+        assert!(refused.header("retry-after").unwrap().parse::<u32>().unwrap() <= 10, "{refused:?}");
+        for path in ["//login", "/LOGIN", "/%6cogin", "/login/of-a-new-name", "/api/session"] {
+            assert_eq!(ask("POST", path).status, 429, "{path}");
+        }
+        for (method, path) in [("GET", "/login"), ("POST", "/comment"), ("PUT", "/login")] {
+            assert_eq!(ask(method, path).status, 200, "{method} {path}");
+        }
+        assert_eq!(stage.client_from("127.9.0.1").request("POST", "/login", &[], "").status, 200);
+    });
 }
 
 /// A customer's keys count by method, from any address; without a known key, each source has little.
-fn each_key_has_its_own(proxy: &str) {
-    let stage = Stage::play("api-key", proxy);
+fn each_key_has_its_own(stage: &Stage) {
     let (mut one, mut other) = (stage.client_from("127.9.0.1"), stage.client_from("127.9.0.2"));
     let acme = [("X-Api-Key", "secret-of-acme")];
     let mut passed = 0;
@@ -59,12 +60,15 @@ fn each_key_has_its_own(proxy: &str) {
 
 #[test]
 fn each_api_key_has_its_own_slo_in_haproxy() {
-    each_key_has_its_own("haproxy");
+    in_each_haproxy("api-key", |mut stage| {
+        stage.start();
+        each_key_has_its_own(&stage);
+    });
 }
 
 #[test]
 fn each_api_key_has_its_own_slo_in_nginx() {
-    each_key_has_its_own("nginx");
+    each_key_has_its_own(&Stage::play("api-key", "nginx"));
     let stage = Stage::play("api-key", "nginx");
     let unfit = stage.client().request("GET", "/", &[("X-Api-Key", "secret\u{1}")], "");
     assert_eq!((unfit.status, stage.judged()), (403, 0.0), "no header can carry it");
@@ -73,26 +77,27 @@ fn each_api_key_has_its_own_slo_in_nginx() {
 /// A thousand requests of a customer, with either of its keys, from any address.
 #[test]
 fn a_customer_has_its_daily_quota() {
-    let mut stage = Stage::set("daily-quota");
-    stage.start_slowlane_at_noon();
-    stage.start_proxy("haproxy");
-    let keys = ["secret-of-acme", "second-secret-of-acme"];
-    let mut clients = ["127.9.0.1", "127.9.0.2"].map(|source| stage.client_from(source));
-    let mut ask = |number: usize| {
-        let key = [("X-Api-Key", keys[number % 2])];
-        clients[number / 2 % 2].request("GET", "/", &key, "")
-    };
-    for number in 0..1000 {
-        assert_eq!(ask(number).status, 200, "request {number}");
-    }
-    for number in 0..4 {
-        let refused = ask(number);
-        assert_eq!(refused.status, 429);
-        let left: u32 = refused.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=43_200).contains(&left), "{left} s to midnight");
-    }
-    let status = |key| stage.client().request("GET", "/", &[("X-Api-Key", key)], "").status;
-    assert_eq!([status("secret-of-globex"), status("a-guess")], [200, 401]);
+    in_each_haproxy("daily-quota", |mut stage| {
+        stage.start_slowlane_at_noon();
+        stage.start_proxy("haproxy");
+        let keys = ["secret-of-acme", "second-secret-of-acme"];
+        let mut clients = ["127.9.0.1", "127.9.0.2"].map(|source| stage.client_from(source));
+        let mut ask = |number: usize| {
+            let key = [("X-Api-Key", keys[number % 2])];
+            clients[number / 2 % 2].request("GET", "/", &key, "")
+        };
+        for number in 0..1000 {
+            assert_eq!(ask(number).status, 200, "request {number}");
+        }
+        for number in 0..4 {
+            let refused = ask(number);
+            assert_eq!(refused.status, 429);
+            let left: u32 = refused.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=43_200).contains(&left), "{left} s to midnight");
+        }
+        let status = |key| stage.client().request("GET", "/", &[("X-Api-Key", key)], "").status;
+        assert_eq!([status("secret-of-globex"), status("a-guess")], [200, 401]);
+    });
 }
 
 /// 20 MB at once. The next 5 MB reach the application without a delay, and their answer waits.
@@ -131,30 +136,34 @@ fn uploads_count_by_the_megabyte() {
 
 #[test]
 fn a_dry_run_delays_nobody_and_counts() {
-    let stage = Stage::play("dry-run", "haproxy");
-    let mut client = stage.client();
-    assert!((0..20).all(|_| client.request("GET", "/", &[], "").status == 200));
-    assert_eq!(stage.verdicts(3001, "pass"), 20.0);
-    let shadow = |verdict| stage.metric("slowlane_shadow_verdicts_total", verdict);
-    assert_eq!(shadow("verdict=\"deny\"") + shadow("verdict=\"delay\""), 15.0);
+    in_each_haproxy("dry-run", |mut stage| {
+        stage.start();
+        let mut client = stage.client();
+        assert!((0..20).all(|_| client.request("GET", "/", &[], "").status == 200));
+        assert_eq!(stage.verdicts(3001, "pass"), 20.0);
+        let shadow = |verdict| stage.metric("slowlane_shadow_verdicts_total", verdict);
+        assert_eq!(shadow("verdict=\"deny\"") + shadow("verdict=\"delay\""), 15.0);
 
-    // The README's last step: the same SLO in force.
-    stage.edit("maps/slo.map", "rate=6/m dry_run=yes", "rate=6/m");
-    eventually("it is in force", || (client.request("GET", "/", &[], "").status == 429).then_some(()));
+        // The README's last step: the same SLO in force.
+        stage.edit("maps/slo.map", "rate=6/m dry_run=yes", "rate=6/m");
+        eventually("it is in force", || (client.request("GET", "/", &[], "").status == 429).then_some(()));
+    });
 }
 
 #[test]
 fn a_refusal_is_a_page_or_a_problem_of_your_own_in_haproxy() {
-    let stage = Stage::play("own-page", "haproxy");
-    let mut client = stage.client();
-    assert!((0..5).all(|_| client.request("GET", "/", &[], "").body == "ok\n"));
-    let page = client.request("GET", "/", &[], "");
-    assert_eq!((page.status, page.header("content-type")), (503, Some("text/html; charset=utf-8")));
-    assert!(page.body.contains("Please try again") && page.header("retry-after").is_some(), "{page:?}");
-    let problem = client.request("GET", "/api/orders", &[], "");
-    assert_eq!((problem.status, problem.header("content-type")), (429, Some("application/problem+json")));
-    assert!(problem.body.contains("Too Many Requests") && problem.header("retry-after").is_some());
-    assert_eq!(stage.app.count(), 5);
+    in_each_haproxy("own-page", |mut stage| {
+        stage.start();
+        let mut client = stage.client();
+        assert!((0..5).all(|_| client.request("GET", "/", &[], "").body == "ok\n"));
+        let page = client.request("GET", "/", &[], "");
+        assert_eq!((page.status, page.header("content-type")), (503, Some("text/html; charset=utf-8")));
+        assert!(page.body.contains("Please try again") && page.header("retry-after").is_some(), "{page:?}");
+        let problem = client.request("GET", "/api/orders", &[], "");
+        assert_eq!((problem.status, problem.header("content-type")), (429, Some("application/problem+json")));
+        assert!(problem.body.contains("Too Many Requests") && problem.header("retry-after").is_some());
+        assert_eq!(stage.app.count(), 5);
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::stage::Stage;
+use super::stage::{Stage, in_each_haproxy};
 use crate::support::client::Client;
 use crate::support::{eventually, skipped};
 
@@ -10,15 +10,17 @@ const SHOP: (&str, &str) = ("Host", "shop.example");
 
 #[test]
 fn two_proxies_share_one_slo() {
-    let mut stage = Stage::play("two-proxies", "haproxy");
-    stage.start_proxy("nginx");
-    let mut doors = [8080, 8081].map(|port| Client::connect(stage.at(port)));
-    let mut ask = |door: usize| doors[door].request("GET", "/", &[SHOP], "").status;
-    for number in 0..10 {
-        assert_eq!(ask(number % 2), 200, "request {number}");
-    }
-    assert_eq!([ask(0), ask(1)], [429, 429]);
-    assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [10.0, 2.0]);
+    in_each_haproxy("two-proxies", |mut stage| {
+        stage.start();
+        stage.start_proxy("nginx");
+        let mut doors = [8080, 8081].map(|port| Client::connect(stage.at(port)));
+        let mut ask = |door: usize| doors[door].request("GET", "/", &[SHOP], "").status;
+        for number in 0..10 {
+            assert_eq!(ask(number % 2), 200, "request {number}");
+        }
+        assert_eq!([ask(0), ask(1)], [429, 429]);
+        assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [10.0, 2.0]);
+    });
 }
 
 /// A client that sets every header that could be a field.

@@ -12,6 +12,7 @@ use tokio::net::TcpSocket;
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client};
+use crate::support::haproxy::{Delivery, Version, each};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
 use crate::support::{eventually, own_address, project, set_clock};
@@ -28,21 +29,38 @@ pub struct Stage {
     pub app: Backend,
     ip: IpAddr,
     folder: TempDir,
+    /// The folder of the HAProxy to run. Empty: the one that PATH has.
+    haproxy: PathBuf,
     /// The proxies first: they end before slowlane does.
     running: Vec<Process>,
+}
+
+/// Tells a story with each tested version of HAProxy. The example is not yet started.
+pub fn in_each_haproxy(name: &str, story: impl Fn(Stage) + Sync) {
+    const EACH: [(Version, Delivery); 3] =
+        [(Version::V2_6, Delivery::Lua), (Version::V3_0, Delivery::Lua), (Version::V3_2, Delivery::Lua)];
+    each(&EACH, |version, _| {
+        let mut stage = Stage::set(name);
+        // The version of the distribution has no folder of its own.
+        stage.haproxy = version.binary().unwrap().parent().unwrap().to_owned();
+        story(stage);
+    });
 }
 
 impl Stage {
     /// Copies an example. Its addresses become those of the test, and nothing else changes.
     pub fn set(name: &str) -> Stage {
         let (folder, app, ip) = (tempfile::tempdir().unwrap(), Backend::start(), own_address().ip());
-        let stage = Stage { name: name.to_owned(), app, ip, folder, running: Vec::new() };
+        let stage =
+            Stage { name: name.to_owned(), app, ip, folder, haproxy: PathBuf::new(), running: Vec::new() };
         let example = format!("examples/{name}");
         for from in SHIPPED {
             stage.copy(from);
         }
         let proxies = stage.copy(&example);
         assert!(proxies > 0, "{name}: no proxy asks for an application");
+        fs::create_dir(stage.programs()).unwrap();
+        symlink(BINARY, stage.programs().join("slowlane")).unwrap();
         // If the tests run as root, the workers of nginx run as another user.
         fs::set_permissions(stage.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         stage
@@ -76,6 +94,11 @@ impl Stage {
         self.folder.path().join("examples").join(&self.name)
     }
 
+    /// The programs that the commands of the README find first.
+    fn programs(&self) -> PathBuf {
+        self.folder.path().join("bin")
+    }
+
     /// Replaces a text that the file must contain.
     pub fn edit(&self, file: &str, what: &str, with: &str) {
         let path = self.own_folder().join(file);
@@ -92,6 +115,12 @@ impl Stage {
         stage.start_slowlane();
         stage.start_proxy(proxy);
         stage
+    }
+
+    /// Starts slowlane and HAProxy.
+    pub fn start(&mut self) {
+        self.start_slowlane();
+        self.start_proxy("haproxy");
     }
 
     pub fn start_slowlane(&mut self) {
@@ -143,14 +172,10 @@ impl Stage {
         let lines = readme.lines().chain(readme.split('`'));
         let mut typed = lines.filter(|line| line.starts_with(begins) && line.contains(' '));
         let typed = typed.next().unwrap_or_else(|| panic!("{}: its README has no {begins}", self.name));
-        let (own, bin) = (self.own_folder(), self.folder.path().join("bin"));
-        if !bin.exists() {
-            fs::create_dir(&bin).unwrap();
-            symlink(BINARY, bin.join("slowlane")).unwrap();
-        }
-        fs::create_dir_all(own.join("tmp")).unwrap();
+        let own = self.own_folder();
         let mut command = Command::new("bash");
-        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let path = std::env::var("PATH").unwrap();
+        let path = format!("{}:{}:{path}", self.programs().display(), self.haproxy.display());
         // Flags of the test come behind those of the README.
         command.env("PATH", path).env("HOME", &own).current_dir(own).args([
             "-c",
