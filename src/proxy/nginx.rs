@@ -33,6 +33,8 @@ const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 /// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
+    /// Status of a request that goes on: 204, or 200 for proxies that append their client's path.
+    pub pass: Status,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: Status,
     /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
@@ -56,11 +58,22 @@ const KEYS: [&str; 4] = ["deny", "hold", "max_delay", "ratelimit"];
 impl Default for Manner {
     /// That of a question without a query.
     fn default() -> Manner {
-        Manner { deny: Status::FORBIDDEN, hold: true, max_delay: Duration::MAX, ratelimit: false }
+        Manner {
+            pass: Status::NO_CONTENT,
+            deny: Status::FORBIDDEN,
+            hold: true,
+            max_delay: Duration::MAX,
+            ratelimit: false,
+        }
     }
 }
 
 impl Manner {
+    /// That of a proxy that appends the path of its client. Envoy takes only 200 for a request that may go on.
+    pub fn appended() -> Manner {
+        Manner { pass: Status::OK, ..Manner::default() }
+    }
+
     /// Reads the query. An unknown key is an error: a slip of the pen would otherwise change nothing in silence.
     pub fn of(query: Option<&str>) -> Result<Manner, QueryError> {
         let mut manner = Manner::default();
@@ -186,7 +199,7 @@ pub fn answer<'o>(
 ) {
     let slo = decision.slo.number();
     let mut answer = begin(match decision.verdict {
-        Verdict::Pass | Verdict::Delay(_) => Status::NO_CONTENT,
+        Verdict::Pass | Verdict::Delay(_) => manner.pass,
         Verdict::Deny { .. } => manner.deny,
     })
     .text(VERDICT, decision.verdict.name())

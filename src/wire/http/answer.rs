@@ -15,6 +15,7 @@ pub struct Status {
 }
 
 impl Status {
+    pub const OK: Status = Status { code: 200, reason: "OK" };
     pub const NO_CONTENT: Status = Status { code: 204, reason: "No Content" };
     pub const BAD_REQUEST: Status = Status { code: 400, reason: "Bad Request" };
     pub const FORBIDDEN: Status = Status { code: 403, reason: "Forbidden" };
