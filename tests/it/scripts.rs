@@ -64,8 +64,10 @@ impl Scripts {
         for folder in ["tests/fuzz", "tests/model"] {
             fs::create_dir_all(scripts.path(folder)).unwrap();
         }
-        let stands_in = ["tests/support/unpack-haproxy", "tests/support/unpack-promtool", "tests/bench/run"];
+        let stands_in = ["unpack-haproxy", "unpack-promtool", "unpack-wheels"]
+            .map(|name| format!("tests/support/{name}"));
         stands_in.iter().for_each(|name| scripts.program(name, ""));
+        scripts.program("tests/bench/run", "");
         // Else they would be installed.
         let run = fs::read_to_string(project("tests/run")).unwrap();
         let needed = run.lines().filter_map(|line| line.strip_prefix("need ")?.split(' ').next());

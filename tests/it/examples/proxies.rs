@@ -1,8 +1,6 @@
 //! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy.
 
-use std::process::Command;
-
-use super::stage::{Stage, in_each_haproxy};
+use super::stage::{Stage, in_each_haproxy, is_there};
 use crate::support::client::Client;
 use crate::support::{eventually, skipped};
 
@@ -23,13 +21,8 @@ fn two_proxies_share_one_slo() {
     });
 }
 
-/// A client that sets every header that could be a field.
-#[test]
-fn caddy_asks_and_no_client_can_set_a_field() {
-    if Command::new("caddy").arg("version").output().is_err() {
-        return skipped("Caddy cannot be had on this machine");
-    }
-    let mut stage = Stage::play("caddy", "caddy");
+/// A client that sets every header that could be a field gets five requests through, and no header of slowlane's.
+fn no_client_can_set_a_field(stage: &Stage) {
     let mut client = stage.client();
     for number in 0..8 {
         let (address, website) = (format!("10.0.0.{number}"), format!("w{number}.example"));
@@ -54,11 +47,52 @@ fn caddy_asks_and_no_client_can_set_a_field() {
         assert!(!seen.headers.iter().any(|header| header.contains("slowlane")), "{seen:?}");
         assert!(seen.path == "/" || seen.path == "/page?hold=off&deny=403", "{seen:?}");
     }
+    // Only the application's own refusals have its status.
+    let forbidden = client.request("GET", "/status/403", &[("Host", "other.example")], "");
+    assert_eq!(forbidden.status, 403);
+}
 
+/// Without slowlane, an upload reaches the application.
+fn fails_open(stage: &mut Stage) {
     stage.kill_slowlane();
     let body = "x".repeat(100_000);
     eventually("requests pass without slowlane", || {
-        (client.request("POST", "/upload", &[SHOP], &body).status == 200).then_some(())
+        (stage.client().request("POST", "/upload", &[SHOP], &body).status == 200).then_some(())
     });
     assert!(stage.app.seen().iter().any(|seen| seen.path == "/upload" && seen.body_bytes == 100_000));
+}
+
+#[test]
+fn caddy_asks_and_no_client_can_set_a_field() {
+    if !is_there("caddy", "version") {
+        return skipped("Caddy cannot be had on this machine");
+    }
+    let mut stage = Stage::play("caddy", "caddy");
+    no_client_can_set_a_field(&stage);
+    fails_open(&mut stage);
+}
+
+#[test]
+fn traefik_asks_and_no_client_can_set_a_field() {
+    if !is_there("traefik", "version") {
+        return skipped("Traefik cannot be had on this machine");
+    }
+    let mut stage = Stage::play("traefik", "traefik");
+    eventually("it has read its files", || {
+        let other = stage.client().request("GET", "/", &[("Host", "other.example")], "");
+        (other.status == 200).then_some(())
+    });
+    no_client_can_set_a_field(&stage);
+    stage.kill_slowlane();
+    assert_eq!(stage.client().request("GET", "/", &[SHOP], "").status, 500, "it fails closed");
+}
+
+#[test]
+fn envoy_asks_and_no_client_can_set_a_field() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    let mut stage = Stage::play("envoy", "envoy");
+    no_client_can_set_a_field(&stage);
+    fails_open(&mut stage);
 }

@@ -23,6 +23,9 @@ const SHIPPED: [&str; 2] = ["haproxy", "nginx"];
 /// The application of every example.
 const APP: &str = "127.0.0.1:8000";
 
+/// The same in Envoy's file.
+const APP_IN_PARTS: &str = "address: 127.0.0.1, port_value: 8000";
+
 /// An example, not yet started, or serving.
 pub struct Stage {
     name: String,
@@ -74,7 +77,7 @@ impl Stage {
             let path = to.join(file.strip_prefix(&project).unwrap());
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let text = fs::read_to_string(&file).unwrap();
-            naming += usize::from(text.contains(APP));
+            naming += usize::from(text.contains(APP) || text.contains(APP_IN_PARTS));
             fs::write(path, patient(self.at_home(&text))).unwrap();
         }
         naming
@@ -83,10 +86,16 @@ impl Stage {
     /// The same text with the addresses of this test.
     fn at_home(&self, text: &str) -> String {
         let ip = self.ip.to_string();
+        // Envoy writes an address in two parts.
+        let parts =
+            |address: SocketAddr| format!("address: {}, port_value: {}", address.ip(), address.port());
+        let text = text.replace(APP_IN_PARTS, "{app in parts}").replace("0.0.0.0", &ip);
         let text = text.replace(APP, "{app}").replace("127.0.0.1", &ip);
+        let text = text.replace("{app in parts}", &parts(self.app.address));
         let text = text.replace("{app}", &self.app.address.to_string());
         let text =
             text.replace("bind :", &format!("bind {ip}:")).replace("listen 80", &format!("listen {ip}:80"));
+        let text = text.replace("\":8080\"", &format!("\"{ip}:8080\""));
         text.replace("\n:8080 {", &format!("\n:8080 {{\n\tbind {ip}"))
     }
 
@@ -175,7 +184,8 @@ impl Stage {
         let own = self.own_folder();
         let mut command = Command::new("bash");
         let path = std::env::var("PATH").unwrap();
-        let path = format!("{}:{}:{path}", self.programs().display(), self.haproxy.display());
+        let [programs, wheels] = [self.programs(), wheels()];
+        let path = format!("{}:{}:{}:{path}", programs.display(), self.haproxy.display(), wheels.display());
         // Flags of the test come behind those of the README.
         command.env("PATH", path).env("HOME", &own).current_dir(own).args([
             "-c",
@@ -233,6 +243,19 @@ impl Stage {
     pub fn verdicts(&self, slo: u16, verdict: &str) -> f64 {
         self.metric("slowlane_verdicts_total", &format!("slo=\"{slo}\",verdict=\"{verdict}\""))
     }
+}
+
+/// The folder of the programs that `tests/support/unpack-wheels` has unpacked.
+fn wheels() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels")
+}
+
+/// Whether this machine has a program: installed, or unpacked.
+pub fn is_there(program: &str, version: &str) -> bool {
+    let runs = |program: &Path| {
+        Command::new(program).arg(version).output().is_ok_and(|output| output.status.success())
+    };
+    runs(Path::new(program)) || runs(&wheels().join(program))
 }
 
 /// A slow machine may stall for longer than HAProxy waits as shipped, and requests would pass.
