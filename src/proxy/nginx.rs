@@ -33,7 +33,7 @@ const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
 /// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// Status of a request that goes on: 204, or 200 for proxies that append their client's path.
+    /// Status of a request that goes on: 204, or 200 with `/check/200/`.
     pub pass: Status,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: Status,
@@ -69,9 +69,12 @@ impl Default for Manner {
 }
 
 impl Manner {
-    /// That of a proxy that appends the path of its client. Envoy takes only 200 for a request that may go on.
-    pub fn appended() -> Manner {
-        Manner { pass: Status::OK, ..Manner::default() }
+    /// That of a proxy that appends the path of its client to `/check`. Envoy takes only 200 for a request that may go on,
+    /// and appends it to `/check/200`.
+    pub fn appended(path: &[u8]) -> Manner {
+        let takes_200 = path.strip_prefix(CHECK_200).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+        let pass = if takes_200 { Status::OK } else { Status::NO_CONTENT };
+        Manner { pass, ..Manner::default() }
     }
 
     /// Reads the query. An unknown key is an error: a slip of the pen would otherwise change nothing in silence.
@@ -118,6 +121,8 @@ impl Manner {
 
 /// The path of a question, and what it begins with if the proxy appends the path of its client.
 pub const CHECK: &[u8] = b"/check";
+
+const CHECK_200: &[u8] = b"/check/200";
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";

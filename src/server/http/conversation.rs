@@ -182,7 +182,7 @@ impl Conversation {
             },
             // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
             path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with(b"/")) => {
-                self.check(head, asked(Manner::appended()), now);
+                self.check(head, asked(Manner::appended(path)), now);
             }
             b"/done" => {
                 let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);

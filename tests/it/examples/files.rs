@@ -83,7 +83,7 @@ fn the_file_for_envoy_is_sound() {
     let asks = &filters[1]["typed_config"];
     assert_eq!(
         (&asks["http_service"]["path_prefix"], &asks["failure_mode_allow"]),
-        (&"/check".into(), &true.into())
+        (&"/check/200".into(), &true.into())
     );
     let clusters = envoy["static_resources"]["clusters"].as_array().unwrap();
     let ports = clusters.iter().map(|cluster| {
