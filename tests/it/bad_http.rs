@@ -502,6 +502,7 @@ fn no_web_page_gives_commands() {
 /// The allowed label values: constants of slowlane, SLO ids, fields of the policy, and status codes.
 const LABELS: &[(&str, &[&str])] = &[
     ("listener", &["spop", "http", "admin", "cluster", "peers"]),
+    ("version", &[env!("CARGO_PKG_VERSION")]),
     ("type", &["hello", "notify", "ack", "disconnect"]),
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
@@ -566,20 +567,23 @@ fn the_metrics_are_openmetrics_and_no_client_chooses_a_label() {
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
             assert!(types.insert(name, kind).is_none(), "{line}");
-            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram", "info"].contains(&kind), "{line}");
         } else if let Some(unit) = line.strip_prefix("# UNIT ") {
-            assert_eq!(unit, "slowlane_delay_seconds seconds");
+            let (name, unit) = unit.split_once(' ').unwrap();
+            assert!(name.ends_with(&format!("_{unit}")) && ["seconds", "bytes"].contains(&unit), "{line}");
         } else {
             let (sample, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
             assert!(value.parse::<f64>().is_ok_and(|value| value >= 0.0), "{line}");
             let (name, labels) = series(sample);
             let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
-            let (family, kind) = match (histogram, name.strip_suffix("_total")) {
-                (Some(family), _) => (family, "histogram"),
-                (None, Some(family)) => (family, "counter"),
-                (None, None) => (name, "gauge"),
+            let (family, kind) = match (histogram, name.strip_suffix("_total"), name.strip_suffix("_info")) {
+                (Some(family), ..) => (family, "histogram"),
+                (None, Some(family), _) => (family, "counter"),
+                (None, None, Some(family)) => (family, "info"),
+                (None, None, None) => (name, "gauge"),
             };
-            assert!(family.starts_with("slowlane_") && types.get(family) == Some(&kind), "{line}");
+            let is_ours = ["slowlane_", "process_"].iter().any(|prefix| family.starts_with(prefix));
+            assert!(is_ours && types.get(family) == Some(&kind), "{line}");
             assert!(helps.contains_key(family), "{line}");
             for (name, value) in labels {
                 let (_, values) =
