@@ -9,23 +9,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, copy, sink};
-use tokio::time::timeout;
 
+use crate::server::linger::linger;
 use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 
 /// The approximate limit for the head of a request: every connection may hold one in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-
-/// The time to read and drop what a peer still sends after a refused head.
-///
-/// A close with unread bytes resets the connection, and the peer may lose the answer.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// The most such bytes.
-const LINGER_BYTES_MAX: u64 = 16 << 20;
 
 /// The limits of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +44,8 @@ pub(super) async fn serve<B, F>(
     let Err(error) = requests(&mut stream, patience.idle, shutdown, answer).await else { return };
     tracing::debug!("http connection closed: {error}");
     if error.is_parse() {
-        let (mut rest, mut nowhere) = (stream.take(LINGER_BYTES_MAX), sink());
         tokio::select! {
-            _ = timeout(LINGER, copy(&mut rest, &mut nowhere)) => {}
+            () = linger(stream) => {}
             () = signal.begun() => {}
         }
     }

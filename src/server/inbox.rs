@@ -69,11 +69,6 @@ impl Inbox {
         self.end += bytes;
         self.is_small = self.end == self.buffer.len();
     }
-
-    /// Drops all bytes.
-    pub(super) fn clear(&mut self) {
-        (self.start, self.end) = (0, 0);
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What this process uses now, as the system tells it.
+//! The CPU time, memory and files of this process, from the system.
 
 use std::fs;
 use std::time::Duration;

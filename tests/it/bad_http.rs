@@ -188,6 +188,7 @@ fn a_body_is_neither_waited_for_nor_kept() {
     // closed.
     for rest in [
         "Content-Length: 1000\r\n\r\n",
+        "Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n",
         "Content-Length: 1000\r\n\r\nten bytes.",
         "Transfer-Encoding: chunked\r\n\r\n",
     ] {
@@ -206,6 +207,31 @@ fn a_body_is_neither_waited_for_nor_kept() {
         raw.say(format!("{CHECK}\r\n"));
         assert_eq!(raw.status(), 204, "{rest:?}");
     }
+}
+
+/// A proxy that takes the other length for true would let its client write the next question.
+#[test]
+fn a_question_in_a_body_whose_end_is_not_clear_is_not_answered() {
+    let slowlane = slowlane();
+    let hidden = format!("{CHECK}\r\n");
+    for headers in [
+        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
+        "Content-Length: 0\r\nContent-Length: 0\r\n",
+        "Content-Length: +0\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: identity\r\n",
+        "Content-Length : 0\r\n",
+        "Content-Length: 0\r\n Transfer-Encoding: chunked\r\n",
+    ] {
+        let mut raw = Raw::said(
+            slowlane.http,
+            format!("POST /check HTTP/1.1\r\nHost: slowlane\r\n{headers}\r\n{hidden}"),
+        );
+        assert_eq!(raw.status(), 400, "{headers:?}");
+        raw.is_closed();
+    }
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 0.0);
 }
 
 #[test]
@@ -348,11 +374,13 @@ fn who_does_not_finish_a_head_is_closed_and_who_is_held_is_not() {
     assert_eq!(idle.status(), 204);
     idle.is_closed();
 
-    let mut dribbled = Raw::said(slowlane.http, CHECK);
-    eventually("a dribbler is closed", || {
-        thread::sleep(Duration::from_millis(20));
-        dribbled.0.write_all(b"a").is_err().then_some(())
-    });
+    for (begun, byte) in [(CHECK, b"a"), ("", b"\n")] {
+        let mut dribbled = Raw::said(slowlane.http, begun);
+        eventually("a dribbler is closed", || {
+            thread::sleep(Duration::from_millis(20));
+            dribbled.0.write_all(byte).is_err().then_some(())
+        });
+    }
     assert_eq!(held.status(), 204, "holding is not idling");
     assert!(started.elapsed() >= Duration::from_secs(1));
 }

@@ -13,6 +13,7 @@ use crate::policy::{Batch, Policy};
 use crate::proxy::nginx::{self, CHECK, Manner, QueryError};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
+use crate::server::outbox::Outbox;
 use crate::server::repeats::{Repeats, Sign};
 use crate::throttle::Decisions;
 use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Status, Version};
@@ -35,7 +36,7 @@ pub(super) struct Conversation {
     shared: Arc<Shared>,
     agent: Arc<Agent>,
     query: FirstQuery,
-    out: Vec<u8>,
+    out: Outbox,
     held: Option<Held>,
     date: Date,
     dice: Rng,
@@ -66,6 +67,16 @@ struct Asked {
     keeps_alive: bool,
 }
 
+/// The result of [`Conversation::answer`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Used {
+    /// The number of bytes used. The rest is the beginning of a request, or waits behind a held one.
+    pub(super) bytes: usize,
+    /// The number of requests read.
+    pub(super) requests: u64,
+    pub(super) next: Next,
+}
+
 /// What is to be done after [`Conversation::answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -83,7 +94,7 @@ impl Conversation {
             shared,
             agent,
             query: FirstQuery::default(),
-            out: Vec::new(),
+            out: Outbox::default(),
             held: None,
             date: Date::at(Timestamp::default()),
             dice: Rng::new(),
@@ -93,52 +104,55 @@ impl Conversation {
         }
     }
 
-    /// Answers the whole requests at the beginning of `bytes`. Returns the number of bytes that are used, too.
-    pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next) {
+    /// Answers the whole requests at the beginning of `bytes`.
+    pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> Used {
         self.date.advance(now);
-        let mut used = 0;
-        loop {
+        let (mut used, mut requests) = (0, 0);
+        let next = loop {
             if self.is_over {
-                return (used, Next::Close);
+                break Next::Close;
             }
             if self.held.is_some() {
-                return (used, Next::Wait);
+                break Next::Wait;
             }
             if self.out.len() > OUT_BYTES_MAX {
-                return (used, Next::Write);
+                break Next::Write;
             }
+            let empty = empty_lines(&bytes[used..]);
+            (used, self.seen) = (used + empty, self.seen.saturating_sub(empty));
             let unread = &mut bytes[used..];
             let length = unread.len();
             if !self.may_be_whole(unread) {
                 self.seen = length;
-                return (used, Next::Wait);
+                break Next::Wait;
             }
             match Head::cut(unread) {
                 Ok(Some((head, rest))) => {
                     let body = head.framing.skip(rest);
                     // What follows a body that is not there cannot be told from it.
                     used += length - rest.len() + body.unwrap_or(rest.len());
+                    requests += 1;
                     let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
                     self.respond(&head, keeps_alive, now);
                 }
                 Ok(None) => {
                     self.seen = length;
-                    return (used, Next::Wait);
+                    break Next::Wait;
                 }
                 Err(refusal) => self.refuse(refusal),
             }
             self.seen = 0;
-        }
+        };
+        Used { bytes: used, requests, next }
     }
 
-    /// The answers to write. Call [`written`](Conversation::written) after writing them.
-    pub(super) fn out(&self) -> &[u8] {
-        &self.out
+    /// The answers to write.
+    pub(super) fn outbox(&mut self) -> &mut Outbox {
+        &mut self.out
     }
 
-    /// Notes that so many bytes of the answers are written.
-    pub(super) fn written(&mut self, bytes: usize) {
-        if bytes >= self.out.len() { self.out.clear() } else { drop(self.out.drain(..bytes)) }
+    pub(super) fn has_answers(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// The moment at which the held answer is due.
@@ -277,6 +291,18 @@ impl Conversation {
     }
 }
 
+/// The length of the empty lines before a request, which mean nothing (RFC 9112, section 2.2).
+fn empty_lines(bytes: &[u8]) -> usize {
+    let mut length = 0;
+    loop {
+        length += match &bytes[length..] {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return length,
+        };
+    }
+}
+
 /// A client that leaves takes its held request with it.
 impl Drop for Conversation {
     fn drop(&mut self) {
@@ -317,6 +343,15 @@ impl FirstQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn empty_lines_before_a_request_mean_nothing() {
+        for (bytes, length) in
+            [(&b""[..], 0), (b"GET", 0), (b"\r", 0), (b"\rGET", 0), (b"\r\nGET", 2), (b"\n\n\r\n\r", 4)]
+        {
+            assert_eq!(empty_lines(bytes), length, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn every_query_of_a_connection_means_what_it_says() {

@@ -12,19 +12,11 @@ use crate::base::time::Timestamp;
 use crate::server::agent::Agent;
 use crate::server::http::conversation::{Conversation, Next};
 use crate::server::inbox::Inbox;
+use crate::server::linger::linger;
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::transfer::Transfer;
 use crate::wire::http::HEAD_BYTES_MAX;
-
-/// The time to read and drop what a peer still sends after the last answer.
-///
-/// A close with unread bytes resets the connection, and the peer may lose the answer. To nginx that is no answer, and
-/// the request passes.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// The most such bytes.
-const LINGER_BYTES_MAX: usize = 16 << 20;
 
 /// The reason that a wait is over.
 enum Wake {
@@ -42,7 +34,7 @@ pub(super) struct Link {
     conversation: Conversation,
     /// The longest wait for a whole request, and for a client that reads nothing.
     patience: Duration,
-    /// The moment of the last answer.
+    /// The moment of the last request, or of the answer to one that was held.
     quiet_since: Timestamp,
     agent: Arc<Agent>,
     shutdown: Shutdown,
@@ -89,12 +81,12 @@ impl Link {
     /// Answers the whole requests in the read buffer.
     fn answer(&mut self) -> Next {
         let now = self.agent.clock.now();
-        let (used, next) = self.conversation.answer(self.inbox.bytes_mut(), now);
-        self.inbox.consume(used);
-        if used > 0 {
+        let used = self.conversation.answer(self.inbox.bytes_mut(), now);
+        self.inbox.consume(used.bytes);
+        if used.requests > 0 {
             self.quiet_since = now;
         }
-        next
+        used.next
     }
 
     fn release(&mut self) {
@@ -103,39 +95,9 @@ impl Link {
         self.quiet_since = now;
     }
 
-    /// Writes all pending answers, usually in one write. False: the shutdown began first.
+    /// Writes all pending answers. False: the shutdown began first.
     async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
-        let out = self.conversation.out();
-        if out.is_empty() {
-            return Ok(true);
-        }
-        // Usually the socket accepts everything at once, and no timer is needed.
-        let written = match self.stream.try_write(out) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            written => written.unwrap_or(0),
-        };
-        self.conversation.written(written);
-        if self.conversation.out().is_empty() {
-            return Ok(true);
-        }
-        tokio::select! {
-            biased;
-            written = self.flush() => written.map(|()| true),
-            () = ending => Ok(false),
-        }
-    }
-
-    /// Writes all pending answers. If it is dropped, the answers that are left are still pending.
-    async fn flush(&mut self) -> io::Result<()> {
-        let Link { stream, conversation, patience, .. } = self;
-        while !conversation.out().is_empty() {
-            match timeout(*patience, stream.write(conversation.out())).await?? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => conversation.written(written),
-            }
-        }
-        // Bytes that TLS has taken may not be sent yet.
-        timeout(*patience, stream.flush()).await?
+        self.conversation.outbox().flush_unless(&mut self.stream, self.patience, ending).await
     }
 
     /// Waits for bytes, for the end of a hold or of the patience, or for the shutdown.
@@ -182,7 +144,7 @@ impl Link {
     /// Ends the connection for a shutdown, or passes it on to the next process, unless an answer is on its way. The
     /// state of TLS cannot be passed on.
     async fn stop(mut self, signal: &Signal) -> io::Result<()> {
-        let is_quiet = self.conversation.due().is_none() && self.conversation.out().is_empty();
+        let is_quiet = self.conversation.due().is_none() && !self.conversation.has_answers();
         if is_quiet && self.shutdown.is_handover() && !self.stream.is_tls() {
             let unread = self.inbox.bytes().to_vec().into();
             self.shutdown.pass_on(Transfer::Http(self.stream, unread));
@@ -231,23 +193,12 @@ impl Link {
 
     /// Writes the last answers and closes.
     async fn close(mut self, signal: &Signal) -> io::Result<()> {
-        self.flush().await?;
+        self.shutdown.decides_no_more();
+        self.conversation.outbox().flush(&mut self.stream, self.patience).await?;
         timeout(self.patience, self.stream.shutdown()).await??;
         tokio::select! {
-            lingered = timeout(LINGER, self.linger()) => lingered.unwrap_or(Ok(())),
-            () = signal.begun() => Ok(()),
-        }
-    }
-
-    /// Reads and drops bytes until the client closes.
-    async fn linger(mut self) -> io::Result<()> {
-        let mut dropped = 0;
-        while dropped < LINGER_BYTES_MAX {
-            self.inbox.clear();
-            match self.stream.read(self.inbox.space()).await? {
-                0 => break,
-                bytes => dropped += bytes,
-            }
+            () = linger(self.stream) => {}
+            () = signal.begun() => {}
         }
         Ok(())
     }

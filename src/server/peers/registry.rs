@@ -40,15 +40,23 @@ pub struct Peers {
     pub settings: Settings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
-    pub(super) connected_line: OncePerSecond,
-    pub(super) ended_line: OncePerSecond,
-    pub(super) tables_line: OncePerSecond,
+    /// Those of names that the config does not have: any number of them may come and go.
+    strangers: Arc<Lines>,
     stations: Mutex<BTreeMap<String, Arc<Station>>>,
+}
+
+/// The limits on what the log says of a proxy.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub(super) connected: OncePerSecond,
+    pub(super) ended: OncePerSecond,
+    pub(super) tables: OncePerSecond,
 }
 
 /// A proxy, with or without a connection.
 #[derive(Debug)]
 pub(super) struct Station {
+    pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
     /// The number of its last connection. An older one ends.
     latest: watch::Sender<u64>,
@@ -69,10 +77,8 @@ pub(super) struct Connection {
 
 impl Peers {
     pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
-        let [refused_line, connected_line, ended_line, tables_line] =
-            std::array::from_fn(|_| OncePerSecond::default());
-        let stations = Mutex::default();
-        Peers { settings, metrics, refused_line, connected_line, ended_line, tables_line, stations }
+        let (refused_line, strangers) = (OncePerSecond::default(), Arc::default());
+        Peers { settings, metrics, refused_line, strangers, stations: Mutex::default() }
     }
 
     /// The proxy of a name.
@@ -82,7 +88,8 @@ impl Peers {
     pub(super) fn station(&self, name: &str) -> Result<Arc<Station>, Status> {
         let Settings { allow, dial, fields, .. } = &self.settings;
         let is_dialled = dial.iter().any(|(dialled, _)| dialled == name);
-        if !allow.is_empty() && !is_dialled && !allow.iter().any(|allowed| allowed == name) {
+        let is_listed = is_dialled || allow.iter().any(|allowed| allowed == name);
+        if !allow.is_empty() && !is_listed {
             return Err(Status::UNKNOWN_PEER);
         }
         let mut stations = lock(&self.stations);
@@ -90,14 +97,14 @@ impl Peers {
             return Ok(station.clone());
         }
         if stations.len() >= PROXIES_MAX {
-            // Names that came and went make room. Those in the config stay: a task waits for them.
-            let is_gone = |(name, station): &(&String, &Arc<Station>)| {
-                !station.is_connected() && !dial.iter().any(|(dialled, _)| dialled == *name)
-            };
-            let gone = stations.iter().find(is_gone).map(|(name, _)| name.clone());
+            // Of the names that came and went, the one with the fewest keys makes room. A session holds its station, and so
+            // does the task that dials.
+            let gone = stations.iter().filter(|(_, station)| Arc::strong_count(station) == 1);
+            let gone = gone.min_by_key(|(_, station)| station.proxy().keys()).map(|(name, _)| name.clone());
             stations.remove(&gone.ok_or(Status::TRY_AGAIN)?);
         }
         let station = Arc::new(Station {
+            lines: if is_listed { Arc::default() } else { self.strangers.clone() },
             proxy: Mutex::new(Proxy::new(fields.clone(), KEYS_MAX)),
             latest: watch::Sender::new(0),
             connection: Mutex::default(),
@@ -223,4 +230,42 @@ impl Latest {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::peers::Moment;
+    use crate::policy::Policy;
+    use crate::table::Sizing;
+    use crate::throttle::Throttle;
+
+    #[test]
+    fn strangers_make_room_for_each_other_and_keep_the_proxy_that_has_counted() {
+        let settings = Settings { name: "slowlane".into(), allow: vec![], dial: vec![], fields: vec![] };
+        let peers = Peers::new(settings, PeersMetrics::default());
+        let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(60) };
+        let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+        let moment = Moment { now: Timestamp::from_millis(60_000), wall: Duration::from_secs(1_800_000_000) };
+        let lb1 = peers.station("a-proxy-that-counts").unwrap();
+        lb1.proxy().defined("slowlane_pace_all", None);
+        lb1.proxy().counted(&throttle, "slowlane_pace_all", b"all", [1, 0], moment, &mut Vec::new());
+        assert_eq!(lb1.proxy().keys(), 1);
+        drop(lb1);
+
+        let held: Vec<_> =
+            (0..PROXIES_MAX - 2).map(|name| peers.station(&format!("b{name}")).unwrap()).collect();
+        for stranger in 0..200 {
+            peers.station(&format!("c{stranger}")).unwrap();
+        }
+        assert_eq!(peers.station("a-proxy-that-counts").unwrap().proxy().keys(), 1);
+        let last = peers.station("last").unwrap();
+        assert_eq!(peers.station("a-proxy-that-counts").map(drop), Ok(()));
+        let counts = peers.station("a-proxy-that-counts").unwrap();
+        assert_eq!(peers.station("one too many").map(drop), Err(Status::TRY_AGAIN), "all are in use");
+        drop((held, last, counts));
+        assert_eq!(peers.station("one more").map(drop), Ok(()));
+    }
 }

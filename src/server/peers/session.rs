@@ -123,8 +123,7 @@ impl Session {
         let (mut latest, behind) = self.station.connect(connection);
         self.peers.metrics.behind(behind, 0);
         self.peers.metrics.sessions.inc();
-        let is_told = self.peers.connected_line.allow(self.agent.clock.now());
-        if let Some(suppressed) = is_told {
+        if let Some(suppressed) = self.station.lines.connected.allow(self.agent.clock.now()) {
             tracing::info!(suppressed, "peer {} is connected", self.name);
         }
         let end = self.converse(stream, unread, &mut latest, &shutdown).await;
@@ -135,7 +134,7 @@ impl Session {
             self.peers.metrics.malformed.inc();
         }
         // A peer that comes and goes many times a second is told of once.
-        let Some(suppressed) = self.peers.ended_line.allow(self.agent.clock.now()) else { return };
+        let Some(suppressed) = self.station.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
             End::Broken(error) => tracing::warn!(suppressed, "peer {name} is disconnected: {error}"),
@@ -263,7 +262,8 @@ impl Session {
 
     fn warn_of_tables(&self, link: &Link, now: Timestamp) {
         let faults = faults(link.tables());
-        if let Some(suppressed) = (!faults.is_empty()).then(|| self.peers.tables_line.allow(now)).flatten() {
+        if let Some(suppressed) = (!faults.is_empty()).then(|| self.station.lines.tables.allow(now)).flatten()
+        {
             tracing::warn!(suppressed, "peer {}: {}", self.name, faults.join("; "));
         }
     }

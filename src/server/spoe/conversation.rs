@@ -15,6 +15,7 @@ use crate::policy::{BATCH_MAX, Batch, Policy};
 use crate::proxy::haproxy::{self, Question};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
+use crate::server::outbox::Outbox;
 use crate::server::talk::{Agreed, Talk};
 use crate::throttle::Decisions;
 use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
@@ -29,7 +30,7 @@ pub struct Conversation {
     /// The address of HAProxy, without a port.
     peer: String,
     protocol: Connection,
-    out: Vec<u8>,
+    out: Outbox,
     held: Held,
     /// The number of NOTIFYs read so far.
     notified: u64,
@@ -92,7 +93,7 @@ impl Conversation {
             agent,
             peer,
             protocol: Connection::new(frame_bytes_max),
-            out: Vec::new(),
+            out: Outbox::default(),
             held: Held::new(),
             notified: 0,
             holds_begun: 0,
@@ -107,7 +108,7 @@ impl Conversation {
             self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
             self.protocol = Connection::established(frame_bytes_max, engine_id);
         }
-        self.out = talk.unwritten;
+        self.out = Outbox::with(talk.unwritten);
         for (due, id) in talk.held {
             self.hold_until(id, due, now);
         }
@@ -121,7 +122,7 @@ impl Conversation {
             engine_id: greeting.engine_id.clone(),
         });
         let held = self.held.into_iter().map(|((due, _), (id, _))| (due, id)).collect();
-        Talk { agreed, unread, unwritten: self.out, held, unfinished_since }
+        Talk { agreed, unread, unwritten: self.out.into_bytes(), held, unfinished_since }
     }
 
     /// With dice that fall the same way each time, for a run that can be repeated.
@@ -163,7 +164,11 @@ impl Conversation {
 
     /// Notes that so many bytes of the answers are written.
     pub fn written(&mut self, bytes: usize) {
-        if bytes >= self.out.len() { self.out.clear() } else { drop(self.out.drain(..bytes)) }
+        self.out.written(bytes);
+    }
+
+    pub(super) fn outbox(&mut self) -> &mut Outbox {
+        &mut self.out
     }
 
     /// Whether HAProxy has said hello.

@@ -13,6 +13,7 @@ use crate::observe::log::OncePerSecond;
 use crate::observe::metrics;
 use crate::server::agent::Agent;
 use crate::server::inbox::Inbox;
+use crate::server::linger::linger;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::conversation::Conversation;
 use crate::server::stream::Stream;
@@ -22,9 +23,6 @@ use crate::wire::spop::{Close, Error, Status};
 
 /// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
-
-/// The longest wait for HAProxy to close the connection after a DISCONNECT.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The most further reads before a DISCONNECT: an endless stream of questions is cut off.
 const LAST_READS_MAX: usize = 16;
@@ -118,42 +116,13 @@ impl Link {
         used.close
     }
 
-    /// Writes all pending answers, usually in one write. False: the shutdown began first.
+    /// Writes all pending answers. False: the shutdown began first.
     async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
-        let out = self.conversation.out();
-        if out.is_empty() {
-            return Ok(true);
-        }
-        // Usually the socket accepts everything at once, and no timer is needed.
-        let written = match self.stream.try_write(out) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            written => written.unwrap_or(0),
-        };
-        self.conversation.written(written);
-        if self.conversation.out().is_empty() {
-            return Ok(true);
-        }
-        tokio::select! {
-            biased;
-            written = self.flush() => written.map(|()| true),
-            () = ending => Ok(false),
-        }
+        self.conversation.outbox().flush_unless(&mut self.stream, self.settings.timeout, ending).await
     }
 
-    /// Writes all pending answers. If it is dropped, the answers that are left are still pending.
     async fn flush(&mut self) -> io::Result<()> {
-        let Link { stream, conversation, settings, .. } = self;
-        let flushed = async {
-            while !conversation.out().is_empty() {
-                match stream.write(conversation.out()).await? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    written => conversation.written(written),
-                }
-            }
-            // Bytes that TLS has taken may not be sent yet.
-            stream.flush().await
-        };
-        timeout(settings.timeout, flushed).await?
+        self.conversation.outbox().flush(&mut self.stream, self.settings.timeout).await
     }
 
     /// Ends the connection for a shutdown, or passes it on to the next process. The state of TLS cannot be passed on.
@@ -217,7 +186,8 @@ impl Link {
         self.conversation.leave();
         self.shutdown.decides_no_more();
         self.flush().await?;
-        self.linger().await
+        linger(self.stream).await;
+        Ok(())
     }
 
     /// Writes the last answers and closes.
@@ -234,7 +204,8 @@ impl Link {
         }
         self.flush().await?;
         timeout(self.settings.timeout, self.stream.shutdown()).await??;
-        self.linger().await
+        linger(self.stream).await;
+        Ok(())
     }
 
     fn report(&self, close: &Close) {
@@ -249,17 +220,5 @@ impl Link {
             let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
             tracing::warn!(suppressed, "spop connection ended by {by}: {}: {reason}", close.status);
         }
-    }
-
-    /// Reads and drops bytes until HAProxy closes.
-    ///
-    /// Closing with unread bytes would reset the connection, and the last answers would be lost.
-    async fn linger(mut self) -> io::Result<()> {
-        let closed = async {
-            self.inbox.clear();
-            while self.stream.read(self.inbox.space()).await? > 0 {}
-            io::Result::Ok(())
-        };
-        timeout(GOODBYE, closed).await.unwrap_or(Ok(()))
     }
 }

@@ -1,4 +1,4 @@
-//! The scrape of a thousand SLOs: its time, and what verdicts beside it feel of it.
+//! The cost of scraping a thousand SLOs, alone and beside verdicts.
 //!
 //! `cargo bench --bench scrape [-- SECONDS]`. Each SLO has passed, delayed and denied requests, so that each has all its
 //! series. slowlane has the first core. Eight clients and the scraper have the last one.
