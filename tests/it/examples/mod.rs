@@ -8,3 +8,4 @@ mod lists;
 mod paths;
 mod proxies;
 mod stage;
+mod uploads;

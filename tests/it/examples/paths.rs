@@ -1,9 +1,6 @@
-//! Examples that tell requests apart by what they ask for: a login path, an API key, a daily quota, uploads.
-
-use std::time::{Duration, Instant};
+//! Examples that tell requests apart by what they ask for: a login path, an API key, a daily quota, a page of your own.
 
 use super::stage::{Stage, in_each_haproxy};
-use crate::support::client::Client;
 use crate::support::eventually;
 
 /// Eleven attempts from one source, in spellings that an application may take for the same path.
@@ -98,40 +95,6 @@ fn a_customer_has_its_daily_quota() {
         let status = |key| stage.client().request("GET", "/", &[("X-Api-Key", key)], "").status;
         assert_eq!([status("secret-of-globex"), status("a-guess")], [200, 401]);
     });
-}
-
-/// 20 MB at once. The next 5 MB reach the application without a delay, and their answer waits.
-#[test]
-fn uploads_count_by_the_megabyte() {
-    const MB: usize = 1 << 20;
-    let stage = Stage::play("uploads", "haproxy");
-    let mut client = stage.client();
-    assert_eq!(client.request("PUT", "/first", &[], &"x".repeat(20 * MB)).status, 200);
-    assert_eq!(stage.verdicts(3001, "pass"), 1.0);
-    let asked_at = Instant::now();
-    client.send("POST", "/second", &[], &"x".repeat(5 * MB)).unwrap();
-    eventually("the application has it", || (stage.app.count() == 2).then_some(()));
-    assert_eq!(stage.verdicts(3001, "delay"), 1.0);
-    let response = client.receive("POST", asked_at).unwrap();
-    assert_eq!(response.status, 200);
-    let seen = stage.app.saw("/second");
-    assert_eq!(seen.body_bytes, 5 << 20);
-    let (reached, waited) = (seen.at - asked_at, response.answered_at() - seen.at);
-    assert!(reached < waited, "it waited {reached:?} at the request, and {waited:?} at the response");
-    // Five seconds, less the time since the first upload began.
-    assert!(waited > Duration::from_secs(1), "{waited:?}");
-
-    let headers_only = |name: &str, value: &str| {
-        let mut client: Client = stage.client();
-        client.request("POST", "/", &[(name, value)], "").status
-    };
-    assert_eq!(headers_only("Content-Length", &(40 * MB).to_string()), 429, "it would wait longer than 20 s");
-    assert_eq!(headers_only("Transfer-Encoding", "chunked"), 411, "nobody knows its length");
-    let before = stage.judged();
-    let mut other = stage.client();
-    assert!((0..50).all(|_| other.request("GET", "/", &[], "").status == 200), "they cost nothing");
-    assert_eq!(stage.metric("slowlane_verdicts_total", "verdict=\"delay\""), 1.0);
-    assert!(stage.judged() >= before);
 }
 
 #[test]
