@@ -53,6 +53,13 @@ fn each_key_has_its_own(stage: &Stage) {
         assert_eq!(one.request("GET", "/", &key, "").status, status, "guess {number}");
     }
     assert_eq!(other.request("GET", "/", &[], "").status, 200);
+
+    // Each method has its bucket, so a client must not invent methods.
+    let before = stage.app.count();
+    for method in ["BREW", "GETX", "M-SEARCH"] {
+        assert_eq!(stage.client().request(method, "/", &globex, "").status, 405, "{method}");
+    }
+    assert_eq!(stage.app.count(), before);
 }
 
 #[test]
@@ -60,6 +67,21 @@ fn each_api_key_has_its_own_slo_in_haproxy() {
     in_each_haproxy("api-key", |mut stage| {
         stage.start();
         each_key_has_its_own(&stage);
+        let before = stage.app.count();
+        let two = [("X-Api-Key", "secret-of-acme"), ("X-Api-Key", "secret-of-globex")];
+        assert_eq!(stage.client().request("GET", "/", &two, "").status, 400, "which one counts?");
+        assert_eq!(stage.app.count(), before);
+    });
+}
+
+/// An application may read all of a header of which a proxy reads the last part.
+#[test]
+fn a_key_with_a_comma_is_one_key() {
+    in_each_haproxy("api-key", |mut stage| {
+        stage.start();
+        let key = [("X-Api-Key", "a-guess, secret-of-acme")];
+        assert_eq!(stage.client().request("GET", "/", &key, "").status, 200);
+        assert_eq!([stage.verdicts(3001, "pass"), stage.verdicts(6001, "pass")], [1.0, 0.0]);
     });
 }
 
@@ -69,6 +91,10 @@ fn each_api_key_has_its_own_slo_in_nginx() {
     let stage = Stage::play("api-key", "nginx");
     let unfit = stage.client().request("GET", "/", &[("X-Api-Key", "secret\u{1}")], "");
     assert_eq!((unfit.status, stage.judged()), (403, 0.0), "no header can carry it");
+    let two = [("X-Api-Key", "secret-of-acme"), ("X-Api-Key", "secret-of-globex")];
+    assert_eq!(stage.client().request("GET", "/two", &two, "").status, 200);
+    let seen = stage.app.saw("/two").headers.into_iter().filter(|header| header.starts_with("x-api-key"));
+    assert_eq!(seen.count(), 1, "the application gets only the key that was counted");
 }
 
 /// A thousand requests of a customer, with either of its keys, from any address.
@@ -94,6 +120,9 @@ fn a_customer_has_its_daily_quota() {
         }
         let status = |key| stage.client().request("GET", "/", &[("X-Api-Key", key)], "").status;
         assert_eq!([status("secret-of-globex"), status("a-guess")], [200, 401]);
+        assert_eq!(status("secret-of-acme, secret-of-globex"), 401, "this is no key");
+        let two = [("X-Api-Key", "secret-of-acme"), ("X-Api-Key", "secret-of-globex")];
+        assert_eq!(stage.client().request("GET", "/", &two, "").status, 400, "whose quota?");
     });
 }
 
