@@ -25,7 +25,40 @@ fn the_eleventh_login_is_refused_and_nothing_else() {
         for (method, path) in [("GET", "/login"), ("POST", "/comment"), ("PUT", "/login")] {
             assert_eq!(ask(method, path).status, 200, "{method} {path}");
         }
+        // The map has the whole names.
+        for path in ["/logi", "/logout", "/api/sessio", "/api/orders"] {
+            assert_eq!(ask("POST", path).status, 200, "{path}");
+        }
         assert_eq!(stage.client_from("127.9.0.1").request("POST", "/login", &[], "").status, 200);
+    });
+}
+
+/// Ten attempts, in spellings that some application takes for the login.
+#[test]
+fn no_spelling_of_a_login_gets_past_its_slo() {
+    in_each_haproxy("login", |mut stage| {
+        stage.start();
+        let ask = |method: &str, path: &str| stage.client().request(method, path, &[], "").status;
+        for path in ["/;a/login", "/login;a", "/api;a=b/session", "/%2flogin", "/;/%4c%4f%47%49%4e"] {
+            assert_eq!([ask("POST", path), ask("POST", path)], [200; 2], "{path}");
+        }
+        let long = format!("/login/{}", "x".repeat(12_000));
+        for path in ["/login", "/;a/login", "/login;a", "/api;a=b/session", &long] {
+            assert_eq!(ask("POST", path), 429, "{path}");
+        }
+        assert_eq!(stage.app.count(), 10);
+        for method in ["post", "Post", "BREW"] {
+            assert_eq!(ask(method, "/login"), 405, "{method}");
+        }
+        let dots = ["/./login", "/x/../login", "/x/%2e%2e/login", "/x/..;a/login", "/.;a/login", "/login/.."];
+        let unreadable = ["/login/%zz", "/login%", "/%6", "/\\login", "/x\\..\\login", "/%5clogin"];
+        for path in dots.into_iter().chain(unreadable) {
+            assert_eq!(ask("POST", path), 400, "{path}");
+        }
+        assert_eq!(stage.app.count(), 10, "the application sees none of them");
+        for path in ["/.well-known/login", "/a..b/c.html", "/...", "/100%25"] {
+            assert_eq!(ask("GET", path), 200, "{path}");
+        }
     });
 }
 
