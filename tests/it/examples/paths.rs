@@ -202,3 +202,17 @@ fn a_refusal_is_a_page_of_your_own_in_nginx() {
     assert_eq!(client.request("GET", "/busy.html", &[], "").status, 404, "nobody can ask for it");
     assert_eq!(stage.app.count(), 5);
 }
+
+/// An error page of an error page: the refusal of nginx itself would lead to itself.
+#[test]
+fn a_forbidden_location_is_not_a_loop_in_nginx() {
+    let mut stage = Stage::set("own-page");
+    stage.edit(
+        "nginx.conf",
+        "        location / {",
+        "        location /private { deny all; }\n        location / {",
+    );
+    stage.start_slowlane();
+    stage.start_proxy("nginx");
+    assert_eq!(stage.client().request("GET", "/private", &[], "").status, 403);
+}
