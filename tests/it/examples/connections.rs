@@ -13,6 +13,20 @@ fn websocket(mut client: Client) -> (Client, Response) {
     (client, response)
 }
 
+/// An upgrade to HTTP/2 would be a tunnel: its requests would reach the application unseen.
+#[test]
+fn no_upgrade_but_a_websocket_is_passed_on() {
+    let stage = Stage::play("concurrency", "nginx");
+    for (path, upgrade) in [("/h2c", "h2c"), ("/both", "websocket, h2c"), ("/other", "x-tunnel")] {
+        let headers =
+            [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", upgrade), ("HTTP2-Settings", "AAMAAABk")];
+        assert_eq!(stage.client().request("GET", path, &headers, "").status, 200, "{upgrade}");
+        let seen = stage.app.saw(path).headers;
+        let asks = |header: &&String| header.starts_with("upgrade:") || *header == "connection: upgrade";
+        assert_eq!(seen.iter().find(asks), None, "{upgrade}");
+    }
+}
+
 /// Five polls wait in the application, and a sixth is refused. Their answers make room.
 fn five_polls_at_a_time(stage: &Stage) {
     stage.app.gate.close();
