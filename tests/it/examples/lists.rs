@@ -77,21 +77,25 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_haproxy() {
         clients_behind_a_cdn(&stage);
 
         // The same by the PROXY protocol.
-        let proxied = |from: &str, address: &str| {
+        let proxied = |from: &str, address: &str, forwarded: &str| {
             let mut connection = stage.connection_from(from, 8081);
             connection
                 .write_all(format!("PROXY TCP4 {address} 192.0.2.200 1000 8081\r\n").as_bytes())
                 .unwrap();
             Client::over(connection)
                 .unwrap()
-                .request("GET", "/", &[("X-Forwarded-For", "10.2.0.9")], "")
+                .request("GET", "/", &[("X-Forwarded-For", forwarded)], "")
                 .status
         };
         for status in [200; 5].into_iter().chain([429; 2]) {
-            assert_eq!(proxied("127.9.1.1", "10.2.0.1"), status);
+            assert_eq!(proxied("127.9.1.1", "10.2.0.1", "10.2.0.9"), status);
         }
-        assert_eq!(proxied("127.9.1.1", "10.2.0.2"), 200, "another client");
-        assert_eq!(proxied("127.9.2.1", "10.2.0.3"), 400, "a stranger's line is no request");
+        assert_eq!(proxied("127.9.1.1", "10.2.0.2", "10.2.0.9"), 200, "another client");
+        assert_eq!(proxied("127.9.2.1", "10.2.0.3", "10.2.0.9"), 400, "a stranger's line is no request");
+        // A client within the CDN's own networks, such as a program that the CDN runs for its customers.
+        for (number, status) in [200; 5].into_iter().chain([429; 2]).enumerate() {
+            assert_eq!(proxied("127.9.1.1", "127.9.1.77", &format!("10.3.0.{number}")), status);
+        }
     });
 }
 
