@@ -47,8 +47,14 @@ fn haproxy_takes(folder: &Path) {
     assert!(output.status.success(), "{told}");
 }
 
+/// It is without a mistake, and throttles every source. With the website maps alone, another host would be free.
 fn policy_is_sound(path: &Path) {
     let told = ran(&["check", "--policy", path.to_str().unwrap()]);
+    assert_eq!((told.code, told.problems), (0, vec![]), "{}", path.display());
+    let cases = path.join("policy.test");
+    let any = ["source=192.0.2.1", "source=2001:db8::1"];
+    fs::write(&cases, any.map(|request| format!("{request} -> 3001\n")).concat()).unwrap();
+    let told = ran(&["test", "--policy", path.to_str().unwrap(), cases.to_str().unwrap()]);
     assert_eq!((told.code, told.problems), (0, vec![]), "{}", path.display());
 }
 
@@ -131,6 +137,29 @@ fn composed(files: &[(&str, &str)]) -> TempDir {
         fs::write(folder.path().join(to), text).unwrap();
     }
     folder
+}
+
+/// What a file says, without its comments.
+fn said(path: &str) -> Vec<String> {
+    let text = fs::read_to_string(project(path)).unwrap();
+    let lines = text.lines().map(|line| line.split(" #").next().unwrap().trim_end());
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// A mend of the shipped file is a mend of its copy.
+#[test]
+fn the_upstream_of_compose_is_the_shipped_one_with_another_address() {
+    let shipped = said("nginx/slowlane-upstream.conf").join("\n");
+    assert!(shipped.contains("server 127.0.0.1:9001 "), "{shipped}");
+    let composed = said("examples/compose/slowlane-upstream.conf").join("\n");
+    assert_eq!(composed, shipped.replace("127.0.0.1:9001", "slowlane1:9001"));
+}
+
+#[test]
+fn the_policy_of_compose_is_sound() {
+    let maps = ["slo.map", "source.map"].map(|name| (format!("maps/{name}"), name));
+    let folder = composed(&maps.each_ref().map(|(from, to)| (from.as_str(), *to)));
+    policy_is_sound(folder.path());
 }
 
 #[test]

@@ -1,4 +1,6 @@
-//! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy.
+//! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy, Traefik, Envoy.
+
+use std::fs;
 
 use super::stage::{Stage, in_each_haproxy, is_there};
 use crate::support::client::Client;
@@ -12,13 +14,37 @@ fn two_proxies_share_one_slo() {
         stage.start();
         stage.start_proxy("nginx");
         let mut doors = [8080, 8081].map(|port| Client::connect(stage.at(port)));
-        let mut ask = |door: usize| doors[door].request("GET", "/", &[SHOP], "").status;
+        let mut ask = |number: usize| {
+            let host = format!("w{number}.example");
+            doors[number % 2].request("GET", "/", &[("Host", &*host)], "").status
+        };
         for number in 0..10 {
-            assert_eq!(ask(number % 2), 200, "request {number}");
+            assert_eq!(ask(number), 200, "request {number}");
         }
-        assert_eq!([ask(0), ask(1)], [429, 429]);
-        assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [10.0, 2.0]);
+        assert_eq!([ask(10), ask(11)], [429, 429], "whatever the host");
+        assert_eq!([stage.verdicts(3001, "pass"), stage.verdicts(3001, "deny")], [10.0, 2.0]);
     });
+}
+
+/// An example whose policy counts each source and website, so that a forged field of either would show.
+fn counting_both(name: &str) -> Stage {
+    let stage = Stage::set(name);
+    stage.edit("maps/slo.map", "3001", "5001");
+    let maps = stage.own_folder().join("maps");
+    fs::remove_file(maps.join("source.map")).unwrap();
+    fs::write(maps.join("website.map"), "shop.example 5001\n").unwrap();
+    stage
+}
+
+/// As shipped, five requests of a source pass, whatever host it asks for.
+fn another_host_gains_nothing(stage: &Stage) {
+    let mut client = stage.client();
+    for number in 0..8 {
+        let host = format!("w{number}.example");
+        let status = client.request("GET", "/", &[("Host", &host)], "").status;
+        assert_eq!(status, if number < 5 { 200 } else { 429 }, "request {number}");
+    }
+    assert_eq!(stage.client_from("127.9.0.1").request("GET", "/", &[SHOP], "").status, 200);
 }
 
 /// A client that sets every header that could be a field gets five requests through, and no header of slowlane's.
@@ -67,7 +93,10 @@ fn caddy_asks_and_no_client_can_set_a_field() {
     if !is_there("caddy", "version") {
         return skipped("Caddy cannot be had on this machine");
     }
-    let mut stage = Stage::play("caddy", "caddy");
+    another_host_gains_nothing(&Stage::play("caddy", "caddy"));
+    let mut stage = counting_both("caddy");
+    stage.start_slowlane();
+    stage.start_proxy("caddy");
     no_client_can_set_a_field(&stage);
     fails_open(&mut stage);
 }
@@ -77,11 +106,17 @@ fn traefik_asks_and_no_client_can_set_a_field() {
     if !is_there("traefik", "version") {
         return skipped("Traefik cannot be had on this machine");
     }
-    let mut stage = Stage::play("traefik", "traefik");
-    eventually("it has read its files", || {
-        let other = stage.client().request("GET", "/", &[("Host", "other.example")], "");
-        (other.status == 200).then_some(())
-    });
+    let has_read = |stage: &Stage| {
+        let ask = || stage.client_from("127.9.0.9").request("GET", "/", &[("Host", "other.example")], "");
+        eventually("it has read its files", || (ask().status == 200).then_some(()));
+    };
+    let stage = Stage::play("traefik", "traefik");
+    has_read(&stage);
+    another_host_gains_nothing(&stage);
+    let mut stage = counting_both("traefik");
+    stage.start_slowlane();
+    stage.start_proxy("traefik");
+    has_read(&stage);
     no_client_can_set_a_field(&stage);
     stage.kill_slowlane();
     assert_eq!(stage.client().request("GET", "/", &[SHOP], "").status, 500, "it fails closed");
@@ -92,7 +127,10 @@ fn envoy_asks_and_no_client_can_set_a_field() {
     if !is_there("envoy", "--version") {
         return skipped("Envoy cannot be had on this machine");
     }
-    let mut stage = Stage::play("envoy", "envoy");
+    another_host_gains_nothing(&Stage::play("envoy", "envoy"));
+    let mut stage = counting_both("envoy");
+    stage.start_slowlane();
+    stage.start_proxy("envoy");
     no_client_can_set_a_field(&stage);
     fails_open(&mut stage);
 }
