@@ -1,6 +1,10 @@
 //! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy, Traefik, Envoy.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::sync::mpsc;
+use std::thread;
 
 use super::stage::{Stage, in_each_haproxy, is_there};
 use crate::support::client::Client;
@@ -99,6 +103,29 @@ fn caddy_asks_and_no_client_can_set_a_field() {
     stage.start_proxy("caddy");
     no_client_can_set_a_field(&stage);
     fails_open(&mut stage);
+}
+
+/// A POST that is sent twice may be done twice.
+#[test]
+fn caddy_asks_a_failing_application_once() {
+    if !is_there("caddy", "version") {
+        return skipped("Caddy cannot be had on this machine");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stage = Stage::set("caddy");
+    stage.edit("Caddyfile", &stage.app.address.to_string(), &listener.local_addr().unwrap().to_string());
+    let (told, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let mut request = String::new();
+            BufReader::new(connection).read_line(&mut request).unwrap();
+            told.send(request).unwrap();
+        }
+    });
+    stage.start_slowlane();
+    stage.start_proxy("caddy");
+    assert_eq!(stage.client().request("POST", "/order", &[SHOP], "one").status, 502);
+    assert_eq!(asked.try_iter().count(), 1);
 }
 
 #[test]
