@@ -135,8 +135,8 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     let config = ["--config", config.to_str().unwrap()];
     let of = |args: &[&str]| ran(&[&["config"], args, &config[..]].concat());
     let spoe = of(&["haproxy", "--version", "3.2", "--delivery", "hold", "--file", "spoe-slowlane.conf"]).out;
-    let sent = " method=method Api_Key=req.hdr(x-api-key) path=path user-agent=req.hdr(user-agent) \
-                x-plan=req.hdr(x-plan)\n";
+    let sent = " method=method Api_Key=req.fhdr(x-api-key) path=path user-agent=req.fhdr(user-agent) \
+                x-plan=req.fhdr(x-plan)\n";
     assert!(spoe.contains(sent), "{spoe}");
     assert!(spoe.contains("# The policy uses the field odd name: no argument can have its name."), "{spoe}");
     for line in ["timeout processing 121s", "timeout idle       3m"] {

@@ -12,8 +12,9 @@ pub(super) fn sample(name: &str) -> Option<String> {
     let header = name.to_ascii_lowercase().replace('_', "-");
     Some(match header.as_str() {
         "path" | "query" | "url" | "base" => header,
-        "user-agent" | "referer" | "origin" => format!("req.hdr({header})"),
-        header if header.starts_with("x-") => format!("req.hdr({header})"),
-        header => format!("req.hdr(x-{header})"),
+        // All of the header: `req.hdr` takes the part behind its last comma, which is not what an application reads.
+        "user-agent" | "referer" | "origin" => format!("req.fhdr({header})"),
+        header if header.starts_with("x-") => format!("req.fhdr({header})"),
+        header => format!("req.fhdr(x-{header})"),
     })
 }

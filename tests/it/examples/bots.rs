@@ -44,6 +44,8 @@ fn bots_are_told_by_their_user_agent_their_ja3_and_their_network() {
         assert_eq!(passed(&stage, &["--user-agent", "Mozilla/5.0 (compatible; GPTBot/1.1)"]), 5);
         let elsewhere = ["--interface", "127.9.3.1", "--user-agent", "gptbot"];
         assert_eq!(passed(&stage, &elsewhere), 0, "one bucket, whatever its addresses");
+        let comma = ["--user-agent", "GPTBot/1.1 (KHTML, like Gecko)"];
+        assert_eq!(passed(&stage, &comma), 0, "the whole User-Agent counts");
         assert_eq!(
             passed(&stage, &["--user-agent", "python-requests/2.31"]),
             5,
