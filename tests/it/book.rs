@@ -251,7 +251,8 @@ fn squeezed(line: &str) -> String {
 
 #[test]
 fn configuration_that_is_shown_is_configuration_that_is_shipped() {
-    let examples = fs::read_dir(project("examples")).unwrap().map(|folder| folder.unwrap().file_name());
+    let examples = fs::read_dir(project("examples")).unwrap().map(Result::unwrap);
+    let examples = examples.filter(|entry| entry.path().is_dir()).map(|folder| folder.file_name());
     let examples: Vec<String> = examples.map(|name| format!("examples/{}", name.to_str().unwrap())).collect();
     for (label, own) in [("haproxy", &["haproxy", "doc/cluster"][..]), ("nginx", &["nginx"])] {
         let folders: Vec<&str> = own.iter().copied().chain(examples.iter().map(String::as_str)).collect();

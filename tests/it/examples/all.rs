@@ -1,4 +1,4 @@
-//! No example is forgotten: each has a test, a section of the manual, and a README that leads there.
+//! No example is forgotten: each has a test, a page of the manual, and a README that leads there.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use super::stage::files;
 use crate::support::pages::Page;
 use crate::support::project;
 
-/// The chapter of the manual.
+/// The chapter of the manual that lists them.
 const CHAPTER: &str = "doc/book/examples.md";
 
 fn names() -> Vec<String> {
@@ -31,18 +31,18 @@ fn every_example_is_run_by_a_test() {
 }
 
 #[test]
-fn every_example_has_a_section_and_a_readme_that_leads_there() {
+fn every_example_has_a_page_and_a_readme_that_leads_there() {
+    let leads = |page: &Page, target: String| {
+        assert!(page.links().contains(&target), "{} does not lead to {target}", page.path);
+    };
     let chapter = Page::read(CHAPTER);
-    let (links, anchors) = (chapter.links(), chapter.anchors());
     for name in names() {
-        assert!(links.iter().any(|link| link == &format!("../../examples/{name}")), "{CHAPTER}: no {name}");
+        leads(&chapter, format!("examples/{name}.md"));
+        leads(&Page::read(&format!("doc/book/examples/{name}.md")), format!("../../../examples/{name}"));
         let readme = Page::read(&format!("examples/{name}/README.md"));
         let lines = readme.text.lines().filter(|line| !line.is_empty()).count();
         assert!((3..=16).contains(&lines), "examples/{name}/README.md: {lines} lines");
-        let lead = readme.links();
-        let lead = lead.iter().find_map(|link| link.strip_prefix("../../doc/book/examples.md#"));
-        let lead = lead.unwrap_or_else(|| panic!("examples/{name}/README.md leads to no section"));
-        assert!(anchors.iter().any(|anchor| anchor == lead), "{CHAPTER} has no section {lead}");
+        leads(&readme, format!("../../doc/book/examples/{name}.md"));
     }
 }
 

@@ -80,8 +80,11 @@ fn anchor(heading: &str) -> String {
 
 /// The README, then every page of the manual.
 pub fn pages() -> Vec<Page> {
-    let chapters = fs::read_dir(project("doc/book")).unwrap().map(|file| file.unwrap().file_name());
-    let chapters = chapters.map(|name| format!("doc/book/{}", name.to_str().unwrap()));
+    let in_folder = |folder: &str| {
+        let files = fs::read_dir(project(folder)).unwrap().map(|file| file.unwrap().file_name());
+        files.map(|name| format!("{folder}/{}", name.to_str().unwrap())).collect::<Vec<_>>()
+    };
+    let chapters = ["doc/book", "doc/book/examples"].into_iter().flat_map(in_folder);
     let mut paths: Vec<String> = chapters.filter(|path| path.ends_with(".md")).collect();
     paths.sort();
     paths.insert(0, "README.md".to_owned());
