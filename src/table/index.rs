@@ -3,40 +3,57 @@
 use crate::base::key::Key;
 use crate::table::spread::Spread;
 
-/// At most three quarters full. On average a key is then two or three slots from home, in one cache line.
-const FULL_QUARTERS: usize = 3;
+/// At most four fifths full. On average a key is then two slots from home, usually in one cache line.
+const FULL_FIFTHS: usize = 4;
 
-/// Upper half: half of the key's spread bits. Lower half: the number of its row. No key has row 0, so 0 marks
-/// an empty slot. The system hands out zeroed memory, and backs it only when it is written to.
+/// The longest distance from home that a slot can tell. No secret spread brings a key that far in practice.
+const FAR: usize = 0xFF;
+
+/// The memory of a slot. The system hands out zeroed memory, and backs it only when it is written to.
+type Bits = [u16; 3];
+
+/// Six bytes: the distance from home, eight bits of the key's spread, and the number of the row. No key has row 0, so 0
+/// marks an empty slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot(u64);
+struct Slot(Bits);
 
 impl Slot {
-    const EMPTY: Slot = Slot(0);
+    const EMPTY: Slot = Slot([0; 3]);
 
-    fn new(tag: u32, row: u32) -> Slot {
+    fn new(distance: usize, tag: u32, row: u32) -> Slot {
         debug_assert!(row != 0);
-        Slot((u64::from(tag) << 32) | u64::from(row))
+        Slot([Slot::sign(distance, tag), (row >> 16) as u16, row as u16])
     }
 
-    fn tag(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// What the slots of a key have in its first bits at a distance from home.
+    fn sign(distance: usize, tag: u32) -> u16 {
+        (distance.min(FAR) as u16) << 8 | (tag as u16 & 0xFF)
+    }
+
+    /// The distance from home, [`FAR`] at most.
+    fn told_distance(self) -> usize {
+        usize::from(self.0[0] >> 8)
     }
 
     fn row(self) -> u32 {
-        self.0 as u32
+        u32::from(self.0[1]) << 16 | u32::from(self.0[2])
+    }
+
+    fn at(self, distance: usize) -> Slot {
+        Slot::new(distance, self.0[0].into(), self.row())
     }
 }
 
-/// Open addressing with linear probing. A removal leaves no mark: the entries behind it move up. So no
-/// request ever pays for a clean-up.
+/// Open addressing with linear probing, where a key far from home takes the slot of one that is nearer to its own (Robin
+/// Hood hashing; Celis, 1986). Distances then stay short while the array is nearly full. A removal leaves no mark: the
+/// entries behind it move up. So no request ever pays for a clean-up.
 ///
 /// ```text
-/// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so tags stand nearly in order
+/// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so homes stand in order
 /// ```
 #[derive(Debug)]
 pub(super) struct Index {
-    slots: Box<[u64]>,
+    slots: Box<[Bits]>,
     /// Its low bits choose a home; a shard is chosen by the high ones.
     spread: Spread,
     len: usize,
@@ -44,9 +61,9 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(keys_max: u32, spread: Spread) -> Index {
-        // A third more slots than keys leaves a quarter of them empty. Two more cover rounding.
-        let slots = keys_max as usize + keys_max as usize / FULL_QUARTERS + 2;
-        Index { slots: vec![0; slots].into_boxed_slice(), spread, len: 0 }
+        // A quarter more slots than keys leaves a fifth of them empty. Two more cover rounding.
+        let slots = keys_max as usize + keys_max as usize / FULL_FIFTHS + 2;
+        Index { slots: vec![[0; 3]; slots].into_boxed_slice(), spread, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,57 +71,72 @@ impl Index {
     }
 
     /// Finds the row of a key: the first candidate for which `is_same` holds.
+    #[inline]
     pub(super) fn find(&self, key: Key, is_same: impl Fn(u32) -> bool) -> Option<u32> {
         let tag = self.tag(key);
         let mut place = self.home(tag);
-        loop {
+        for distance in 0.. {
             let slot = self.slot(place);
-            if slot == Slot::EMPTY {
-                return None;
-            }
-            if slot.tag() == tag && is_same(slot.row()) {
+            if slot.0[0] == Slot::sign(distance, tag) && slot != Slot::EMPTY && is_same(slot.row()) {
                 return Some(slot.row());
             }
+            // The key would have taken this slot.
+            if slot == Slot::EMPTY || slot.told_distance() < distance.min(FAR) {
+                return None;
+            }
             place = self.after(place);
         }
+        None
     }
 
-    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that.
-    pub(super) fn insert(&mut self, key: Key, row: u32) {
+    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that. `key_of` gives the key of a
+    /// row that is in the index.
+    pub(super) fn insert(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
         let tag = self.tag(key);
-        let mut place = self.home(tag);
+        let (mut place, mut distance) = (self.home(tag), 0);
+        let mut homeless = Slot::new(0, tag, row);
         while self.slot(place) != Slot::EMPTY {
-            place = self.after(place);
+            let there = self.distance(place, &key_of);
+            if there < distance {
+                let moved = std::mem::replace(&mut self.slots[place], homeless.at(distance).0);
+                (homeless, distance) = (Slot(moved), there);
+            }
+            (place, distance) = (self.after(place), distance + 1);
         }
-        self.slots[place] = Slot::new(tag, row).0;
+        self.slots[place] = homeless.at(distance).0;
         self.len += 1;
     }
 
-    /// Removes a key by its row.
-    pub(super) fn remove(&mut self, key: Key, row: u32) {
-        let mut place = self.home(self.tag(key));
-        while self.slot(place).row() != row {
-            if self.slot(place) == Slot::EMPTY {
+    /// Removes a key by its row. `key_of` gives the key of a row that is in the index.
+    pub(super) fn remove(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
+        let mut gap = self.home(self.tag(key));
+        while self.slot(gap).row() != row {
+            if self.slot(gap) == Slot::EMPTY {
                 return;
             }
-            place = self.after(place);
+            gap = self.after(gap);
         }
-        self.close(place);
+        // Whoever is away from home moves up.
+        loop {
+            let next = self.after(gap);
+            let distance = if self.slot(next) == Slot::EMPTY { 0 } else { self.distance(next, &key_of) };
+            if distance == 0 {
+                break;
+            }
+            self.slots[gap] = self.slot(next).at(distance - 1).0;
+            gap = next;
+        }
+        self.slots[gap] = Slot::EMPTY.0;
         self.len -= 1;
     }
 
-    /// Moves up the entries behind a gap that could not be found across it.
-    fn close(&mut self, mut gap: usize) {
-        let mut place = self.after(gap);
-        while self.slot(place) != Slot::EMPTY {
-            let home = self.home(self.slot(place).tag());
-            if self.way(home, place) >= self.way(gap, place) {
-                self.slots[gap] = self.slots[place];
-                gap = place;
-            }
-            place = self.after(place);
+    /// The distance from home of the key at a place that is not empty.
+    fn distance(&self, place: usize, key_of: impl Fn(u32) -> Key) -> usize {
+        let slot = self.slot(place);
+        match slot.told_distance() {
+            FAR => self.way(self.home(self.tag(key_of(slot.row()))), place),
+            distance => distance,
         }
-        self.slots[gap] = Slot::EMPTY.0;
     }
 
     fn slot(&self, place: usize) -> Slot {
@@ -132,36 +164,73 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Inserts and removes keys as told, in an index and in a map, and compares the two after each step.
+    fn compare(keys_max: usize, spread: Spread, steps: Vec<(u64, bool)>) -> Result<(), TestCaseError> {
+        let (mut index, mut map) = (Index::new(keys_max as u32, spread), HashMap::new());
+        let mut keys = vec![Key::from_bits(0)];
+        let seen: Vec<u64> = steps.iter().map(|&(bits, _)| bits).collect();
+        for (bits, enter) in steps {
+            let (key, row) = (Key::from_bits(bits), keys.len() as u32);
+            keys.push(key);
+            match (enter, map.get(&bits)) {
+                (true, None) if map.len() < keys_max => {
+                    index.insert(key, row, |row| keys[row as usize]);
+                    map.insert(bits, row);
+                }
+                (false, Some(&row)) => {
+                    index.remove(key, row, |row| keys[row as usize]);
+                    map.remove(&bits);
+                }
+                _ => {}
+            }
+            prop_assert_eq!(index.len(), map.len());
+            for &bits in &seen {
+                let found = index.find(Key::from_bits(bits), |row| map.get(&bits) == Some(&row));
+                prop_assert_eq!(found, map.get(&bits).copied());
+            }
+        }
+        Ok(())
+    }
 
     proptest! {
         #[test]
         fn it_behaves_like_a_map(
             secret: u64, steps in prop::collection::vec((0u64..40, any::<bool>()), 1..400),
         ) {
-            let (mut index, mut map) = (Index::new(24, Spread::of(secret, !secret)), HashMap::new());
-            for (number, (bits, enter)) in steps.into_iter().enumerate() {
-                let (key, row) = (Key::from_bits(bits), number as u32 + 1);
-                match (enter, map.get(&bits)) {
-                    (true, None) if map.len() < 24 => {
-                        index.insert(key, row);
-                        map.insert(bits, row);
-                    }
-                    (false, Some(&row)) => {
-                        index.remove(key, row);
-                        map.remove(&bits);
-                    }
-                    _ => {}
-                }
-                prop_assert_eq!(index.len(), map.len());
-                for bits in 0..40 {
-                    let is_same = |row| map.get(&bits) == Some(&row);
-                    prop_assert_eq!(index.find(Key::from_bits(bits), is_same), map.get(&bits).copied());
-                }
-            }
+            compare(24, Spread::of(secret, !secret), steps)?;
         }
+    }
+
+    proptest! {
+        // Each compares a million times.
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
+        /// All keys have one home, so most are further away than a slot can tell.
+        #[test]
+        fn distances_beyond_a_slots_range_are_no_harm(
+            steps in prop::collection::vec((0u64..500, prop::bool::weighted(0.9)), 500..900),
+        ) {
+            compare(400, Spread::of(0, 1), steps)?;
+        }
+    }
+
+    #[test]
+    fn a_full_index_has_short_ways() {
+        let keys = 100_000;
+        let mut index = Index::new(keys, Spread::of(0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210));
+        for row in 1..=keys {
+            let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(row);
+            index.insert(Key::from_bits(key), row, |_| unreachable!("none is so far from home"));
+        }
+        let distances: Vec<usize> = index.slots.iter().map(|&bits| Slot(bits).told_distance()).collect();
+        let (longest, sum) = (distances.iter().max().unwrap(), distances.iter().sum::<usize>());
+        assert!(*longest < 64, "{longest}");
+        assert!(sum < 3 * keys as usize, "{sum}");
     }
 }

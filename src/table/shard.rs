@@ -312,7 +312,8 @@ impl Shard {
                 self.rows.len() as u32 - 1
             }
         };
-        self.index.insert(key, number);
+        let rows = &self.rows;
+        self.index.insert(key, number, |number| Key::from_bits(rows[number as usize].key));
         number
     }
 
@@ -397,7 +398,8 @@ impl Shard {
         let key = Key::from_bits(self.rows[number as usize].key);
         self.touch(key);
         self.unlink(number);
-        self.index.remove(key, number);
+        let rows = &self.rows;
+        self.index.remove(key, number, |number| Key::from_bits(rows[number as usize].key));
         let row = &mut self.rows[number as usize];
         // The end of the chain points at itself.
         (row.older, row.newer) = (number, self.unused.unwrap_or(number));

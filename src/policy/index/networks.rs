@@ -15,8 +15,8 @@ use crate::policy::problem::{Fault, quoted};
 #[derive(Debug)]
 pub(in crate::policy) struct Networks {
     has_rest: bool,
-    ipv4: Family,
-    ipv6: Family,
+    ipv4: Family<[u16; 2]>,
+    ipv6: Family<[u16; 8]>,
     hasher: DefaultHashBuilder,
 }
 
@@ -111,30 +111,65 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Twenty-four bytes. The address is an array, because alignment would pad a `u128`.
+/// The first bits of an address, as many as its family has. Arrays, because alignment would pad numbers.
+trait Bits: Copy + Eq {
+    /// From bits that stand at the top.
+    fn of(bits: u128) -> Self;
+
+    /// The bits at the top, so that both families share their masks.
+    fn at_top(self) -> u128;
+}
+
+impl Bits for [u16; 2] {
+    fn of(bits: u128) -> Self {
+        [(bits >> 112) as u16, (bits >> 96) as u16]
+    }
+
+    fn at_top(self) -> u128 {
+        u128::from(self[0]) << 112 | u128::from(self[1]) << 96
+    }
+}
+
+impl Bits for [u16; 8] {
+    fn of(bits: u128) -> Self {
+        Ipv6Addr::from_bits(bits).segments()
+    }
+
+    fn at_top(self) -> u128 {
+        Ipv6Addr::from(self).to_bits()
+    }
+}
+
+/// Twelve bytes for IPv4, twenty-four for IPv6.
 #[derive(Clone, Copy, Debug)]
-struct Network {
-    bits: [u8; 16],
+struct Network<B> {
+    bits: B,
     rest: Pattern,
 }
 
-const _: () = assert!(size_of::<Network>() == 24);
+const _: () = assert!(size_of::<Network<[u16; 2]>>() == 12 && size_of::<Network<[u16; 8]>>() == 24);
 
 /// The networks of one prefix length.
 #[derive(Debug)]
-struct Length {
+struct Length<B> {
     mask: u128,
-    networks: HashTable<Network>,
+    networks: HashTable<Network<B>>,
 }
 
 /// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
-#[derive(Debug, Default)]
-struct Family {
+#[derive(Debug)]
+struct Family<B> {
     /// The longest first.
-    lengths: Vec<Length>,
+    lengths: Vec<Length<B>>,
 }
 
-impl Family {
+impl<B> Default for Family<B> {
+    fn default() -> Family<B> {
+        Family { lengths: Vec::new() }
+    }
+}
+
+impl<B: Bits> Family<B> {
     fn insert(
         &mut self,
         bits: u128,
@@ -144,12 +179,13 @@ impl Family {
         hasher: &DefaultHashBuilder,
     ) -> Option<Pattern> {
         let length = self.length(prefix);
-        let network = Network { bits: (bits & length.mask).to_ne_bytes(), rest };
-        let hash = |network: &Network| {
+        let network = Network { bits: B::of(bits & length.mask), rest };
+        let hash = |network: &Network<B>| {
             let rest = Rest::new(network.rest.key(text), hasher);
-            hash(u128::from_ne_bytes(network.bits), rest, hasher)
+            hash(network.bits.at_top(), rest, hasher)
         };
-        let is_same = |other: &Network| other.bits == network.bits && other.rest.key(text) == rest.key(text);
+        let is_same =
+            |other: &Network<B>| other.bits == network.bits && other.rest.key(text) == rest.key(text);
         match length.networks.entry(hash(&network), is_same, hash) {
             Entry::Occupied(first) => Some(first.get().rest),
             Entry::Vacant(vacant) => {
@@ -159,7 +195,7 @@ impl Family {
         }
     }
 
-    fn length(&mut self, prefix: u8) -> &mut Length {
+    fn length(&mut self, prefix: u8) -> &mut Length<B> {
         let mask = v6_mask(prefix).to_bits();
         let place = self.lengths.binary_search_by_key(&Reverse(mask), |length| Reverse(length.mask));
         let place = place.unwrap_or_else(|place| {
@@ -172,11 +208,13 @@ impl Family {
     fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
-            let is_rest = |network: &Network| {
-                // Compares lengths first: the text is elsewhere in memory, and usually not needed.
-                rest.bytes.len() == network.rest.length() && network.rest.key(text) == rest.bytes
+            let is_rest = |network: &Network<B>| {
+                // The text is elsewhere in memory, so it is read only if it can decide. Comparing even no bytes reads it.
+                rest.bytes.len() == network.rest.length()
+                    && (rest.bytes.is_empty() || network.rest.key(text) == rest.bytes)
             };
-            let is_same = |network: &Network| u128::from_ne_bytes(network.bits) == bits && is_rest(network);
+            let wanted = B::of(bits);
+            let is_same = |network: &Network<B>| network.bits == wanted && is_rest(network);
             Some(length.networks.find(hash(bits, rest, hasher), is_same)?.rest)
         })
     }
