@@ -264,7 +264,7 @@ proptest! {
     ) {
         let text: String = cases.iter().map(|(website, happenings)| case(*website, happenings)).collect();
         prop_assert_eq!(failures(&text), [""; 0], "{}", text);
-        // Every request but those free of cost may be the one too many: a changed verdict is noticed.
+        // A changed verdict is noticed.
         if let Some(at) = text.find("-> 1 pass\n") {
             let changed = text[..at].to_owned() + "-> 1 deny\n" + &text[at + "-> 1 pass\n".len()..];
             prop_assert_eq!(failures(&changed).len(), 1);
@@ -322,12 +322,31 @@ fn a_mistake_names_file_line_and_column_and_other_files_are_run() {
             "policy.test:2:9: \"twice\": expected once",
         ]
     );
-    let nowhere = ran_in(cases.path(), &["test", "--policy", "maps", "nowhere.test"]);
-    assert_eq!(nowhere.problems, ["nowhere.test: cannot be read: No such file or directory (os error 2)"]);
-    let folder = ran_in(cases.path(), &["test", "--policy", "maps", "maps"]);
-    assert_eq!((nowhere.code, folder.code), (1, 1));
     let wrong = ran_in(cases.path(), &["test", "--policy", "maps.new", "good.test"]);
     assert_eq!((wrong.code, wrong.problems.len()), (1, 1), "{:?}", wrong.problems);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_other_files_are_run() {
+    let cases = folder(GOOD);
+    let files = ["test", "--policy", "maps", "nowhere.test", "maps", "policy.test"];
+    let Ran { code, out, problems } = ran_in(cases.path(), &files);
+    assert_eq!((code, out.as_str()), (1, "2 cases: 2 ok, 0 failed; 2 files not run\n"));
+    assert_eq!(
+        problems,
+        [
+            "nowhere.test: cannot be read: No such file or directory (os error 2)",
+            "maps: cannot be read: Is a directory (os error 21)",
+        ]
+    );
+    let json = ran_in(cases.path(), &[&files[..], &["--json"]].concat());
+    let json: Json = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(
+        (&json["ok"], &json["cases_total"], &json["errors_total"]),
+        (&false.into(), &2.into(), &2.into())
+    );
+    let error = &json["errors"][0];
+    assert_eq!((&error["file"], &error["line"]), (&"nowhere.test".into(), &Json::Null));
 }
 
 #[test]
@@ -428,6 +447,29 @@ fn the_shipped_policy_passes_the_shipped_cases() {
                 "no case for SLO {id}"
             );
         }
+    }
+}
+
+/// The case behind this line, up to the next blank one.
+fn case_after(text: &str, line: &str) -> String {
+    let (_, after) = text.split_once(line).unwrap_or_else(|| panic!("no line {line:?}: {text}"));
+    let case: Vec<&str> = after.lines().skip(1).take_while(|line| !line.trim().is_empty()).collect();
+    case.join("\n") + "\n"
+}
+
+/// `folder` has the policy that the examples were written for.
+#[test]
+fn the_examples_of_the_help_and_of_the_sources_hold() {
+    let help = case_after(&ran(&["test", "--help"]).out, "Steps follow, in virtual time:");
+    let source = fs::read_to_string(project("src/tools/policy_test/mod.rs")).unwrap();
+    let source = source.lines().map_while(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join("\n");
+    for case in [help, case_after(&source, "```text")] {
+        let Ran { code, out, problems } = ran_in(folder(&case).path(), &TEST);
+        assert!(case.lines().count() >= 5, "{case}");
+        // No map of this policy has websites.
+        let warning = "the policy does not use this field";
+        assert!(problems.iter().all(|problem| problem.contains(warning)), "{problems:?}");
+        assert_eq!((code, out.as_str()), (0, "1 case: 1 ok, 0 failed\n"), "{case}");
     }
 }
 

@@ -50,13 +50,22 @@ impl Fields {
         both
     }
 
+    /// Whether a request can carry them all. Those with an empty value are left out.
+    pub(super) fn fit(&self) -> bool {
+        self.carried().count() <= FIELDS_MAX
+    }
+
     /// The request with these fields. One with an empty value is left out, as a proxy leaves it out.
     pub(super) fn request(&self) -> Request<'_> {
         let mut request = Request::new();
-        for (name, value) in self.0.iter().filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in self.carried() {
             request.push(name.as_bytes(), Value::Text(value.as_bytes()));
         }
         request
+    }
+
+    fn carried(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter().filter(|(_, value)| !value.is_empty())
     }
 
     fn place(&self, name: &str) -> Option<usize> {
@@ -109,5 +118,14 @@ mod tests {
         }
         (1..FIELDS_MAX).for_each(|number| fields.add(&format!("f{number}=1")).unwrap());
         assert_eq!(fields.add("more=1"), Err(Fault::TooManyFields));
+    }
+
+    #[test]
+    fn the_fields_of_a_case_and_of_a_step_are_one_request() {
+        let mut case = Fields::default();
+        (0..FIELDS_MAX).for_each(|number| case.add(&format!("f{number}=1")).unwrap());
+        assert!(case.fit() && case.with(&fields(&["f1=2"])).fit());
+        assert!(!case.with(&fields(&["more=1"])).fit());
+        assert!(case.with(&fields(&["more=1", "f1="])).fit(), "an empty value takes a field away");
     }
 }

@@ -52,6 +52,9 @@ pub struct Mistakes {
 /// The kinds of mistakes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
+    /// The reason of the operating system.
+    #[error("cannot be read: {0}")]
+    Unreadable(String),
     #[error("more than {FILE_BYTES_MAX} bytes: split the file")]
     FileTooLong,
     #[error("no case: write one, like `source=192.0.2.1 -> 3001`")]
@@ -111,7 +114,8 @@ impl fmt::Display for Quoted {
 }
 
 impl Mistakes {
-    pub(super) fn of_file(fault: Fault) -> Mistakes {
+    /// One mistake, of the whole file.
+    pub fn of_file(fault: Fault) -> Mistakes {
         let mut mistakes = Mistakes::default();
         mistakes.add(None, fault);
         mistakes

@@ -1,4 +1,4 @@
-//! Tests of a policy: requests in virtual time, and the verdicts that they are to get.
+//! Policy tests: requests in virtual time, and their expected verdicts.
 //!
 //! ```text
 //! # The crawler is slowed down to 30 a minute.
@@ -6,7 +6,7 @@
 //!     10 at once -> 10 pass
 //!     11th       -> delay 2s
 //!     after 1m
-//!     20 in 20s  -> 10 pass, 10 delay 1s..10s
+//!     20 in 20s  -> 19 pass, 1 delay 1s
 //!
 //!  text ─tokens─▶ statement ─▶ Suite ─run─Request─▶ Throttle::decide ─Decision─▶ Tally ─▶ Outcome
 //! ```

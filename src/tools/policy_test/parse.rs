@@ -136,8 +136,13 @@ impl Reader {
             _ if *time > DURATION_MAX => return self.spoil(column, Fault::CaseTooLong),
             _ => {}
         }
-        let step = Step { line: self.number, action };
-        self.suite.cases.last_mut().expect("a case is open").steps.push(step);
+        let case = self.suite.cases.last_mut().expect("a case is open");
+        if let Action::Ask { fields, .. } = &action
+            && !case.fields.with(fields).fit()
+        {
+            return self.spoil(column, Fault::TooManyFields);
+        }
+        case.steps.push(Step { line: self.number, action });
     }
 
     /// Notes a mistake. The rest of the case is read, but its requests are counted no more.
@@ -289,6 +294,18 @@ mod tests {
             assert_eq!(at(marked), fault);
         }
         assert_eq!(mistakes(b"caf\xc3\xa9=\xff -> 0"), ["1:6: not UTF-8: save the file as UTF-8"]);
+    }
+
+    /// Those of a step count beside those of its case.
+    #[test]
+    fn a_request_has_at_most_32_fields() {
+        let fields = |from: usize, to: usize| (from..to).map(|n| format!("f{n}=1 ")).collect::<String>();
+        let case = fields(0, 32) + "-> 0; ";
+        assert_eq!(Suite::parse((case.clone() + "1 at once f0=2 -> pass").as_bytes()).unwrap().requests(), 1);
+        let most = "more than 32 fields, the most that a request can carry";
+        assert_eq!(at(&(case + "^1 at once g=1 -> pass")), most);
+        assert_eq!(at(&(fields(0, 32) + "^f32=1 -> 0")), most);
+        assert_eq!(at(&(fields(0, 20) + "-> 0; ^1st " + &fields(20, 40) + "-> pass")), most);
     }
 
     #[test]
