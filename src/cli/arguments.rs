@@ -55,7 +55,7 @@ pub(super) struct RunArguments {
 }
 
 /// The config file of the service, as the package installs it.
-const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
+pub(super) const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
 
 impl RunArguments {
     /// With the config file of the service, if neither a config nor a policy is given and the file is there.

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::base::slo_id::SloId;
-use crate::cli::arguments::Files;
+use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::config::{Config, ConfigError, Flags};
 use crate::policy::{Policy, Problem, Problems, Warning};
 use crate::sync::StoreUrl;
@@ -21,9 +21,6 @@ Examples:
       a policy alone; exit code 1 also if there are only warnings
   slowlane check --policy maps --json
       the mistakes and warnings, for an editor or a pipeline";
-
-/// The config file of the service, read without flags.
-const SERVICE: &str = "/etc/slowlane/slowlane.toml";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -64,9 +61,8 @@ struct Finding {
 pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { files, strict, json } = typed;
     let is_bare = files.config.is_none() && files.policy.is_none();
-    let is_service = is_bare && Path::new(SERVICE).exists();
-    let config = files.config.or_else(|| is_service.then(|| SERVICE.into()));
-    let flags = Flags { policy: files.policy, ..Flags::default() };
+    let Files { config, policy } = files.or_of_service();
+    let flags = Flags { policy, ..Flags::default() };
     let (read, mut errors) = Config::examine(config.as_deref(), flags);
     let (tls_errors, expired) = read.check_tls();
     errors.extend(tls_errors);
@@ -140,7 +136,7 @@ impl Report {
     fn ok_line(&self, is_bare: bool) -> String {
         let config = match &self.config {
             Some(path) => format!("config {}, ", path.display()),
-            None if is_bare => format!("no config file ({SERVICE} is missing), "),
+            None if is_bare => format!("no config file ({OF_SERVICE} is missing), "),
             None => String::new(),
         };
         let policy = match &self.policy {
