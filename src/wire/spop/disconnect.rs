@@ -1,6 +1,5 @@
 //! DISCONNECT, the frame that ends a connection in either direction (SPOE.txt 3.2.8, 3.2.9).
 
-use crate::wire::cursor::Cursor;
 use crate::wire::spop::data::Data;
 use crate::wire::spop::error::Error;
 use crate::wire::spop::frame::Frame;
@@ -43,9 +42,8 @@ impl<'a> Disconnect<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };
-        let mut cursor = Cursor::new(frame.payload);
-        while !cursor.is_empty() {
-            let (name, value) = pair::decode(&mut cursor)?;
+        for item in pair::items(frame.payload) {
+            let (name, value) = item?;
             match name {
                 STATUS_CODE => disconnect.status = status(value),
                 MESSAGE => disconnect.message = value.to_bytes().unwrap_or_default(),

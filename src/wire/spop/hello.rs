@@ -1,6 +1,5 @@
 //! The two hellos of a handshake: HAProxy's offer and the agent's answer.
 
-use crate::wire::cursor::Cursor;
 use crate::wire::spop::data::Data;
 use crate::wire::spop::error::Error;
 use crate::wire::spop::frame::Frame;
@@ -61,9 +60,8 @@ impl<'a> HaproxyHello<'a> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
         let (mut engine_id, mut healthcheck) = (None, false);
-        let mut cursor = Cursor::new(frame.payload);
-        while !cursor.is_empty() {
-            let (name, value) = pair::decode(&mut cursor)?;
+        for item in pair::items(frame.payload) {
+            let (name, value) = item?;
             match name {
                 SUPPORTED_VERSIONS => versions = Some(value),
                 MAX_FRAME_SIZE => frame_size = Some(value),
@@ -112,9 +110,8 @@ impl<'a> AgentHello<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);
-        let mut cursor = Cursor::new(frame.payload);
-        while !cursor.is_empty() {
-            let (name, value) = pair::decode(&mut cursor)?;
+        for item in pair::items(frame.payload) {
+            let (name, value) = item?;
             match name {
                 VERSION => version = Some(value),
                 MAX_FRAME_SIZE => frame_size = Some(value),
