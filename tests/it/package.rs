@@ -119,6 +119,7 @@ fn the_package_has_every_file_in_its_place() {
             "/usr/share/zsh/vendor-completions/_slowlane",
             "/usr/share/fish/vendor_completions.d/slowlane.fish",
             "/usr/share/slowlane/cluster/policy/slo.map",
+            "/usr/share/slowlane/haproxy/maps/policy.test",
             "/usr/share/slowlane/haproxy/spoe-slowlane.conf",
             "/usr/share/slowlane/nginx/slowlane.conf",
             "/usr/share/slowlane/monitoring/grafana-dashboard.json",
