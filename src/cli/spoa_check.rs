@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use clap::error::ErrorKind;
 
 use crate::base::address::Address;
 use crate::base::units;
+use crate::cli::progress::Progress;
 use crate::tools::conformance::argument::Argument;
 use crate::tools::conformance::card;
 use crate::tools::conformance::play::{Agent, examine};
-use crate::tools::conformance::setting::Setting;
+use crate::tools::conformance::setting::{ARGUMENTS_MAX, Setting};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +39,7 @@ pub(super) struct Arguments {
     /// The message of the suite: one that the agent serves
     #[arg(long, value_name = "NAME", default_value = "request")]
     message: String,
-    /// An argument of the message; may be repeated
+    /// An argument of the message; may be repeated, up to 253 times
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<Argument>,
     /// The longest wait for a connection or for an answer, up to 60s
@@ -67,9 +69,15 @@ pub(super) fn spoa_check(typed: Arguments) -> anyhow::Result<()> {
         io::stdout().write_all(card::list().as_bytes())?;
         return Ok(());
     };
+    if arg.len() > ARGUMENTS_MAX {
+        let text = format!("--arg: expected at most {ARGUMENTS_MAX} arguments, because some cases add two\n");
+        clap::Error::raw(ErrorKind::TooManyValues, text).exit();
+    }
     let setting = Setting { message, arguments: arg, agreed: None };
     let agent = Agent { address, limit: timeout };
-    let card = examine(&agent, setting);
+    let mut progress = Progress::begin();
+    let card = examine(&agent, setting, |over, all| progress.tell(|| format!("{over} of {all} exchanges")));
+    progress.end();
     let text = match json {
         true => serde_json::to_string_pretty(&card.to_json(agent.address.to_string()))? + "\n",
         false => card.to_text(),

@@ -78,6 +78,8 @@ enum Fault {
     ShortIds,
     /// The first ACK of a connection is sent twice.
     TwoAcks,
+    /// Agrees on 256 bytes at most.
+    SmallFrames,
     /// Closes without AGENT-DISCONNECT.
     NoGoodbye,
     /// A wrong frame ends all connections, as the crash of a process does.
@@ -105,7 +107,8 @@ fn agent(fault: Fault) -> SocketAddr {
 }
 
 fn serve(mut stream: &TcpStream, fault: Fault, streams: &Streams) -> std::io::Result<()> {
-    let (mut connection, mut unread, mut bytes) = (Connection::new(16_380), Vec::new(), [0; 4096]);
+    let own_bytes_max = if fault == Fault::SmallFrames { 256 } else { 16_380 };
+    let (mut connection, mut unread, mut bytes) = (Connection::new(own_bytes_max), Vec::new(), [0; 4096]);
     let mut acked = 0;
     loop {
         let (mut out, mut consumed, mut is_over) = (Vec::new(), 0, false);
@@ -188,6 +191,29 @@ fn failed(fault: Fault) -> (Vec<String>, String) {
 fn a_correct_agent_of_another_kind_passes() {
     let (names, card) = failed(Fault::None);
     assert_eq!(names, [""; 0], "{card}");
+}
+
+/// HAProxy sends it no longer frames either.
+#[test]
+fn an_agent_that_agrees_on_small_frames_passes() {
+    let (failed, card) = failed(Fault::SmallFrames);
+    assert_eq!(failed, [""; 0], "{card}");
+    assert_eq!(
+        names(&card, "required", "skipped"),
+        ["arguments-255", "type-string", "type-binary"],
+        "{card}"
+    );
+    assert!(card.contains("and 256 were agreed"), "{card}");
+}
+
+#[test]
+fn a_message_that_is_longer_than_agreed_fails() {
+    let own = format!("path={}", "a".repeat(300));
+    let address = agent(Fault::SmallFrames).to_string();
+    let Ran { code, out, .. } = checked(&address, &[&["--arg", &own], PATIENT].concat());
+    assert_eq!(code, 1, "{out}");
+    assert!(names(&out, "required", "fail").contains(&"ack".to_owned()), "{out}");
+    assert!(out.contains("256 were agreed: shorten its arguments"), "{out}");
 }
 
 #[test]
@@ -273,6 +299,10 @@ fn what_cannot_be_checked_is_a_usage_error() {
         (&["spoa-check"][..], "<ADDR>"),
         (&["spoa-check", "9000"], "expected host:port"),
         (&["spoa-check", "127.0.0.1:1", "--arg", "ip"], "expected an argument, like ip=192.0.2.1"),
+        (
+            &[&["spoa-check", "127.0.0.1:1"][..], &["--arg=a=1"; 254]].concat()[..],
+            "expected at most 253 arguments",
+        ),
         (&["spoa-check", "127.0.0.1:1", "--timeout", "61s"], "expected a time from 10ms to 60s"),
     ] {
         let output = std::process::Command::new(crate::support::slowlane::BINARY).args(arguments).output();

@@ -1,10 +1,12 @@
 //! The score card: the outcome of every case.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::base::columns::aligned;
-use crate::base::shown::shown;
 use crate::tools::conformance::case::{Case, Level};
+use crate::tools::conformance::outcome::Outcome;
 use crate::tools::conformance::suite::exchanges;
 
 #[derive(Clone, Debug)]
@@ -18,31 +20,6 @@ pub(crate) struct Row {
     pub outcome: Outcome,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Passed,
-    Failed(String),
-    Skipped(String),
-}
-
-impl Outcome {
-    const fn word(&self) -> &'static str {
-        match self {
-            Outcome::Passed => "pass",
-            Outcome::Failed(_) => "fail",
-            Outcome::Skipped(_) => "skipped",
-        }
-    }
-
-    /// A reason may quote the agent, so it is made safe to show.
-    fn reason(&self) -> String {
-        match self {
-            Outcome::Passed => String::new(),
-            Outcome::Failed(reason) | Outcome::Skipped(reason) => shown(reason),
-        }
-    }
-}
-
 impl Level {
     const fn word(self) -> &'static str {
         match self {
@@ -52,14 +29,37 @@ impl Level {
     }
 }
 
+/// The number of cases of one level, by their outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { passed, failed, skipped } = self;
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
+    }
+}
+
 impl Card {
     /// Whether no required case fails.
     pub(crate) fn is_passed(&self) -> bool {
-        self.count(Level::Required, "fail") == 0
+        self.counts(Level::Required).failed == 0
     }
 
-    fn count(&self, level: Level, word: &str) -> usize {
-        self.rows.iter().filter(|row| row.case.level == level && row.outcome.word() == word).count()
+    fn counts(&self, level: Level) -> Counts {
+        let mut counts = Counts::default();
+        for row in self.rows.iter().filter(|row| row.case.level == level) {
+            match row.outcome {
+                Outcome::Passed => counts.passed += 1,
+                Outcome::Failed(_) => counts.failed += 1,
+                Outcome::Skipped(_) => counts.skipped += 1,
+            }
+        }
+        counts
     }
 
     /// The table, and a line that sums it up.
@@ -70,15 +70,9 @@ impl Card {
             cells.map(str::to_owned).to_vec()
         };
         let rows: Vec<_> = [heading].into_iter().chain(self.rows.iter().map(row)).collect();
-        aligned(&rows, "  ", |_, _| true) + "\n" + &self.summary() + "\n"
-    }
-
-    fn summary(&self) -> String {
-        let line = |level: Level| {
-            let [passed, failed, skipped] = ["pass", "fail", "skipped"].map(|word| self.count(level, word));
-            format!("{}: {passed} passed, {failed} failed, {skipped} skipped", level.word())
-        };
-        format!("{}; {}", line(Level::Required), line(Level::Advised))
+        let [required, advised] = [Level::Required, Level::Advised].map(|level| self.counts(level));
+        let summary = format!("required: {required}; advised: {advised}");
+        aligned(&rows, "  ", |_, _| true) + "\n" + &summary + "\n"
     }
 
     /// One object, for `--json`.
@@ -92,12 +86,6 @@ impl Card {
             cases: Vec<Line>,
         }
         #[derive(Serialize)]
-        struct Counts {
-            passed: usize,
-            failed: usize,
-            skipped: usize,
-        }
-        #[derive(Serialize)]
         struct Line {
             name: &'static str,
             section: &'static str,
@@ -106,11 +94,6 @@ impl Card {
             result: &'static str,
             reason: Option<String>,
         }
-        let counts = |level| Counts {
-            passed: self.count(level, "pass"),
-            failed: self.count(level, "fail"),
-            skipped: self.count(level, "skipped"),
-        };
         let line = |Row { case, outcome }: &Row| Line {
             name: case.name,
             section: case.section,
@@ -122,8 +105,8 @@ impl Card {
         Report {
             ok: self.is_passed(),
             address,
-            required: counts(Level::Required),
-            advised: counts(Level::Advised),
+            required: self.counts(Level::Required),
+            advised: self.counts(Level::Advised),
             cases: self.rows.iter().map(line).collect(),
         }
     }

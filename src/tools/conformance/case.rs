@@ -11,23 +11,21 @@ pub(crate) struct Exchange {
     /// Connections that are open together and send the same.
     pub connections: usize,
     pub needs: Needs,
-    /// No HAProxy sends this. Afterwards, other connections are looked at.
-    pub is_hostile: bool,
     pub cases: &'static [Case],
 }
 
 impl Exchange {
-    /// One connection of a correct HAProxy, without cases.
-    pub(super) const PLAIN: Exchange = Exchange {
-        turns: |_| Vec::new(),
-        connections: 1,
-        needs: Needs::Nothing,
-        is_hostile: false,
-        cases: &[],
-    };
+    /// One connection, without cases.
+    pub(super) const PLAIN: Exchange =
+        Exchange { turns: |_| Vec::new(), connections: 1, needs: Needs::Nothing, cases: &[] };
 
-    /// One connection of a client that does not obey the protocol, without cases.
-    pub(super) const HOSTILE: Exchange = Exchange { is_hostile: true, ..Exchange::PLAIN };
+    /// The same, with an agent that can be greeted.
+    pub(super) const GREETED: Exchange = Exchange { needs: Needs::Greeting, ..Exchange::PLAIN };
+
+    /// No HAProxy sends this: a case asks whether the agent serves other connections afterwards.
+    pub(super) fn is_hostile(&self) -> bool {
+        self.cases.iter().any(|case| matches!(case.judge, Judge::ServesOn))
+    }
 }
 
 /// Bytes to send, and what to wait for.

@@ -15,6 +15,7 @@ pub(crate) mod card;
 mod case;
 mod frames;
 mod judges;
+mod outcome;
 pub(crate) mod play;
 pub(crate) mod setting;
 mod suite;

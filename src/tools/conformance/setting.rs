@@ -1,11 +1,17 @@
 //! The message that the suite sends to an agent, and what the agent agreed to.
 
 use crate::tools::conformance::argument::Argument;
-use crate::tools::conformance::frames::{Item, OFFERED_BYTES};
+use crate::tools::conformance::frames::{Item, LENGTH_BYTES, OFFERED_BYTES};
 use crate::wire::spop::{AgentHello, Data, Notify};
 
 /// A message that no agent knows.
-const UNKNOWN: &[u8] = b"slowlane-spoa-check";
+pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
+
+/// A byte counts the arguments of a message.
+const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
+
+/// The most arguments of one's own: some cases add two.
+pub(crate) const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -29,6 +35,8 @@ pub(crate) enum Needs {
     Nothing,
     /// Any AGENT-HELLO.
     Greeting,
+    /// An agreed frame size that the message fits into. Otherwise the cases fail.
+    Room,
     /// The capability `pipelining`.
     Pipelining,
     /// No capability `fragmentation`.
@@ -96,7 +104,7 @@ impl Setting {
 
     /// The most arguments that one message can have, its own included.
     pub(super) fn notify_of_255_arguments(&self) -> Vec<u8> {
-        let more = 255_usize.saturating_sub(self.arguments.len());
+        let more = MESSAGE_ARGUMENTS_MAX.saturating_sub(self.arguments.len());
         let names: Vec<String> = (0..more).map(|number| format!("x{number}")).collect();
         let more: Vec<Item<'_>> = names.iter().map(|name| (name.as_bytes(), Data::Null)).collect();
         self.notify_with(1, 1, &more)
@@ -105,10 +113,15 @@ impl Setting {
     /// The message with an argument of text, in a frame of so many bytes, its length field excluded.
     pub(super) fn notify_of_size(&self, frame_bytes: usize) -> Vec<u8> {
         let sized = |text: usize| self.notify_with(1, 1, &[(b"x", Data::Str(&vec![b'a'; text]))]);
-        let surplus = |text: usize| sized(text).len() - 4 - text;
+        let surplus = |text: usize| sized(text).len() - LENGTH_BYTES - text;
         // The length of the text is itself of variable length.
         let text = (0..4).fold(0, |text, _| frame_bytes.saturating_sub(surplus(text)));
         sized(text)
+    }
+
+    /// The size of the plain message in a frame, its length field excluded.
+    pub(super) fn message_bytes(&self) -> usize {
+        self.notify(1, 1).len() - LENGTH_BYTES
     }
 
     /// The agreed frame size, or the offered one.

@@ -1,5 +1,8 @@
-//! What was sent and received on one connection, and how it ended.
+//! The record of one connection: the bytes of both directions, and its end.
 
+use std::iter;
+
+use crate::tools::conformance::frames::LENGTH_BYTES;
 use crate::wire::spop::{Disconnect, Frame, Kind};
 
 /// No frame of an agent is longer: a longer one is taken for garbage.
@@ -21,6 +24,8 @@ pub(crate) enum End {
     Closed,
     /// Something awaited has not come in time.
     Overdue,
+    /// More has come than is kept.
+    Flooded,
 }
 
 /// The end of a turn. A close by the agent ends any turn.
@@ -43,71 +48,81 @@ pub(crate) struct Received<'a> {
 impl Transcript {
     /// The received frames. An error names the bytes that are no frame.
     pub(super) fn frames(&self) -> Result<Vec<Received<'_>>, String> {
-        let (frames, rest) = cut(&self.received)?;
-        match (rest, self.end) {
-            (0, _) | (_, End::Open) => Ok(frames),
+        if self.end == End::Flooded {
+            return Err(self.ending());
+        }
+        let frames = cut(&self.received).collect::<Result<Vec<_>, _>>()?;
+        let whole: usize = frames.iter().map(|received| LENGTH_BYTES + received.bytes).sum();
+        match (self.received.len() - whole, self.end) {
+            (0, _) | (_, End::Open | End::Flooded) => Ok(frames),
             (_, End::Closed) => Err("the agent closes in the middle of a frame".into()),
             (_, End::Overdue) => Err("the rest of a frame does not come in time".into()),
         }
     }
 
     /// The frames that were sent, up to the first wrong one.
-    pub(super) fn asked(&self) -> Vec<Frame<'_>> {
-        let mut rest = &self.sent[..];
-        let mut frames = Vec::new();
-        while let Ok(Some((frame, bytes))) = Frame::cut(rest, FRAME_BYTES_MAX) {
-            frames.push(frame);
-            rest = &rest[bytes..];
-        }
-        frames
+    pub(super) fn asked(&self) -> impl Iterator<Item = Frame<'_>> {
+        cut(&self.sent).map_while(Result::ok).map(|sent| sent.frame)
     }
 
     /// Whether an open connection needs no further wait.
     pub(super) fn is_complete(&self, until: Until) -> bool {
-        let is_broken = || cut(&self.received).is_err();
+        let is_last = |(number, received): (usize, Result<Received<'_>, String>)| match received {
+            Ok(received) => number == 1 || received.frame.head.kind == Kind::AgentDisconnect,
+            Err(_) => true,
+        };
         match until {
             Until::Sent => true,
             Until::Closed => false,
-            Until::Frames(count) => {
-                cut(&self.received).is_ok_and(|(frames, _)| {
-                    frames.len() >= count
-                        || frames.iter().any(|received| received.frame.head.kind == Kind::AgentDisconnect)
-                }) || is_broken()
-            }
+            Until::Frames(0) => true,
+            Until::Frames(count) => (1..=count).rev().zip(cut(&self.received)).any(is_last),
         }
     }
 
     /// The end of the conversation, for a reason.
     pub(super) fn ending(&self) -> String {
-        let frames = cut(&self.received).map(|(frames, _)| frames).unwrap_or_default();
+        if self.end == End::Flooded {
+            return "more comes than any agent needs to say".into();
+        }
+        let frames = cut(&self.received).collect::<Result<Vec<_>, _>>().unwrap_or_default();
         let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AgentDisconnect);
         match (goodbye.map(|received| Disconnect::decode(received.frame)), self.end) {
             (Some(Ok(Disconnect { status, .. })), _) => format!("AGENT-DISCONNECT, status {status}"),
             (Some(Err(error)), _) => format!("an AGENT-DISCONNECT that is wrong: {error}"),
             (None, End::Closed) => "the agent closes without AGENT-DISCONNECT".into(),
-            (None, End::Overdue | End::Open) => match frames.last().map(|last| last.frame.head.kind) {
-                None => "nothing comes in time".into(),
-                Some(Kind::AgentHello) => "nothing comes in time after AGENT-HELLO".into(),
-                Some(Kind::Ack) => "nothing comes in time after an ACK".into(),
-                Some(kind) => format!("nothing comes in time after a frame {kind:?}"),
-            },
+            (None, End::Overdue | End::Open | End::Flooded) => {
+                match frames.last().map(|last| last.frame.head.kind) {
+                    None => "nothing comes in time".into(),
+                    Some(Kind::AgentHello) => "nothing comes in time after AGENT-HELLO".into(),
+                    Some(Kind::Ack) => "nothing comes in time after an ACK".into(),
+                    Some(kind) => format!("nothing comes in time after a frame {kind:?}"),
+                }
+            }
         }
     }
 }
 
-/// The whole frames, and the number of bytes after them.
-fn cut(bytes: &[u8]) -> Result<(Vec<Received<'_>>, usize), String> {
-    let (mut frames, mut rest) = (Vec::new(), bytes);
-    loop {
-        match Frame::cut(rest, FRAME_BYTES_MAX) {
-            Ok(None) => return Ok((frames, rest.len())),
-            Ok(Some((frame, bytes))) => {
-                frames.push(Received { frame, bytes: bytes - 4 });
-                rest = &rest[bytes..];
-            }
-            Err(error) => return Err(format!("this is no frame: {error}")),
+/// The longest NOTIFY of these bytes, as the length field has it.
+pub(super) fn longest_notify(bytes: &[u8]) -> usize {
+    let sent = cut(bytes).map_while(Result::ok);
+    let notifies = sent.filter(|sent| sent.frame.head.kind == Kind::Notify);
+    notifies.map(|notify| notify.bytes).max().unwrap_or_default()
+}
+
+/// The whole frames. An error is the last item, and names the bytes that are no frame.
+fn cut(bytes: &[u8]) -> impl Iterator<Item = Result<Received<'_>, String>> {
+    let mut rest = bytes;
+    iter::from_fn(move || match Frame::cut(rest, FRAME_BYTES_MAX) {
+        Ok(None) => None,
+        Ok(Some((frame, bytes))) => {
+            rest = &rest[bytes..];
+            Some(Ok(Received { frame, bytes: bytes - LENGTH_BYTES }))
         }
-    }
+        Err(error) => {
+            rest = b"";
+            Some(Err(format!("this is no frame: {error}")))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -128,6 +143,23 @@ mod tests {
         assert!(received(&ack[..9], End::Closed).frames().unwrap_err().contains("the middle of a frame"));
         assert!(received(&ack[..9], End::Overdue).frames().unwrap_err().contains("does not come in time"));
         assert!(received(b"HTTP/1.1", End::Closed).frames().unwrap_err().contains("no frame"));
+    }
+
+    #[test]
+    fn a_flood_is_not_read_as_frames() {
+        let ack = frame(Head::new(Kind::Ack, 1, 1), b"");
+        let flooded = received(&ack, End::Flooded);
+        assert_eq!(flooded.frames(), Err("more comes than any agent needs to say".into()));
+        assert_eq!(flooded.ending(), "more comes than any agent needs to say");
+    }
+
+    #[test]
+    fn the_longest_notify_is_found_among_other_frames() {
+        let [short, long] = [3, 300].map(|bytes| frame(Head::new(Kind::Notify, 1, 1), &vec![0; bytes]));
+        let other = frame(Head::of_connection(Kind::HaproxyHello), &[0; 900]);
+        assert_eq!(longest_notify(&[&other[..], &short, &long, &short].concat()), long.len() - 4);
+        assert_eq!(longest_notify(&other), 0);
+        assert_eq!(longest_notify(&[&short[..], b"HTTP/1.1"].concat()), short.len() - 4);
     }
 
     #[test]

@@ -1,39 +1,52 @@
 //! Judges of ACKs (SPOE.txt 3.2.7, 3.4).
 
-use crate::tools::conformance::transcript::{Received, Transcript};
+use crate::tools::conformance::transcript::{End, Received, Transcript};
 use crate::wire::spop::{Ack, Action, AgentHello, Frame, Head, Kind};
 
 /// Each NOTIFY has one ACK with its ids, and no other ACK comes.
 pub(crate) fn acks(transcript: &Transcript) -> Result<(), String> {
-    let mut open: Vec<(u64, u64)> = ids(transcript.asked(), Kind::Notify);
+    acks_but(transcript, |_| false)
+}
+
+/// Each NOTIFY has its ACK, or the agent refuses with an AGENT-DISCONNECT.
+pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Result<(), String> {
+    if is_refused(transcript)? { Ok(()) } else { acks(transcript) }
+}
+
+/// The same, but a NOTIFY with ABORT may have its ACK or none.
+pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Result<(), String> {
+    let is_aborted = |head: Head| head.flags & Head::ABORT != 0;
+    if is_refused(transcript)? { Ok(()) } else { acks_but(transcript, is_aborted) }
+}
+
+/// Each NOTIFY has one ACK, but some may go without.
+fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Result<(), String> {
+    let mut open = heads(transcript.asked(), Kind::Notify);
     if open.is_empty() {
         return Err(format!("the handshake before it fails: {}", transcript.ending()));
     }
-    let acked = ids(transcript.frames()?.into_iter().map(|received| received.frame), Kind::Ack);
-    for (stream_id, frame_id) in acked {
-        match open.iter().position(|&ids| ids == (stream_id, frame_id)) {
-            Some(at) => drop(open.swap_remove(at)),
-            None => return Err(format!("an ACK has the ids {stream_id}/{frame_id}, which are not open")),
+    let frames = transcript.frames()?;
+    for acked in heads(frames.iter().map(|received| received.frame), Kind::Ack) {
+        match open.iter().position(|head| ids(head) == ids(&acked)) {
+            Some(at) => drop(open.remove(at)),
+            None => return Err(format!("an ACK has the ids {}, which are not open", shown(&acked))),
         }
     }
-    match open.first() {
+    match open.iter().find(|&&head| !may_lack(head)) {
         None => Ok(()),
-        Some((stream_id, frame_id)) => {
-            Err(format!("no ACK for {stream_id}/{frame_id}: {}", transcript.ending()))
-        }
+        Some(head) => Err(format!("no ACK for {}: {}", shown(head), transcript.ending())),
     }
 }
 
-/// Each NOTIFY has its ACK, or the agent refuses by an AGENT-DISCONNECT.
-pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Result<(), String> {
-    let is_refused =
-        transcript.frames()?.iter().any(|received| received.frame.head.kind == Kind::AgentDisconnect);
-    if is_refused { Ok(()) } else { acks(transcript) }
+fn is_refused(transcript: &Transcript) -> Result<bool, String> {
+    let frames = transcript.frames()?;
+    Ok(frames.iter().any(|received| received.frame.head.kind == Kind::AgentDisconnect))
 }
 
 pub(crate) fn acks_nothing(transcript: &Transcript) -> Result<(), String> {
     // Whatever else comes, or how it ends, is for other judges.
     match transcript.frames() {
+        Err(reason) if transcript.end == End::Flooded => Err(reason),
         Ok(frames) if frames.iter().any(|received| received.frame.head.kind == Kind::Ack) => {
             Err("it is answered by an ACK".into())
         }
@@ -108,16 +121,25 @@ fn actions<'a>(received: &Received<'a>) -> Result<Vec<Action<'a>>, String> {
     ack.actions().collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-fn ids<'a>(frames: impl IntoIterator<Item = Frame<'a>>, kind: Kind) -> Vec<(u64, u64)> {
-    let own = frames.into_iter().filter(|frame| frame.head.kind == kind);
-    own.map(|frame| (frame.head.stream_id, frame.head.frame_id)).collect()
+fn heads<'a>(frames: impl Iterator<Item = Frame<'a>>, kind: Kind) -> Vec<Head> {
+    frames.map(|frame| frame.head).filter(|head| head.kind == kind).collect()
+}
+
+fn ids(head: &Head) -> (u64, u64) {
+    (head.stream_id, head.frame_id)
+}
+
+/// The ids as a reason has them.
+fn shown(head: &Head) -> String {
+    format!("{}/{}", head.stream_id, head.frame_id)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::conformance::frames::frame;
+    use crate::tools::conformance::frames::{HELLO, flagged, frame, hello};
     use crate::tools::conformance::judges::spoken::{ack, closed, goodbye, greeting, silent, spoken};
+    use crate::tools::conformance::setting::tests::setting;
 
     fn told(judge: fn(&Transcript) -> Result<(), String>, frames: &[Vec<u8>]) -> String {
         let frames = [&[greeting(256)], frames].concat();
@@ -153,6 +175,24 @@ mod tests {
         assert_eq!(told(acks_or_refuses, &[ack(1, 1), ack(2, 1)]), "");
         assert!(acks_or_refuses(&silent()).is_err());
         assert!(acks_or_refuses(&closed(&[])).is_err());
+    }
+
+    /// An aborted NOTIFY may go without its ACK, and no other one may.
+    #[test]
+    fn an_abort_excuses_its_own_notify_only() {
+        let aborted = flagged(setting().notify(1, 1), Head::FIN | Head::ABORT);
+        let sent = [hello(HELLO), aborted, setting().notify(2, 1)].concat();
+        let judged = |frames: &[Vec<u8>], end| {
+            let received = [&[greeting(256)], frames].concat().concat();
+            acks_beside_abort(&Transcript { sent: sent.clone(), received, end })
+        };
+        assert_eq!(judged(&[ack(1, 1), ack(2, 1)], End::Open), Ok(()));
+        assert_eq!(judged(&[ack(2, 1)], End::Overdue), Ok(()));
+        assert_eq!(judged(&[goodbye(4)], End::Closed), Ok(()));
+        assert!(judged(&[], End::Overdue).unwrap_err().contains("no ACK for 2/1: nothing comes in time"));
+        assert!(judged(&[ack(1, 1)], End::Overdue).unwrap_err().contains("no ACK for 2/1"));
+        assert!(judged(&[], End::Closed).unwrap_err().contains("closes without AGENT-DISCONNECT"));
+        assert!(judged(&[ack(2, 1), ack(2, 1)], End::Open).unwrap_err().contains("not open"));
     }
 
     #[test]
@@ -193,5 +233,6 @@ mod tests {
         assert_eq!(told(acks_nothing, &[ack(1, 1)]), "it is answered by an ACK");
         assert_eq!(told(acks_nothing, &[goodbye(4)]), "");
         assert_eq!(acks_nothing(&silent()), Ok(()));
+        assert!(acks_nothing(&Transcript { end: End::Flooded, ..spoken(&[]) }).is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Judges of the end of a connection (SPOE.txt 3.2.8, 3.2.9, 3.5).
 
+use crate::tools::conformance::judges::item::item;
 use crate::tools::conformance::transcript::{End, Transcript};
-use crate::wire::spop::{Data, Frame, Head, Kind, items};
+use crate::wire::spop::{Data, Frame, Head, Kind};
 
 /// An AGENT-DISCONNECT, with FIN and without ids.
 pub(crate) fn leaves(transcript: &Transcript) -> Result<(), String> {
@@ -17,6 +18,7 @@ pub(crate) fn leaves(transcript: &Transcript) -> Result<(), String> {
 pub(crate) fn closes(transcript: &Transcript) -> Result<(), String> {
     match transcript.end {
         End::Closed => Ok(()),
+        End::Flooded => Err(transcript.ending()),
         End::Open | End::Overdue => Err("the agent does not close in time".into()),
     }
 }
@@ -24,7 +26,7 @@ pub(crate) fn closes(transcript: &Transcript) -> Result<(), String> {
 /// The AGENT-DISCONNECT has both mandatory items.
 pub(crate) fn gives_a_reason(transcript: &Transcript) -> Result<(), String> {
     status(transcript)?;
-    match item(transcript, b"message")? {
+    match reason(transcript, b"message")? {
         Some(Data::Str(_)) => Ok(()),
         Some(other) => Err(format!("message is no string: {other:?}")),
         None => Err("the AGENT-DISCONNECT has no message".into()),
@@ -48,17 +50,15 @@ pub(crate) fn refuses_as<const CODE: i64>(transcript: &Transcript) -> Result<(),
 }
 
 fn status(transcript: &Transcript) -> Result<i64, String> {
-    match item(transcript, b"status-code")? {
+    match reason(transcript, b"status-code")? {
         Some(value) => value.to_i64().ok_or_else(|| format!("status-code is no number: {value:?}")),
         None => Err("the AGENT-DISCONNECT has no status-code".into()),
     }
 }
 
-fn item<'a>(transcript: &'a Transcript, name: &[u8]) -> Result<Option<Data<'a>>, String> {
-    let items: Result<Vec<_>, _> = items(goodbye(transcript)?.payload).collect();
-    let items =
-        items.map_err(|error| format!("the AGENT-DISCONNECT is no list of names and values: {error}"))?;
-    Ok(items.into_iter().find(|(own, _)| *own == name).map(|(_, value)| value))
+/// An item of the AGENT-DISCONNECT.
+fn reason<'a>(transcript: &'a Transcript, name: &[u8]) -> Result<Option<Data<'a>>, String> {
+    item(goodbye(transcript)?, "the AGENT-DISCONNECT", name)
 }
 
 fn goodbye(transcript: &Transcript) -> Result<Frame<'_>, String> {
@@ -104,5 +104,6 @@ mod tests {
         assert!(refuses(&closed(&[])).is_err());
         assert_eq!(closes(&closed(&[])), Ok(()));
         assert!(closes(&silent()).is_err());
+        assert!(closes(&Transcript { end: End::Flooded, ..spoken(&[]) }).is_err());
     }
 }

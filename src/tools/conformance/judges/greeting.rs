@@ -1,7 +1,11 @@
 //! Judges of the agent's hello (SPOE.txt 3.2.4, 3.2.5).
 
+use crate::tools::conformance::judges::item::item;
 use crate::tools::conformance::transcript::Transcript;
-use crate::wire::spop::{Data, FRAME_BYTES_MIN, Frame, Head, Kind, items};
+use crate::wire::spop::{Data, FRAME_BYTES_MIN, Frame, Head, Kind};
+
+/// The name of the AGENT-HELLO in a reason.
+const OWN: &str = "the hello";
 
 /// The first frame is an AGENT-HELLO, with a stream-id and a frame-id of 0.
 pub(crate) fn greets(transcript: &Transcript) -> Result<(), String> {
@@ -30,7 +34,7 @@ pub(crate) fn sets_fin(transcript: &Transcript) -> Result<(), String> {
 
 /// The version is at most one that HAProxy has announced.
 pub(crate) fn has_version(transcript: &Transcript) -> Result<(), String> {
-    let version = match item(hello(transcript)?, b"version")? {
+    let version = match item(hello(transcript)?, OWN, b"version")? {
         Some(Data::Str(version)) => version,
         Some(other) => return Err(format!("version is no string: {other:?}")),
         None => return Err("the hello has no version".into()),
@@ -44,15 +48,15 @@ pub(crate) fn has_version(transcript: &Transcript) -> Result<(), String> {
     }
 }
 
-/// No version is settled that HAProxy does not have: a lower one, or an AGENT-DISCONNECT.
-pub(crate) fn settles_a_version_or_refuses(transcript: &Transcript) -> Result<(), String> {
+/// The agent agrees on a version that HAProxy has, or sends an AGENT-DISCONNECT.
+pub(crate) fn agrees_on_a_version_or_refuses(transcript: &Transcript) -> Result<(), String> {
     answers(transcript)?;
     if hello(transcript).is_ok() { has_version(transcript) } else { Ok(()) }
 }
 
 /// At least 256, and at most the size that HAProxy has offered.
 pub(crate) fn has_frame_size(transcript: &Transcript) -> Result<(), String> {
-    let size = match item(hello(transcript)?, b"max-frame-size")? {
+    let size = match item(hello(transcript)?, OWN, b"max-frame-size")? {
         None => return Err("the hello has no max-frame-size".into()),
         Some(value) => value.to_i64().ok_or_else(|| format!("max-frame-size is no number: {value:?}"))?,
     };
@@ -66,7 +70,7 @@ pub(crate) fn has_frame_size(transcript: &Transcript) -> Result<(), String> {
 
 /// A list of names, which may be empty.
 pub(crate) fn has_capabilities(transcript: &Transcript) -> Result<(), String> {
-    match item(hello(transcript)?, b"capabilities")? {
+    match item(hello(transcript)?, OWN, b"capabilities")? {
         Some(Data::Str(list)) if list.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => Ok(()),
         Some(other) => Err(format!("capabilities is no list of names: {other:?}")),
         None => Err("the hello has no capabilities".into()),
@@ -81,13 +85,6 @@ fn hello(transcript: &Transcript) -> Result<Frame<'_>, String> {
     }
 }
 
-/// The value of an item. All items must be readable.
-fn item<'a>(hello: Frame<'a>, name: &[u8]) -> Result<Option<Data<'a>>, String> {
-    let items: Result<Vec<_>, _> = items(hello.payload).collect();
-    let items = items.map_err(|error| format!("the hello is no list of names and values: {error}"))?;
-    Ok(items.into_iter().find(|(own, _)| *own == name).map(|(_, value)| value))
-}
-
 /// The versions of HAProxy's hello.
 fn announced(transcript: &Transcript) -> Vec<(u32, u32)> {
     let versions = offer(transcript, b"supported-versions").and_then(Data::to_bytes).unwrap_or_default();
@@ -100,8 +97,8 @@ fn offered(transcript: &Transcript) -> Option<i64> {
 
 /// An item of HAProxy's hello.
 fn offer<'a>(transcript: &'a Transcript, name: &[u8]) -> Option<Data<'a>> {
-    let hello = transcript.asked().into_iter().find(|frame| frame.head.kind == Kind::HaproxyHello)?;
-    item(hello, name).ok().flatten()
+    let hello = transcript.asked().find(|frame| frame.head.kind == Kind::HaproxyHello)?;
+    item(hello, "HAProxy's hello", name).ok().flatten()
 }
 
 fn number(version: &[u8]) -> Option<(u32, u32)> {
@@ -128,7 +125,7 @@ mod tests {
         let good = [VERSION, SIZE, CAPABILITIES];
         let judges = [greets, answers, sets_fin, has_version, has_frame_size, has_capabilities];
         assert_eq!(judges.map(|judge| told(judge, &good)), [""; 6]);
-        assert_eq!(told(settles_a_version_or_refuses, &good), "");
+        assert_eq!(told(agrees_on_a_version_or_refuses, &good), "");
     }
 
     #[test]

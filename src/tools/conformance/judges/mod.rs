@@ -3,5 +3,6 @@
 pub(super) mod acks;
 pub(super) mod ends;
 pub(super) mod greeting;
+mod item;
 #[cfg(test)]
 mod spoken;

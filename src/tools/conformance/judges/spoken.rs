@@ -1,10 +1,9 @@
 //! Transcripts for the tests of the judges.
 
-use crate::tools::conformance::frames::{HELLO, Item, frame, hello};
+use crate::tools::conformance::frames::{HELLO, Item, hello, listing};
 use crate::tools::conformance::setting::tests::setting;
 use crate::tools::conformance::transcript::{End, Transcript};
-use crate::wire::spop::{Ack, Data, Disconnect, Head, Kind, Scope, Status};
-use crate::wire::string;
+use crate::wire::spop::{Ack, Data, Disconnect, Kind, Scope, Status};
 
 /// A plain hello and the NOTIFYs 1/1 and 2/1 were sent; these frames came back.
 pub(super) fn spoken(frames: &[Vec<u8>]) -> Transcript {
@@ -21,12 +20,7 @@ pub(super) fn silent() -> Transcript {
 }
 
 pub(super) fn hello_of(items: &[Item<'_>]) -> Vec<u8> {
-    let mut payload = Vec::new();
-    for (name, value) in items {
-        string::encode(name, &mut payload);
-        value.encode(&mut payload);
-    }
-    frame(Head::of_connection(Kind::AgentHello), &payload)
+    listing(Kind::AgentHello, items)
 }
 
 /// An AGENT-HELLO that agrees to this frame size.

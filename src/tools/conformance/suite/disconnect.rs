@@ -3,30 +3,27 @@
 use crate::tools::conformance::case::{Case, Exchange};
 use crate::tools::conformance::frames::goodbye;
 use crate::tools::conformance::judges::ends::{closes, gives_a_reason, leaves};
-use crate::tools::conformance::setting::Needs;
 use crate::tools::conformance::suite::script::refused;
-
-const GREETED: Exchange = Exchange { needs: Needs::Greeting, ..Exchange::PLAIN };
 
 pub(super) const EXCHANGES: &[Exchange] = &[
     Exchange {
         turns: |_| refused(goodbye(0)),
         cases: &[
-            Case::must("disconnect", "3.2.8", "answers HAPROXY-DISCONNECT by AGENT-DISCONNECT", leaves),
+            Case::must("disconnect", "3.2.8", "answers HAPROXY-DISCONNECT with AGENT-DISCONNECT", leaves),
             Case::must("disconnect-reason", "3.2.9", "gives a status-code and a message", gives_a_reason),
             Case::must("disconnect-close", "3.2.8", "closes after its AGENT-DISCONNECT", closes),
         ],
-        ..GREETED
+        ..Exchange::GREETED
     },
     Exchange {
         turns: |_| refused(goodbye(8)),
         cases: &[Case::must(
             "disconnect-refused",
             "3.2.3",
-            "answers the AGENT-DISCONNECT of a HAProxy that refuses the handshake",
+            "answers the HAPROXY-DISCONNECT that refuses its hello",
             leaves,
         )],
-        ..GREETED
+        ..Exchange::GREETED
     },
     Exchange {
         turns: |setting| refused([setting.notify(1, 1), goodbye(0)].concat()),
@@ -36,6 +33,6 @@ pub(super) const EXCHANGES: &[Exchange] = &[
             "answers HAPROXY-DISCONNECT behind a NOTIFY",
             leaves,
         )],
-        ..GREETED
+        ..Exchange::GREETED
     },
 ];

@@ -1,16 +1,15 @@
 //! Cases of the handshake (SPOE.txt 3.2.3 to 3.2.5).
 
-use crate::tools::conformance::case::{Case, Exchange, Turn};
+use crate::tools::conformance::case::{Case, Exchange};
 use crate::tools::conformance::frames::{
     CAPABILITIES, ENGINE_ID, FRAME_SIZE, HELLO, Item, OFFERED_BYTES, VERSIONS, hello, hello_of,
 };
 use crate::tools::conformance::judges::acks::acks;
 use crate::tools::conformance::judges::ends::{closes, refuses_as};
 use crate::tools::conformance::judges::greeting::{
-    answers, greets, has_capabilities, has_frame_size, has_version, sets_fin, settles_a_version_or_refuses,
+    agrees_on_a_version_or_refuses, answers, greets, has_capabilities, has_frame_size, has_version, sets_fin,
 };
-use crate::tools::conformance::suite::script::{first, in_pieces, only};
-use crate::tools::conformance::transcript::Until;
+use crate::tools::conformance::suite::script::{first, greeted_by, in_pieces, only};
 use crate::wire::spop::{Data, HaproxyHello};
 
 const VERSION: Item<'static> = (VERSIONS, Data::Str(b"2.0"));
@@ -45,13 +44,18 @@ pub(super) const EXCHANGES: &[Exchange] = &[
     Exchange {
         turns: |_| first(hello(HELLO)),
         cases: &[
-            Case::must("hello", "3.2.4", "answers the hello of HAProxy 3.1 and later by AGENT-HELLO", greets),
+            Case::must(
+                "hello",
+                "3.2.4",
+                "answers the hello of HAProxy 3.1 and later with AGENT-HELLO",
+                greets,
+            ),
             Case::must("hello-fin", "3.2", "sets FIN on its hello", sets_fin),
-            Case::must("hello-version", "3.2.5", "settles a version that was announced", has_version),
+            Case::must("hello-version", "3.2.5", "agrees on a version that was announced", has_version),
             Case::must(
                 "hello-frame-size",
                 "3.2.5",
-                "settles a frame size of 256 bytes to the offered one",
+                "agrees on a frame size of 256 bytes to the offered one",
                 has_frame_size,
             ),
             Case::must("hello-capabilities", "3.2.5", "lists its capabilities, or none", has_capabilities),
@@ -65,12 +69,12 @@ pub(super) const EXCHANGES: &[Exchange] = &[
     },
     Exchange {
         turns: |_| first(hello(HaproxyHello { engine_id: None, ..HELLO })),
-        cases: &[Case::must("hello-no-engine-id", "3.2.4", "takes a hello without engine-id", greets)],
+        cases: &[Case::must("hello-no-engine-id", "3.2.4", "accepts a hello without engine-id", greets)],
         ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| first(hello_of(&[(b"engine-id", Data::Str(ENGINE_ID)), NAMES, SIZE, VERSION])),
-        cases: &[Case::must("hello-order", "3.2.4", "takes the items of a hello in any order", greets)],
+        cases: &[Case::must("hello-order", "3.2.4", "accepts the items of a hello in any order", greets)],
         ..Exchange::PLAIN
     },
     Exchange {
@@ -80,13 +84,13 @@ pub(super) const EXCHANGES: &[Exchange] = &[
     },
     Exchange {
         turns: |_| in_pieces(1, first(hello(HELLO))),
-        cases: &[Case::must("hello-bytewise", "3.2", "takes a hello that comes byte by byte", greets)],
+        cases: &[Case::must("hello-bytewise", "3.2", "accepts a hello that comes byte by byte", greets)],
         ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| only(hello(HEALTH_CHECK)),
         cases: &[
-            Case::must("health-check", "3.2.3", "answers a health check by AGENT-HELLO", greets),
+            Case::must("health-check", "3.2.3", "answers a health check with AGENT-HELLO", greets),
             Case::should("health-check-close", "3.2.3", "closes after a health check", closes),
         ],
         ..Exchange::PLAIN
@@ -94,7 +98,7 @@ pub(super) const EXCHANGES: &[Exchange] = &[
     Exchange {
         turns: |setting| {
             let hello = hello_of(&[VERSION, SIZE, NAMES, (b"healthcheck", Data::Bool(false))]);
-            vec![Turn::new(hello, Until::Frames(1)), Turn::new(setting.notify(1, 1), Until::Frames(2))]
+            greeted_by(hello, setting.notify(1, 1), 1)
         },
         cases: &[Case::must("health-check-false", "3.2.4", "serves after healthcheck=false", acks)],
         ..Exchange::PLAIN
@@ -114,7 +118,7 @@ pub(super) const EXCHANGES: &[Exchange] = &[
         cases: &[Case::should(
             "version-2.1",
             "3.2.4",
-            "takes a later minor version, which includes 2.0",
+            "accepts a later minor version, which includes 2.0",
             greets,
         )],
         ..Exchange::PLAIN
@@ -125,8 +129,8 @@ pub(super) const EXCHANGES: &[Exchange] = &[
             Case::must(
                 "version-1.0",
                 "3.2.5",
-                "settles at most version 1.0 if no later one is announced, or refuses",
-                settles_a_version_or_refuses,
+                "agrees on at most version 1.0 if no later one is announced, or refuses",
+                agrees_on_a_version_or_refuses,
             ),
             Case::should("version-1.0-status", "3.5", "refuses version 1.0 with status 8", refuses_as::<8>),
         ],
@@ -137,7 +141,7 @@ pub(super) const EXCHANGES: &[Exchange] = &[
         cases: &[Case::must(
             "version-9.9",
             "3.2.4",
-            "answers a version of the future, by either frame",
+            "answers a version of the future, with either frame",
             answers,
         )],
         ..Exchange::PLAIN
@@ -168,17 +172,17 @@ pub(super) const EXCHANGES: &[Exchange] = &[
     },
     Exchange {
         turns: |_| first(size(256)),
-        cases: &[Case::must("frame-size-256", "3.2", "settles the smallest frame size", has_frame_size)],
+        cases: &[Case::must("frame-size-256", "3.2", "agrees on the smallest frame size", has_frame_size)],
         ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| first(size(1_000)),
-        cases: &[Case::must("frame-size-1000", "3.2.4", "settles at most what is offered", has_frame_size)],
+        cases: &[Case::must("frame-size-1000", "3.2.4", "agrees on at most what is offered", has_frame_size)],
         ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| first(size(u32::MAX)),
-        cases: &[Case::must("frame-size-4-gib", "3.2.4", "takes the largest offer", has_frame_size)],
+        cases: &[Case::must("frame-size-4-gib", "3.2.4", "accepts the largest offer", has_frame_size)],
         ..Exchange::PLAIN
     },
     Exchange {

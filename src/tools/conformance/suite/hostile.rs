@@ -3,8 +3,7 @@
 use crate::tools::conformance::case::{Case, Exchange, Turn};
 use crate::tools::conformance::frames::{HELLO, hello};
 use crate::tools::conformance::judges::ends::closes;
-use crate::tools::conformance::setting::Needs;
-use crate::tools::conformance::suite::script::{only, opening};
+use crate::tools::conformance::suite::script::{only, refused, unread};
 use crate::tools::conformance::transcript::Until;
 
 /// Bytes without sense: the same in each run.
@@ -21,7 +20,7 @@ pub(super) const EXCHANGES: &[Exchange] = &[
             Case::survives("http", "survives a request over HTTP"),
             Case::should("http-closed", "field", "closes it", closes),
         ],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| only(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03".to_vec()),
@@ -29,7 +28,7 @@ pub(super) const EXCHANGES: &[Exchange] = &[
             Case::survives("tls", "survives the start of a TLS handshake"),
             Case::should("tls-closed", "field", "closes it", closes),
         ],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| only(noise()),
@@ -37,43 +36,40 @@ pub(super) const EXCHANGES: &[Exchange] = &[
             Case::survives("noise", "survives 4096 bytes of noise"),
             Case::should("noise-closed", "field", "closes it", closes),
         ],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
     Exchange {
-        turns: |_| vec![opening(), Turn::new(noise(), Until::Closed)],
+        turns: |_| refused(noise()),
         cases: &[
             Case::survives("noise-later", "survives noise after the handshake"),
             Case::should("noise-later-closed", "field", "closes it", closes),
         ],
-        ..Exchange { needs: Needs::Greeting, ..Exchange::HOSTILE }
+        ..Exchange::GREETED
     },
     Exchange {
         turns: |_| Vec::new(),
         cases: &[Case::survives("silent", "serves others beside a silent connection, and after its close")],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
     Exchange {
         turns: |_| vec![Turn::new(hello(HELLO)[..60].to_vec(), Until::Sent)],
         cases: &[Case::survives("hello-cut", "survives a close in the middle of a hello")],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
     Exchange {
-        turns: |setting| {
-            let half = setting.notify(1, 1)[..12].to_vec();
-            vec![opening(), Turn::new(half, Until::Sent)]
-        },
+        turns: |setting| unread(setting.notify(1, 1)[..12].to_vec()),
         cases: &[Case::survives("notify-cut", "survives a close in the middle of a NOTIFY")],
-        ..Exchange { needs: Needs::Greeting, ..Exchange::HOSTILE }
+        ..Exchange::GREETED
     },
     Exchange {
-        turns: |setting| vec![opening(), Turn::new(setting.notify(1, 1), Until::Sent)],
+        turns: |setting| unread(setting.notify(1, 1)),
         cases: &[Case::survives("ack-unread", "survives a close before its ACK is read")],
-        ..Exchange { needs: Needs::Greeting, ..Exchange::HOSTILE }
+        ..Exchange::GREETED
     },
     Exchange {
         turns: |_| vec![Turn::new(hello(HELLO), Until::Sent)],
         connections: 200,
         cases: &[Case::survives("connections-200", "survives 200 connections that close after their hello")],
-        ..Exchange::HOSTILE
+        ..Exchange::PLAIN
     },
 ];

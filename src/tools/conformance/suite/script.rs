@@ -7,7 +7,18 @@ use crate::tools::conformance::transcript::Until;
 
 /// A plain hello, then bytes that the agent answers with so many frames.
 pub(crate) fn greeted(bytes: Vec<u8>, answers: usize) -> Vec<Turn> {
-    vec![opening(), Turn::new(bytes, Until::Frames(1 + answers))]
+    greeted_by(hello(HELLO), bytes, answers)
+}
+
+/// The same with another hello.
+pub(crate) fn greeted_by(hello: Vec<u8>, bytes: Vec<u8>, answers: usize) -> Vec<Turn> {
+    let asked = Turn::new(bytes, Until::Frames(1 + answers));
+    [first(hello), vec![asked]].concat()
+}
+
+/// A plain hello, then bytes whose answer is not read.
+pub(crate) fn unread(bytes: Vec<u8>) -> Vec<Turn> {
+    vec![opening(), Turn::new(bytes, Until::Sent)]
 }
 
 /// A plain hello, then bytes after which the agent closes.
