@@ -116,7 +116,7 @@ impl Index {
             }
             gap = self.after(gap);
         }
-        // Whoever is away from home moves up.
+        // The slots that are away from home move up.
         loop {
             let next = self.after(gap);
             let distance = if self.slot(next) == Slot::EMPTY { 0 } else { self.distance(next, &key_of) };
