@@ -117,8 +117,9 @@ fn caddy_asks_a_failing_application_once() {
     let (told, asked) = mpsc::channel();
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            let mut request = String::new();
-            BufReader::new(connection).read_line(&mut request).unwrap();
+            let (mut connection, mut request) = (BufReader::new(connection), String::new());
+            connection.read_line(&mut request).unwrap();
+            // Told before it closes, as Caddy answers after that.
             told.send(request).unwrap();
         }
     });
