@@ -13,6 +13,7 @@ pub mod kind;
 pub mod network;
 pub mod query;
 pub mod quota;
+pub mod reply;
 pub mod request;
 pub mod sharing;
 pub mod shown;

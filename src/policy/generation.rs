@@ -10,7 +10,7 @@ use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
 use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
-use crate::base::verdict::{Decision, UNCOUNTED};
+use crate::base::verdict::UNCOUNTED;
 use crate::policy::block_index::Blocks;
 use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
@@ -240,10 +240,11 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// The part of the deciding SLO's quota that a client may see. None if no SLO counted the request.
-    pub fn quota(&self, decision: &Decision) -> Option<Quota> {
-        let is_counted = decision.remaining != UNCOUNTED;
-        self.slo(decision.slo).filter(|_| is_counted)?.quota()
+    /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no SLO
+    /// counted the request.
+    pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
+        let is_counted = remaining != UNCOUNTED;
+        self.slo(slo).filter(|_| is_counted)?.quota()
     }
 
     /// All SLOs, sorted by id.

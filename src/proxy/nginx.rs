@@ -1,15 +1,16 @@
 //! The HTTP check for nginx: reads requests from headers, and writes decisions as status and headers.
 
-use std::str;
 use std::time::Duration;
+use std::{iter, str};
 
 use thiserror::Error;
 
 use crate::base::key::KeySecret;
 use crate::base::quota::Quota;
-use crate::base::request::{Request, Value};
+use crate::base::reply::Reply;
+use crate::base::request::{FIELDS_MAX, Field, Value, is_same_name};
 use crate::base::units;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::verdict::Verdict;
 use crate::wire::http::{Answer, Head, Status};
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
@@ -27,8 +28,10 @@ const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const TICKET: &str = "x-slowlane-ticket";
 const RETRY_AFTER: &str = "retry-after";
 
-/// Headers of answers, which are never fields: a proxy may copy them into its next check.
-const ANSWERS: [&str; 5] = ["verdict", "slo", "delay", "remaining", "ticket"];
+/// Whether a header of answers has this name after its prefix. It is never a field: a proxy may copy it into its next check.
+fn is_answer(name: &[u8]) -> bool {
+    matches!(name, b"verdict" | b"slo" | b"delay" | b"remaining" | b"ticket")
+}
 
 /// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,29 +131,36 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 
-/// The request in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`.
+/// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. At most [`FIELDS_MAX`].
 ///
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
 /// text; the policy parses addresses.
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
 /// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
-pub fn request<'a>(head: &Head<'a>, manner: Manner) -> Request<'a> {
-    let mut request = named(head);
-    if manner.deny == Status::TOO_MANY_REQUESTS {
-        let forwarded = [
-            ("source", forwarded_source(head)),
-            ("website", head.header(FORWARDED_HOST)),
-            ("method", head.header(FORWARDED_METHOD)),
-        ];
-        for (field, value) in forwarded {
-            let value = value.filter(|value| !value.is_empty());
-            if let (None, Some(value)) = (request.get(field.as_bytes()), value) {
-                request.push(field.as_bytes(), Value::Text(value));
-            }
-        }
-    }
-    request
+pub fn fields<'a>(head: &Head<'a>, manner: Manner) -> impl Iterator<Item = Field<'a>> {
+    let forwarded = (manner.deny == Status::TOO_MANY_REQUESTS).then(|| forwarded(head));
+    named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
+}
+
+fn named<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
+    head.headers().filter_map(|(name, value)| {
+        let name = name.strip_prefix(FIELD_PREFIX.as_bytes())?;
+        (!value.is_empty() && !is_answer(name)).then_some(Field { name, value: Value::Text(value) })
+    })
+}
+
+fn forwarded<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> {
+    let forwarded: [(&[u8], _); 3] = [
+        (b"source", forwarded_source(head)),
+        (b"website", head.header(FORWARDED_HOST)),
+        (b"method", head.header(FORWARDED_METHOD)),
+    ];
+    forwarded.into_iter().filter_map(move |(name, value)| {
+        let value = value.filter(|value| !value.is_empty())?;
+        let is_named = named(head).any(|field| is_same_name(field.name, name));
+        (!is_named).then_some(Field { name, value: Value::Text(value) })
+    })
 }
 
 /// The last address of the last `X-Forwarded-For`, which the asking proxy added. Clients can forge earlier ones.
@@ -159,32 +169,18 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-fn named<'a>(head: &Head<'a>) -> Request<'a> {
-    let mut request = Request::new();
-    for (name, value) in head.headers() {
-        let Some(field) = name.strip_prefix(FIELD_PREFIX.as_bytes()) else { continue };
-        if ANSWERS.iter().any(|answer| answer.as_bytes() == field) || value.is_empty() {
-            continue;
-        }
-        request.push(field, Value::Text(value));
-    }
-    request
-}
-
-/// All that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
+/// The lines of all that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
-pub fn repeatable<'h, 'a>(head: &'h Head<'a>, manner: Manner) -> Option<impl Iterator<Item = &'a [u8]> + 'h> {
+pub fn repeatable<'a>(head: &Head<'a>, manner: Manner) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
     let has_id = head.header(REQUEST_ID).is_some_and(|id| !id.is_empty());
     if !has_id || manner.deny != Status::FORBIDDEN || head.path() != CHECK {
         return None;
     }
-    let line = [head.method(), head.path(), head.query().unwrap_or_default()];
     // A decision knows no other headers.
     let asks = |name: &[u8]| name.starts_with(FIELD_PREFIX.as_bytes()) || name == REQUEST_ID.as_bytes();
-    let fields = head.headers().filter(move |(name, _)| asks(name));
-    let fields = fields.flat_map(|(name, value)| [name, value]);
-    Some(line.into_iter().chain(fields))
+    let lines = head.lines().filter(move |(name, _)| asks(name)).map(|(_, line)| line);
+    Some(iter::once(head.method_and_target()).chain(lines))
 }
 
 /// The ticket in a `/done` request, still sealed.
@@ -192,44 +188,43 @@ pub fn ticket<'a>(head: &Head<'a>) -> Option<&'a str> {
     str::from_utf8(head.header(TICKET)?).ok()
 }
 
-/// Writes the answer to a decision, with headers for `quota` if given. `begin` begins an answer with a status.
+/// Writes a reply, with headers for `quota` if given. `begin` begins an answer with a status.
 ///
 /// The body is empty, because nginx closes the connection after an answer with a body.
 pub fn answer<'o>(
-    decision: &Decision,
+    reply: &Reply,
     manner: Manner,
     secret: KeySecret,
     quota: Option<Quota>,
     begin: impl FnOnce(Status) -> Answer<'o>,
 ) {
-    let slo = decision.slo.number();
-    let mut answer = begin(match decision.verdict {
+    let slo = reply.slo.number();
+    let mut answer = begin(match reply.verdict {
         Verdict::Pass | Verdict::Delay(_) => manner.pass,
         Verdict::Deny { .. } => manner.deny,
     })
-    .text(VERDICT, decision.verdict.name())
-    .header(SLO, slo)
-    .header(REMAINING, decision.remaining);
+    .text(VERDICT, reply.verdict.name())
+    .number(SLO, slo.into())
+    .number(REMAINING, reply.remaining.into());
     if let Some(quota) = quota {
-        answer = answer
-            .text(RATELIMIT, &limit(decision))
-            .header(RATELIMIT_POLICY, format_args!("\"{slo}\";{quota}"));
+        answer =
+            answer.text(RATELIMIT, &limit(reply)).header(RATELIMIT_POLICY, format_args!("\"{slo}\";{quota}"));
     }
-    if let Some(ticket) = decision.ticket() {
+    if let Some(ticket) = &reply.ticket {
         answer = answer.header(TICKET, ticket.sealed(secret));
     }
-    answer = match decision.verdict {
-        Verdict::Delay(_) if !manner.hold => answer.header(DELAY, decision.verdict.delay_ms()),
+    answer = match reply.verdict {
+        Verdict::Delay(_) if !manner.hold => answer.number(DELAY, reply.verdict.delay_ms()),
         Verdict::Pass | Verdict::Delay(_) => answer,
-        Verdict::Deny { retry_after_s } => answer.header(RETRY_AFTER, retry_after_s),
+        Verdict::Deny { retry_after_s } => answer.number(RETRY_AFTER, retry_after_s.into()),
     };
     answer.end();
 }
 
 /// The item of the `RateLimit` header: the remaining requests, and the seconds until there are more.
-fn limit(decision: &Decision) -> String {
-    let item = format!("\"{}\";r={}", decision.slo.number(), decision.remaining);
-    match decision.verdict {
+fn limit(reply: &Reply) -> String {
+    let item = format!("\"{}\";r={}", reply.slo.number(), reply.remaining);
+    match reply.verdict {
         Verdict::Deny { retry_after_s } => format!("{item};t={retry_after_s}"),
         Verdict::Pass | Verdict::Delay(_) => item,
     }
@@ -239,29 +234,36 @@ fn limit(decision: &Decision) -> String {
 mod tests {
     use super::*;
     use crate::base::key::Key;
+    use crate::base::request::Request;
     use crate::base::slo_id::SloId;
     use crate::base::ticket::Ticket;
     use crate::base::time::Timestamp;
-    use crate::base::verdict::{Assurance, Judged};
+    use crate::base::verdict::{Assurance, Decision, Judged};
     use crate::wire::http::{Date, Version};
 
     fn head(target: &str, headers: &[(&str, &str)]) -> Head<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET {target} HTTP/1.1\r\n{lines}\r\n").into_bytes();
-        Head::cut(bytes.leak()).unwrap().unwrap().0
+        Head::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
+    }
+
+    fn request(head: &Head<'static>, manner: Manner) -> Request<'static> {
+        let mut request = Request::new();
+        fields(head, manner).for_each(|Field { name, value }| request.push(name, value));
+        request
     }
 
     /// An answer, as a head that can be read.
     fn answered(decision: &Decision, manner: Manner, quota: Option<Quota>) -> (u16, Head<'static>) {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
-        answer(decision, manner, KeySecret::KNOWN, quota, |told| {
+        answer(&Reply::to(decision), manner, KeySecret::KNOWN, quota, |told| {
             status = told.code;
             Answer::begin(&mut out, Version::Http11, told, &date, true)
         });
         let text = String::from_utf8(out).unwrap();
         let (_, headers) = text.split_once("\r\n").unwrap();
         let bytes = format!("GET / HTTP/1.1\r\n{headers}").into_bytes();
-        (status, Head::cut(bytes.leak()).unwrap().unwrap().0)
+        (status, Head::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0)
     }
 
     fn text(head: &Head<'_>, name: &str) -> Option<String> {

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use siphasher::sip::SipHasher13;
 
+use crate::base::reply::Reply;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::verdict::Verdict;
 
 /// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -18,29 +20,31 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// if nginx is configured badly, and then this bounds what they gain.
 const REPEATS_MAX: u8 = 10;
 
-/// The most answers in one shard; all shards take 24 MiB. Further answers are not remembered, so their redirected
+/// The most answers in one shard; all shards take 7 MiB. Further answers are not remembered, so their redirected
 /// requests count twice.
 const ANSWERS_MAX: usize = 7_168;
 
 const SHARDS: usize = 16;
 
-/// A whole question: a hash of all that the proxy sent.
+/// A whole question: a hash of its lines.
 ///
 /// Its secret is drawn at the start, so no client can find two questions with one sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sign(u64);
 
-/// Room for the parts of nearly every question.
-const PARTS_BYTES: usize = 512;
+/// Room for nearly every question.
+const LINES_BYTES: usize = 512;
 
-/// An answer, and the end of its delay.
-#[derive(Clone, Copy, Debug)]
+/// A reply, and the end of its delay.
+#[derive(Debug)]
 struct Answer {
     sign: Sign,
-    decision: Decision,
+    reply: Reply,
     due: Timestamp,
     repeats: u8,
 }
+
+const _: () = assert!(size_of::<Answer>() <= 56, "each question writes one");
 
 impl Answer {
     fn forgotten_at(&self) -> Timestamp {
@@ -71,47 +75,51 @@ struct Shard {
 }
 
 impl Repeats {
-    /// The sign of a question, of all its parts in their order.
-    pub(super) fn sign<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Sign {
-        let (mut bytes, mut longer) = (ArrayVec::<u8, PARTS_BYTES>::new(), Vec::new());
-        for part in parts {
-            // With its length, so a byte cannot move from one part to the next.
-            for piece in [&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes(), part] {
-                if !longer.is_empty() {
-                    longer.extend_from_slice(piece);
-                } else if bytes.try_extend_from_slice(piece).is_err() {
-                    longer = [&bytes, piece].concat();
-                }
+    /// The sign of a question, of all its lines in their order, without their ends.
+    pub(super) fn sign<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Sign {
+        let (mut bytes, mut longer) = (ArrayVec::<u8, LINES_BYTES>::new(), Vec::new());
+        for line in lines {
+            if longer.is_empty() && line.len() < bytes.remaining_capacity() {
+                bytes.try_extend_from_slice(line).expect("there is room");
+                bytes.push(b'\n');
+                continue;
             }
+            if longer.is_empty() {
+                longer.extend_from_slice(&bytes);
+            }
+            longer.extend_from_slice(line);
+            longer.push(b'\n');
         }
         // In one call: a hasher that gets small parts takes several times as long.
         Sign(self.hasher.hash(if longer.is_empty() { &bytes } else { &longer }))
     }
 
     /// The answer to a repeated question: the rest of its delay, or the same denial.
-    pub(super) fn recall(&self, sign: Sign, now: Timestamp) -> Option<Decision> {
+    pub(super) fn recall(&self, sign: Sign, now: Timestamp) -> Option<Reply> {
         let mut shard = self.shard(sign);
         let answer = shard.answers.find_mut(sign.0, |answer| answer.sign == sign)?;
         if answer.forgotten_at() <= now || answer.repeats == REPEATS_MAX {
             return None;
         }
         answer.repeats += 1;
-        let mut decision = answer.decision;
-        if decision.is_let_through() {
-            decision.verdict = Verdict::after(answer.due.since(now));
+        let mut reply = answer.reply.clone();
+        if reply.verdict.is_let_through() {
+            reply.verdict = Verdict::after(answer.due.since(now));
         }
-        Some(decision)
+        Some(reply)
     }
 
-    /// Remembers a final decision, whose delay ends at `due`; false if there is no room.
-    pub(super) fn remember(&self, sign: Sign, decision: Decision, due: Timestamp, now: Timestamp) -> bool {
+    /// Remembers a final reply, whose delay ends at `due`; false if there is no room.
+    pub(super) fn remember(&self, sign: Sign, reply: &Reply, due: Timestamp, now: Timestamp) -> bool {
         let mut shard = self.shard(sign);
         shard.sweep(now);
         let room = shard.answers.len() < ANSWERS_MAX;
         if room {
-            let answer = Answer { sign, decision, due, repeats: 0 };
-            let entry = shard.answers.entry(sign.0, |known| known.sign == sign, |known| known.sign.0);
-            entry.and_modify(|known| *known = answer).or_insert(answer);
+            let answer = Answer { sign, reply: reply.clone(), due, repeats: 0 };
+            match shard.answers.entry(sign.0, |known| known.sign == sign, |known| known.sign.0) {
+                Entry::Occupied(mut known) => *known.get_mut() = answer,
+                Entry::Vacant(vacant) => drop(vacant.insert(answer)),
+            }
         }
         room
     }
@@ -135,22 +143,10 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
     use crate::base::slo_id::SloId;
-    use crate::base::verdict::{Assurance, Judged};
 
-    fn decision(verdict: Verdict) -> Decision {
-        let (slo, key) = (SloId::DEFAULT, Key::from_bits(1));
-        let judged = Judged {
-            slo,
-            key,
-            verdict,
-            remaining: 0,
-            is_dry_run: false,
-            counts_end: false,
-            assurance: Assurance::NONE,
-        };
-        Decision::of(&[judged], 1, Timestamp::from_millis(10_000))
+    fn reply(verdict: Verdict) -> Reply {
+        Reply { verdict, slo: SloId::DEFAULT, remaining: 0, ticket: None }
     }
 
     /// Some answers, a moment, and a question.
@@ -165,8 +161,8 @@ mod tests {
         let (repeats, start, sign) = scene();
         let ms = Duration::from_millis;
         assert_eq!(repeats.recall(sign, start), None);
-        assert!(repeats.remember(sign, decision(Verdict::Delay(ms(300))), start + ms(300), start));
-        let recall = |after| repeats.recall(sign, start + ms(after)).map(|decision| decision.verdict);
+        assert!(repeats.remember(sign, &reply(Verdict::Delay(ms(300))), start + ms(300), start));
+        let recall = |after| repeats.recall(sign, start + ms(after)).map(|reply| reply.verdict);
         assert_eq!(recall(100), Some(Verdict::Delay(ms(200))));
         assert_eq!(recall(300), Some(Verdict::Pass));
         assert_eq!(recall(1_299), Some(Verdict::Pass));
@@ -176,8 +172,8 @@ mod tests {
     #[test]
     fn a_refusal_is_repeated() {
         let (repeats, start, sign) = scene();
-        let deny = decision(Verdict::Deny { retry_after_s: 3 });
-        assert!(repeats.remember(sign, deny, start, start));
+        let deny = reply(Verdict::Deny { retry_after_s: 3 });
+        assert!(repeats.remember(sign, &deny, start, start));
         assert_eq!(repeats.recall(sign, start), Some(deny));
         assert_eq!(repeats.recall(repeats.sign([&b"other"[..]].into_iter()), start), None);
     }
@@ -186,22 +182,29 @@ mod tests {
     fn an_answer_is_repeated_as_often_as_nginx_redirects() {
         let (repeats, start, sign) = scene();
         for _ in 0..2 {
-            assert!(repeats.remember(sign, decision(Verdict::Pass), start, start));
+            assert!(repeats.remember(sign, &reply(Verdict::Pass), start, start));
             let recalled = (0..20).filter(|_| repeats.recall(sign, start).is_some());
             assert_eq!(recalled.count(), 10);
         }
     }
 
     #[test]
-    fn a_sign_needs_each_byte_in_its_part_and_the_secret() {
+    fn a_sign_needs_each_byte_in_its_line_and_the_secret() {
         let (repeats, other) = (Repeats::default(), Repeats::default());
-        let parts = |parts: [&'static str; 3]| parts.into_iter().map(str::as_bytes);
-        let sign = repeats.sign(parts(["id", "a", "bc"]));
-        assert_eq!(repeats.sign(parts(["id", "a", "bc"])), sign);
-        for others in [["id", "ab", "c"], ["id", "bc", "a"], ["i", "da", "bc"], ["id", "a", "bd"]] {
-            assert_ne!(repeats.sign(parts(others)), sign, "{others:?}");
+        let long = "a".repeat(LINES_BYTES);
+        for same in [["id", "a", "bc"], ["id", &long, "bc"], [&long, "a", "bc"]] {
+            let sign =
+                |repeats: &Repeats, lines: &[&str]| repeats.sign(lines.iter().map(|line| line.as_bytes()));
+            let ([first, second, third], whole) = (same, sign(&repeats, &same));
+            assert_eq!(sign(&repeats, &same), whole);
+            let moved = format!("{second}b");
+            for others in
+                [&[first, &moved, "c"][..], &[first, third, second], &["d", second, third], &[first, second]]
+            {
+                assert_ne!(sign(&repeats, others), whole, "{others:?}");
+            }
+            assert_ne!(sign(&other, &same), whole);
         }
-        assert_ne!(other.sign(parts(["id", "a", "bc"])), sign);
     }
 
     #[test]
@@ -209,7 +212,7 @@ mod tests {
         let (repeats, start, _) = scene();
         let remember = |id: u32, now| {
             let sign = repeats.sign([&id.to_le_bytes()[..]].into_iter());
-            repeats.remember(sign, decision(Verdict::Pass), now, now)
+            repeats.remember(sign, &reply(Verdict::Pass), now, now)
         };
         let kept = (0u32..400_000).filter(|&id| remember(id, start));
         assert_eq!(kept.count(), SHARDS * ANSWERS_MAX);

@@ -1,9 +1,13 @@
 //! The shutdown: it notifies every task, and waits for all of them.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use crate::server::transfer::Transfer;
@@ -125,8 +129,21 @@ impl Shutdown {
 impl Signal {
     /// Returns once tasks are to stop, whatever becomes of their connections.
     pub async fn begun(&self) {
-        // An error means that the trigger was dropped, which is a shutdown, too.
-        let _ = self.0.clone().wait_for(|phase| *phase != Phase::Serve).await;
+        let mut phases = self.0.clone();
+        // Unconstrained, because a wait that is put off by the runtime is not noted.
+        let mut wait = pin!(unconstrained(phases.wait_for(|phase| *phase != Phase::Serve)));
+        let mut noted: Option<Waker> = None;
+        poll_fn(|context| {
+            let is_noted = noted.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
+            // Every question polls this, so it is cheap if nothing has changed and this task is told of changes anyway.
+            if is_noted && self.0.has_changed().is_ok_and(|has_changed| !has_changed) {
+                return Poll::Pending;
+            }
+            noted = Some(context.waker().clone());
+            // An error means that the trigger was dropped, which is a shutdown, too.
+            wait.as_mut().poll(context).map(drop)
+        })
+        .await;
     }
 
     /// Returns once all connections are to be closed.
@@ -167,5 +184,63 @@ impl Clone for Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         self.0.0.send_modify(|marks| *marks -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Waits for the shutdown as a busy connection does: each request polls the wait anew.
+    async fn busy(signal: Signal, mut asked: mpsc::Receiver<()>) -> u32 {
+        let (mut ending, mut requests) = (pin!(signal.begun()), 0);
+        loop {
+            tokio::select! {
+                biased;
+                () = ending.as_mut() => return requests,
+                _ = asked.recv() => requests += 1,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_task_learns_of_a_shutdown_also_after_a_handover_that_failed() {
+        for tries in 0..3 {
+            let (trigger, shutdown) = channel();
+            for _ in 0..tries {
+                drop(trigger.hand_over(Duration::ZERO).await);
+                trigger.go_on();
+            }
+            let (ask, asked) = mpsc::channel(1);
+            let task = tokio::spawn(busy(shutdown.signal(), asked));
+            // More often than the runtime lets a task go on without a break.
+            for _ in 0..1_000 {
+                ask.send(()).await.unwrap();
+            }
+            for _ in 0..100 {
+                yield_now().await;
+            }
+            drop(shutdown);
+            trigger.end().await;
+            assert_eq!(task.await.unwrap(), 1_000);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_moves_to_another_task_is_told_there() {
+        let (trigger, shutdown) = channel();
+        let signal = shutdown.signal();
+        let mut ending = Box::pin(async move { signal.begun().await });
+        let here = timeout(Duration::ZERO, ending.as_mut()).await;
+        assert!(here.is_err());
+        let task = tokio::spawn(ending);
+        yield_now().await;
+        drop(shutdown);
+        trigger.end().await;
+        task.await.unwrap();
     }
 }

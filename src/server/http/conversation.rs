@@ -6,6 +6,8 @@ use fastrand::Rng;
 
 use crate::base::draw::Draw;
 use crate::base::quota::Quota;
+use crate::base::reply::Reply;
+use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
 use crate::observe::log::OncePerSecond;
@@ -16,7 +18,7 @@ use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
 use crate::server::repeats::{Repeats, Sign};
 use crate::throttle::Decisions;
-use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Status, Version};
+use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Room, Status, Version};
 
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;
@@ -107,7 +109,7 @@ impl Conversation {
     /// Answers the whole requests at the beginning of `bytes`.
     pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> Used {
         self.date.advance(now);
-        let (mut used, mut requests) = (0, 0);
+        let (mut used, mut requests, mut room) = (0, 0, Room::default());
         let next = loop {
             if self.is_over {
                 break Next::Close;
@@ -126,7 +128,7 @@ impl Conversation {
                 self.seen = length;
                 break Next::Wait;
             }
-            match Head::cut(unread) {
+            match Head::cut(unread, &mut room) {
                 Ok(Some((head, rest))) => {
                     let body = head.framing.skip(rest);
                     // What follows a body that is not there cannot be told from it.
@@ -163,8 +165,9 @@ impl Conversation {
     /// Writes the held answer.
     pub(super) fn release(&mut self, now: Timestamp) {
         let Some(Held { decision, asked, quota, sign, .. }) = self.held.take() else { return };
-        self.remember(sign, decision, now, now);
-        self.tell(&decision, asked, quota);
+        let reply = Reply::to(&decision);
+        self.remember(sign, &reply, now, now);
+        self.tell(&reply, asked, quota);
     }
 
     /// Notes that the next answer is the last one, also one that is held.
@@ -212,9 +215,10 @@ impl Conversation {
     /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
         let sign = nginx::repeatable(head, asked.manner).map(|parts| self.shared.repeats.sign(parts));
-        if let Some(decision) = sign.and_then(|sign| self.shared.repeats.recall(sign, now)) {
-            let quota = quota(&self.agent.throttle.policy(), &decision, asked.manner);
-            return self.tell(&decision, asked, quota);
+        if let Some(reply) = sign.and_then(|sign| self.shared.repeats.recall(sign, now)) {
+            let policy = self.agent.throttle.policy();
+            let quota = quota(&policy, reply.slo, reply.remaining, asked.manner);
+            return self.tell(&reply, asked, quota);
         }
         let (mut decision, quota) = self.decide(head, asked.manner, now);
         if let (Verdict::Delay(wait), true) = (decision.verdict, asked.manner.hold) {
@@ -232,40 +236,42 @@ impl Conversation {
                 }
             }
         }
-        self.remember(sign, decision, now + decision.verdict.wait(), now);
-        self.tell(&decision, asked, quota);
+        let reply = Reply::to(&decision);
+        self.remember(sign, &reply, now + reply.verdict.wait(), now);
+        self.tell(&reply, asked, quota);
     }
 
     /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
     fn decide(&mut self, head: &Head<'_>, manner: Manner, now: Timestamp) -> (Decision, Option<Quota>) {
         let Conversation { agent, dice, .. } = self;
         let policy = agent.throttle.policy();
-        let request = nginx::request(head, manner);
+        let fields = || nginx::fields(head, manner).map(|field| (field.name, field.value));
         let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
-        batch.push(&request);
+        let mut draft = batch.draft();
+        fields().for_each(|(name, value)| draft.field(name, value));
+        batch.keep_draft();
 
         agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
         let decision = &mut decisions[0];
         if let Some(refusal) = manner.refusal(decision.verdict) {
             agent.throttle.refuse(&policy, decision, refusal, now);
         }
-        let fields = |_| request.fields().map(|field| (field.name, field.value));
-        agent.observer.decided(&batch, &decisions, agent.throttle.table(), dice, fields);
+        agent.observer.decided(&batch, &decisions, agent.throttle.table(), dice, |_| fields());
 
         let decision = decisions[0];
-        (decision, quota(&policy, &decision, manner))
+        (decision, quota(&policy, decision.slo, decision.remaining, manner))
     }
 
-    /// Remembers an answer whose delay ends at `due`.
-    fn remember(&self, sign: Option<Sign>, decision: Decision, due: Timestamp, now: Timestamp) {
-        if sign.is_some_and(|sign| !self.shared.repeats.remember(sign, decision, due, now)) {
+    /// Remembers a reply whose delay ends at `due`.
+    fn remember(&self, sign: Option<Sign>, reply: &Reply, due: Timestamp, now: Timestamp) {
+        if sign.is_some_and(|sign| !self.shared.repeats.remember(sign, reply, due, now)) {
             self.agent.metrics.request_ids_forgotten.inc();
         }
     }
 
-    fn tell(&mut self, decision: &Decision, asked: Asked, quota: Option<Quota>) {
+    fn tell(&mut self, reply: &Reply, asked: Asked, quota: Option<Quota>) {
         let (secret, Asked { manner, version, keeps_alive }) = (self.agent.secret, asked);
-        nginx::answer(decision, manner, secret, quota, |status| self.begin(status, version, keeps_alive));
+        nginx::answer(reply, manner, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
     /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
@@ -313,8 +319,8 @@ impl Drop for Conversation {
     }
 }
 
-fn quota(policy: &Policy, decision: &Decision, manner: Manner) -> Option<Quota> {
-    if manner.ratelimit { policy.quota(decision) } else { None }
+fn quota(policy: &Policy, slo: SloId, remaining: u32, manner: Manner) -> Option<Quota> {
+    if manner.ratelimit { policy.quota(slo, remaining) } else { None }
 }
 
 /// The longest query that a connection remembers. All keys of one have room.

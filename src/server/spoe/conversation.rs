@@ -255,7 +255,7 @@ impl Conversation {
             match wants_policy {
                 false => haproxy::answer_verdict(id, decision, agent.secret, out),
                 true => {
-                    let quota = batch.policy().quota(decision);
+                    let quota = batch.policy().quota(decision.slo, decision.remaining);
                     haproxy::answer_verdict_and_policy(id, decision, agent.secret, quota, out);
                 }
             }

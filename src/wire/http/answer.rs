@@ -72,7 +72,7 @@ impl<'o> Answer<'o> {
     /// use slowlane::base::time::Timestamp;
     /// use slowlane::wire::http::{Answer, Date, Status, Version};
     /// let (mut out, date) = (Vec::new(), Date::at(Timestamp::from_millis(784_111_777_000)));
-    /// Answer::begin(&mut out, Version::Http11, Status::FORBIDDEN, &date, true).header("retry-after", 3).end();
+    /// Answer::begin(&mut out, Version::Http11, Status::FORBIDDEN, &date, true).number("retry-after", 3).end();
     /// assert_eq!(
     ///     String::from_utf8(out).unwrap(),
     ///     "HTTP/1.1 403 Forbidden\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"
@@ -121,6 +121,11 @@ impl<'o> Answer<'o> {
         self
     }
 
+    /// Adds a header with a number.
+    pub fn number(self, name: &str, value: u64) -> Answer<'o> {
+        self.text(name, itoa::Buffer::new().format(value))
+    }
+
     /// Ends it without a body.
     pub fn end(self) {
         // An answer without content must not tell its length (RFC 9110, section 8.6).
@@ -131,7 +136,7 @@ impl<'o> Answer<'o> {
 
     /// Ends it with a text. The answer to HEAD has none, but its length.
     pub fn end_with(self, text: &str, is_head: bool) {
-        let answer = self.header("content-length", text.len());
+        let answer = self.number("content-length", text.len() as u64);
         let shown = if is_head { "" } else { text };
         for part in ["\r\n", shown] {
             answer.out.extend_from_slice(part.as_bytes());

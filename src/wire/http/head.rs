@@ -40,14 +40,19 @@ struct Span {
     length: u16,
 }
 
+/// Room for the places of a head's headers: names and values.
+#[derive(Clone, Debug, Default)]
+pub struct Room(ArrayVec<(Span, Span), HEADERS_MAX>);
+
 /// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     bytes: &'a [u8],
     method: Span,
+    target_end: u16,
     path: Span,
     query: Option<Span>,
-    headers: ArrayVec<(Span, Span), HEADERS_MAX>,
+    headers: &'a [(Span, Span)],
     pub version: Version,
     pub framing: Framing,
     /// Whether the client asks on over the same connection.
@@ -56,12 +61,13 @@ pub struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its headers
-    /// are turned into lower case in place.
+    /// are turned into lower case in place, and `room` tells where they are.
     ///
     /// ```
-    /// use slowlane::wire::http::Head;
+    /// use slowlane::wire::http::{Head, Room};
     /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
-    /// let (head, rest) = Head::cut(&mut bytes).unwrap().unwrap();
+    /// let mut room = Room::default();
+    /// let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
     /// assert_eq!((head.method(), head.path(), head.query()), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
     /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
     /// assert_eq!(rest, b"more");
@@ -69,19 +75,21 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// It is no request, or it is not clear where its body ends, or it is too large.
-    pub fn cut(bytes: &'a mut [u8]) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
-        let Some((parsed, length)) = Parsed::of(bytes)? else {
+    pub fn cut(bytes: &'a mut [u8], room: &'a mut Room) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
+        let Room(headers) = room;
+        let Some(parsed) = Parsed::of(bytes, headers)? else {
             return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
         };
-        let Parsed { method, target, headers, version } = parsed;
+        let Parsed { method, target, version, length } = parsed;
         let (path, query) = target.path_and_query(bytes);
-        for (name, _) in &headers {
+        for (name, _) in &*headers {
             bytes[name.range()].make_ascii_lowercase();
         }
         let (bytes, rest) = bytes.split_at(length);
         let mut head = Head {
             bytes,
             method,
+            target_end: target.end() as u16,
             path,
             query,
             headers,
@@ -108,9 +116,23 @@ impl<'a> Head<'a> {
     }
 
     /// Names and values, in the order of arrival.
-    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
         self.headers.iter().map(move |(name, value)| (&bytes[name.range()], &bytes[value.range()]))
+    }
+
+    /// The method and the target, as they are written.
+    pub fn method_and_target(&self) -> &'a [u8] {
+        &self.bytes[usize::from(self.method.begin)..usize::from(self.target_end)]
+    }
+
+    /// Names, each with its whole line but its end: name, colon and value.
+    pub fn lines(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let bytes = self.bytes;
+        self.headers.iter().map(move |&(name, value)| {
+            let begin = usize::from(name.begin);
+            (&bytes[name.range()], &bytes[begin..value.end().max(name.end())])
+        })
     }
 
     /// The first value with a name, which is in lower case.
@@ -121,7 +143,7 @@ impl<'a> Head<'a> {
     /// The values with a name, which is in lower case.
     pub fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let bytes = self.bytes;
-        let has_name = move |header: &&(Span, Span)| &bytes[header.0.range()] == name.as_bytes();
+        let has_name = move |header: &&'a (Span, Span)| &bytes[header.0.range()] == name.as_bytes();
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
@@ -212,12 +234,13 @@ fn after_authority(target: &[u8]) -> usize {
 struct Parsed {
     method: Span,
     target: Span,
-    headers: ArrayVec<(Span, Span), HEADERS_MAX>,
     version: Version,
+    length: usize,
 }
 
 impl Parsed {
-    fn of(bytes: &[u8]) -> Result<Option<(Parsed, usize)>, Refusal> {
+    /// Fills `places` with the headers.
+    fn of(bytes: &[u8], places: &mut ArrayVec<(Span, Span), HEADERS_MAX>) -> Result<Option<Parsed>, Refusal> {
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut []);
         let length = match request.parse_with_uninit_headers(bytes, &mut headers) {
@@ -235,13 +258,14 @@ impl Parsed {
             let value = if header.value.is_empty() { Span::default() } else { Span::of(header.value, bytes) };
             (Span::of(header.name.as_bytes(), bytes), value)
         };
-        let parsed = Parsed {
+        places.clear();
+        places.extend(request.headers.iter().map(spans));
+        Ok(Some(Parsed {
             method: span(request.method),
             target: span(request.path),
-            headers: request.headers.iter().map(spans).collect(),
             version: if request.version == Some(1) { Version::Http11 } else { Version::Http10 },
-        };
-        Ok(Some((parsed, length)))
+            length,
+        }))
     }
 }
 
@@ -258,7 +282,7 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> Option<Refusal> {
-        Head::cut(&mut text.to_owned().into_bytes()).err()
+        Head::cut(&mut text.to_owned().into_bytes(), &mut Room::default()).err()
     }
 
     #[test]
@@ -266,7 +290,8 @@ mod tests {
         let mut bytes =
             b"GET / HTTP/1.1\r\nX-Slowlane-API-Key:  Abc \r\nEmpty:\r\nx-slowlane-api-key: 2\r\n\r\n"
                 .to_vec();
-        let (head, _) = Head::cut(&mut bytes).unwrap().unwrap();
+        let mut room = Room::default();
+        let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
         let all: Vec<_> = head.headers().collect();
         let expected =
             [(&b"x-slowlane-api-key"[..], &b"Abc"[..]), (b"empty", b""), (b"x-slowlane-api-key", b"2")];
@@ -279,7 +304,8 @@ mod tests {
     fn the_target_has_several_forms() {
         let cut = |target: &str| {
             let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
-            let (head, _) = Head::cut(&mut bytes).unwrap().unwrap();
+            let mut room = Room::default();
+            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             (text(head.path()), head.query().map(text))
         };
@@ -310,7 +336,9 @@ mod tests {
             ("HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
         ] {
             let mut bytes = format!("GET / {rest}").into_bytes();
-            assert_eq!(Head::cut(&mut bytes).unwrap().unwrap().0.keeps_alive, keeps_alive, "{rest:?}");
+            let mut room = Room::default();
+            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            assert_eq!(head.keeps_alive, keeps_alive, "{rest:?}");
         }
     }
 
@@ -363,12 +391,12 @@ mod tests {
             prop_assume!(!names.iter().any(known));
             let headers: String = names.iter().map(|name| format!("{name}: {value}\r\n")).collect();
             let mut bytes = format!("GET /check HTTP/1.1\r\n{headers}\r\n").into_bytes();
-            let whole = bytes.len();
+            let (whole, mut room) = (bytes.len(), Room::default());
             for short in 0..whole {
-                prop_assert!(matches!(Head::cut(&mut bytes[..short]), Ok(None)));
+                prop_assert!(matches!(Head::cut(&mut bytes[..short], &mut room), Ok(None)));
             }
             bytes.extend(b"GET");
-            let (head, rest) = Head::cut(&mut bytes).unwrap().unwrap();
+            let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             prop_assert_eq!(rest, b"GET");
             let told: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             let expected: Vec<_> = names
@@ -380,8 +408,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let whole = bytes.len();
-            if let Ok(Some((head, rest))) = Head::cut(&mut bytes) {
+            let (whole, mut room) = (bytes.len(), Room::default());
+            if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
                 prop_assert!(rest.len() < whole);
                 let _ = (head.method(), head.path(), head.query(), head.headers().count());
             }

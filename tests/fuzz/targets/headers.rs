@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use slowlane::base::key::{Key, KeySecret};
-use slowlane::base::request::{FIELDS_MAX, Request, Value, is_same_name};
+use slowlane::base::reply::Reply;
+use slowlane::base::request::{FIELDS_MAX, Field, Value, is_same_name};
 use slowlane::base::slo_id::SloId;
 use slowlane::base::ticket::Ticket;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Assurance, Decision, Judged, Verdict};
 use slowlane::proxy::nginx::{self, Manner};
-use slowlane::wire::http::{Answer, Date, Head, Status, Version};
+use slowlane::wire::http::{Answer, Date, Head, Room, Status, Version};
 
 use super::input::texts;
 
@@ -23,9 +24,10 @@ pub fn run(bytes: &[u8]) {
     let manner = given.clone().unwrap_or_else(|_| Manner::of(None).expect("no query makes sense"));
     let mut bytes = question(lines);
     // Lines that are no headers, or tell of a body in two ways, make no question.
-    let Ok(Some((head, _))) = Head::cut(&mut bytes) else { return };
-    let request = nginx::request(&head, manner);
-    expect_fields(&request, &head, manner);
+    let mut room = Room::default();
+    let Ok(Some((head, _))) = Head::cut(&mut bytes, &mut room) else { return };
+    let fields: Vec<Field<'_>> = nginx::fields(&head, manner).collect();
+    expect_fields(&fields, &head, manner);
     expect_answers(manner);
 
     expect_repeatable(&head, manner);
@@ -55,12 +57,12 @@ fn expect_repeatable(head: &Head<'_>, manner: Manner) {
     let id = head.header("x-request-id").filter(|id| !id.is_empty() && manner.deny == Status::FORBIDDEN);
     let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
     let asking = head.headers().filter(|(name, _)| asks(name)).count();
-    assert_eq!(parts, id.map(|_| 3 + 2 * asking));
+    assert_eq!(parts, id.map(|_| 1 + asking));
 }
 
-fn expect_fields(request: &Request<'_>, head: &Head<'_>, manner: Manner) {
-    assert!(request.fields().count() <= FIELDS_MAX);
-    for field in request.fields() {
+fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, manner: Manner) {
+    assert!(fields.len() <= FIELDS_MAX);
+    for field in fields {
         let Value::Text(value) = field.value else { panic!("{field:?} is no text") };
         let is_own =
             |name: &[u8]| name.strip_prefix(PREFIX).is_some_and(|name| is_same_name(name, field.name));
@@ -103,7 +105,7 @@ fn expect_answers(manner: Manner) {
         };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
         let (mut out, date, mut told) = (Vec::new(), Date::at(Timestamp::default()), None);
-        nginx::answer(&decision, manner, KeySecret::KNOWN, None, |status| {
+        nginx::answer(&Reply::to(&decision), manner, KeySecret::KNOWN, None, |status| {
             told = Some(status);
             Answer::begin(&mut out, Version::Http11, status, &date, true)
         });
@@ -111,9 +113,11 @@ fn expect_answers(manner: Manner) {
         assert_eq!(told, Some(expected));
         let end = out.iter().position(|&byte| byte == b'\n').expect("a status line");
         let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
-        let (head, _) = Head::cut(&mut copied).expect("an answer has headers").expect("it is whole");
+        let mut room = Room::default();
+        let (head, _) =
+            Head::cut(&mut copied, &mut room).expect("an answer has headers").expect("it is whole");
         let ticket = nginx::ticket(&head).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
         assert_eq!(ticket, decision.ticket());
-        assert_eq!(nginx::request(&head, manner).fields().count(), 0);
+        assert_eq!(nginx::fields(&head, manner).count(), 0);
     }
 }
