@@ -108,7 +108,8 @@ impl Link {
     ) -> io::Result<Wake> {
         let Link { stream, inbox, conversation, patience, quiet_since, agent, .. } = self;
         let (due, clock, impatient) = (conversation.due(), agent.clock, *quiet_since + *patience);
-        let alarm = async {
+        // Pinned where it is made: it is too large to be moved for each question.
+        let alarm = pin!(async {
             match due {
                 Some(due) => {
                     agent.holds.until(clock.instant(due)).await;
@@ -123,7 +124,7 @@ impl Link {
                     idle.as_mut().reset(clock.instant(impatient).into());
                 },
             }
-        };
+        });
         // Requests behind a held one may fill the buffer.
         let has_room = !inbox.space().is_empty();
         tokio::select! {

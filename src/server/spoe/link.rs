@@ -142,13 +142,14 @@ impl Link {
         let (due, clock) = (conversation.due(), agent.clock);
         let patience = unfinished_since.map(|since| since + settings.timeout);
         let is_patient = patience.is_none_or(|patience| due.is_some_and(|due| due < patience));
-        let alarm = async {
+        // Pinned where it is made: it is too large to be moved for each question.
+        let alarm = pin!(async {
             match (due, patience) {
                 (Some(due), _) if is_patient => agent.holds.until(clock.instant(due)).await,
                 (_, Some(patience)) => sleep_until(clock.instant(patience).into()).await,
                 (_, None) => std::future::pending().await,
             }
-        };
+        });
         tokio::select! {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
