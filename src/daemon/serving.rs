@@ -22,7 +22,7 @@ use crate::server::Agent;
 use crate::server::admin::UpgradeRequest;
 use crate::server::handed::Handed;
 use crate::server::shutdown::{self, Trigger};
-use crate::server::transfer::Transfers;
+use crate::server::transfer::{Transfer, Transfers};
 use crate::sync::{Found, Keeper, Node, RunningNode};
 use crate::upgrade::{Giver, NotUpgraded, Predecessor, Program};
 use crate::watch::{Again, Reload};
@@ -174,7 +174,7 @@ impl Serving {
             Ok(successor) => successor,
             Err(NotUpgraded { failure, transfers }) => {
                 if let Some(transfers) = transfers {
-                    self.serve_on(Transfers::of(transfers));
+                    self.serve_on(transfers);
                 }
                 return Err(failure.to_string());
             }
@@ -201,10 +201,10 @@ impl Serving {
     }
 
     /// Opens the doors again after a handover that failed.
-    fn serve_on(&self, transfers: Transfers) {
-        self.end.go_on();
+    fn serve_on(&self, stopped: Vec<Transfer>) {
+        let since = self.end.go_on();
         let shutdown = self.end.shutdown();
-        self.doors.open(&self.agent, &shutdown, transfers);
+        self.doors.open(&self.agent, &shutdown, Transfers::of(stopped.into_iter().chain(since)));
         rounds::watchdog(&shutdown);
     }
 

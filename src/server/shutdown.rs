@@ -1,12 +1,13 @@
 //! The shutdown: it notifies every task, and waits for all of them.
 
 use std::future::poll_fn;
+use std::iter;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
@@ -85,16 +86,20 @@ impl Trigger {
     pub(crate) async fn hand_over(&self, within: Duration) -> Result<Vec<Transfer>, Vec<Transfer>> {
         self.phase.send_replace(Phase::HandOver);
         let stopped = timeout(within, self.deciding.is_empty()).await;
-        let (mut transfers, mut handed) = (self.transfers.lock().await, Vec::new());
-        while let Ok(transfer) = transfers.try_recv() {
-            handed.push(transfer);
-        }
+        let handed = self.passed_on();
         if stopped.is_ok() { Ok(handed) } else { Err(handed) }
     }
 
-    /// Ends the handover: new tasks serve again.
-    pub(crate) fn go_on(&self) {
+    /// Ends the handover: new tasks serve again. Returns the connections that were passed on since it failed.
+    pub(crate) fn go_on(&self) -> Vec<Transfer> {
         self.phase.send_replace(Phase::Serve);
+        // From here on no task passes anything on.
+        self.passed_on()
+    }
+
+    fn passed_on(&self) -> Vec<Transfer> {
+        let mut transfers = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        iter::from_fn(|| transfers.try_recv().ok()).collect()
     }
 }
 
@@ -109,20 +114,30 @@ impl Shutdown {
         self.signal.begun().await;
     }
 
-    /// Whether connections go on in another process.
-    pub(crate) fn is_handover(&self) -> bool {
-        *self.signal.0.borrow() == Phase::HandOver
-    }
-
-    /// Passes a connection on to the next process.
-    pub(crate) fn pass_on(&self, transfer: Transfer) {
-        // Without a receiver the process is at its end, and so is the connection.
-        let _ = self.transfer.send(transfer);
+    /// The handover, if there is one.
+    pub(crate) fn handover(&self) -> Option<Handover<'_>> {
+        let phase = self.signal.0.borrow();
+        (*phase == Phase::HandOver).then_some(Handover { _phase: phase, transfer: &self.transfer })
     }
 
     /// Notes that the task decides nothing any more, though it may still send answers.
     pub(crate) fn decides_no_more(&mut self) {
         self.deciding = None;
+    }
+}
+
+/// A handover that cannot end before this is dropped, or a connection would be passed on to nobody.
+#[derive(Debug)]
+pub(crate) struct Handover<'s> {
+    _phase: watch::Ref<'s, Phase>,
+    transfer: &'s mpsc::UnboundedSender<Transfer>,
+}
+
+impl Handover<'_> {
+    /// Passes a connection on to the next process.
+    pub(crate) fn pass_on(self, transfer: Transfer) {
+        // Without a receiver the process is at its end, and so is the connection.
+        let _ = self.transfer.send(transfer);
     }
 }
 
@@ -191,9 +206,11 @@ impl Drop for Mark {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
     use tokio::task::yield_now;
 
     use super::*;
+    use crate::server::stream::Stream;
 
     /// Waits for the shutdown as a busy connection does: each request polls the wait anew.
     async fn busy(signal: Signal, mut asked: mpsc::Receiver<()>) -> u32 {
@@ -228,6 +245,32 @@ mod tests {
             trigger.end().await;
             assert_eq!(task.await.unwrap(), 1_000);
         }
+    }
+
+    /// A connection of nobody.
+    fn transfer() -> Transfer {
+        let (stream, _) = tokio::net::UnixStream::pair().unwrap();
+        Transfer::Http(Stream::Unix(stream), Bytes::from_static(b"GET"))
+    }
+
+    #[tokio::test]
+    async fn a_handover_that_fails_leaves_no_connection_behind() {
+        let (trigger, shutdown) = channel();
+        assert!(shutdown.handover().is_none());
+        let given = trigger.hand_over(Duration::ZERO).await;
+        assert!(given.is_err_and(|given| given.is_empty()), "this task has not stopped deciding");
+        shutdown.handover().unwrap().pass_on(transfer());
+        assert_eq!(trigger.go_on().len(), 1);
+        assert!(shutdown.handover().is_none(), "from now on it would be passed on to nobody");
+
+        let stopping = async {
+            shutdown.begun().await;
+            shutdown.handover().unwrap().pass_on(transfer());
+            drop(shutdown);
+        };
+        let (given, ()) = tokio::join!(trigger.hand_over(Duration::from_secs(60)), stopping);
+        assert_eq!(given.unwrap().len(), 1);
+        assert!(trigger.go_on().is_empty());
     }
 
     #[tokio::test]

@@ -164,6 +164,7 @@ impl Conversation {
 
     /// Writes the held answer.
     pub(super) fn release(&mut self, now: Timestamp) {
+        self.date.advance(now);
         let Some(Held { decision, asked, quota, sign, .. }) = self.held.take() else { return };
         let reply = Reply::to(&decision);
         self.remember(sign, &reply, now, now);

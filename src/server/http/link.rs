@@ -146,9 +146,12 @@ impl Link {
     /// state of TLS cannot be passed on.
     async fn stop(mut self, signal: &Signal) -> io::Result<()> {
         let is_quiet = self.conversation.due().is_none() && !self.conversation.has_answers();
-        if is_quiet && self.shutdown.is_handover() && !self.stream.is_tls() {
+        if is_quiet
+            && !self.stream.is_tls()
+            && let Some(handover) = self.shutdown.handover()
+        {
             let unread = self.inbox.bytes().to_vec().into();
-            self.shutdown.pass_on(Transfer::Http(self.stream, unread));
+            handover.pass_on(Transfer::Http(self.stream, unread));
             return Ok(());
         }
         self.conversation.end();

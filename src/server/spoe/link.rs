@@ -127,13 +127,15 @@ impl Link {
 
     /// Ends the connection for a shutdown, or passes it on to the next process. The state of TLS cannot be passed on.
     async fn stop(self) -> io::Result<()> {
-        if !self.shutdown.is_handover() || self.stream.is_tls() {
-            return self.leave().await;
+        if !self.stream.is_tls()
+            && let Some(handover) = self.shutdown.handover()
+        {
+            let unread = self.inbox.bytes().to_vec();
+            let talk = self.conversation.into_talk(unread, self.unfinished_since);
+            handover.pass_on(Transfer::Spop(self.stream, talk));
+            return Ok(());
         }
-        let Link { stream, inbox, conversation, unfinished_since, shutdown, .. } = self;
-        let talk = conversation.into_talk(inbox.bytes().to_vec(), unfinished_since);
-        shutdown.pass_on(Transfer::Spop(stream, talk));
-        Ok(())
+        self.leave().await
     }
 
     /// Waits for bytes, for the next held answer, for the timeout, or for the shutdown.

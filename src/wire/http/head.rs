@@ -95,7 +95,7 @@ impl<'a> Head<'a> {
             headers,
             version,
             framing: Framing::None,
-            keeps_alive: version == Version::Http11,
+            keeps_alive: false,
         };
         head.read_framing()?;
         Ok(Some((head, rest)))
@@ -150,7 +150,7 @@ impl<'a> Head<'a> {
     /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere, so
     /// that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
-        let mut keeps_alive = self.keeps_alive;
+        let (mut has_close, mut has_keep_alive) = (false, false);
         let mut framing = Framing::None;
         for (name, value) in self.headers() {
             match name {
@@ -170,19 +170,16 @@ impl<'a> Head<'a> {
                 }
                 b"connection" => {
                     for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-                        if option.eq_ignore_ascii_case(b"close") {
-                            keeps_alive = false;
-                        } else if option.eq_ignore_ascii_case(b"keep-alive")
-                            && self.version == Version::Http10
-                        {
-                            keeps_alive = true;
-                        }
+                        has_close |= option.eq_ignore_ascii_case(b"close");
+                        has_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                     }
                 }
                 _ => {}
             }
         }
-        (self.framing, self.keeps_alive) = (framing, keeps_alive);
+        // RFC 9112, section 9.3.
+        self.keeps_alive = !has_close && (self.version == Version::Http11 || has_keep_alive);
+        self.framing = framing;
         Ok(())
     }
 }
@@ -334,6 +331,8 @@ mod tests {
             ("HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", false),
             ("HTTP/1.0\r\n\r\n", false),
             ("HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+            ("HTTP/1.0\r\nConnection: close, keep-alive\r\n\r\n", false),
+            ("HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
         ] {
             let mut bytes = format!("GET / {rest}").into_bytes();
             let mut room = Room::default();
@@ -407,11 +406,29 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_read_or_refused(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "/", "?", "#", "a", "://", "é", ":", "\r\n", "\n", "\r", " ", "\t", "A: b\r\n", "A:\r\n",
+                    "Connection: close\r\n", "Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n",
+                ]),
+                0..12,
+            ),
+            is_whole in any::<bool>(),
+        ) {
+            let (line, end) = if is_whole { (" HTTP/1.1\r\n", "\r\n") } else { ("", "") };
+            let (target, headers) = pieces.split_at(pieces.len() / 2);
+            let text = format!("GET {}{line}{}{end}", target.concat(), headers.concat());
+            let mut bytes = text.into_bytes();
             let (whole, mut room) = (bytes.len(), Room::default());
             if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
                 prop_assert!(rest.len() < whole);
-                let _ = (head.method(), head.path(), head.query(), head.headers().count());
+                prop_assert_eq!(head.method(), b"GET");
+                prop_assert!(!head.path().contains(&b'?') && !head.method_and_target().contains(&b'\n'));
+                for ((name, value), (same, line)) in head.headers().zip(head.lines()) {
+                    prop_assert_eq!(name, same);
+                    prop_assert!(line.starts_with(name) && line.ends_with(value) && !line.contains(&b'\n'));
+                }
             }
         }
     }
