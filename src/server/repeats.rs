@@ -20,8 +20,8 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// if nginx is configured badly, and then this bounds what they gain.
 const REPEATS_MAX: u8 = 10;
 
-/// The most answers in one shard; all shards take 7 MiB. Further answers are not remembered, so their redirected
-/// requests count twice.
+/// The most answers in one shard. All shards take 15 MiB, and as much again if each answer has a ticket. Further answers
+/// are not remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 7_168;
 
 const SHARDS: usize = 16;
@@ -52,7 +52,7 @@ impl Answer {
     }
 }
 
-/// The answers of the last second, by question.
+/// The answers whose delay has ended within the last second or goes on, by question.
 #[derive(Debug)]
 pub(super) struct Repeats {
     hasher: SipHasher13,

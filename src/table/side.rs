@@ -21,6 +21,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// The pause when there is room enough. A search may take a millisecond.
 const SWEEP_SELDOM: Duration = Duration::from_secs(30);
 
+/// A hash table with so few values for its slots is made anew, with room for twice as many values.
+const EMPTY_AT: usize = 4;
+
 /// How one use of the store creates, recognises and measures its values.
 pub trait Keep<T> {
     /// An empty value, without heap memory, for a key that has none.
@@ -68,8 +71,9 @@ struct Kept<T> {
 }
 
 impl<T> Kept<T> {
-    /// Bytes of a value beside its heap memory. The factor 2 covers the free slots of the hash table.
-    const PLACE_BYTES: usize = 2 * size_of::<Kept<T>>();
+    /// Bytes of a value beside its heap memory. The factor covers the slots of a hash table that has just grown. One with
+    /// many removals may have half as many again, until the next search for expired values.
+    const PLACE_BYTES: usize = 3 * size_of::<Kept<T>>();
 }
 
 impl<T> Side<T> {
@@ -275,6 +279,10 @@ impl<T> Side<T> {
             }
             is_live
         });
+        // Else it would keep the memory of its busiest time beside that of others.
+        if shard.len() < shard.capacity() / EMPTY_AT {
+            shard.shrink_to(2 * shard.len(), |kept| self.spread.bits(kept.key));
+        }
     }
 
     fn shard(&self, key: Key) -> MutexGuard<'_, HashTable<Kept<T>>> {
@@ -397,6 +405,16 @@ mod tests {
         side.with_known(Key::from_bits(1), &Bytes, |value| value.unwrap().truncate(1));
         assert_eq!(append(&side, 2, NOW), Some(1));
         side.with_known(Key::from_bits(3), &Bytes, |value| assert_eq!(value, None));
+    }
+
+    #[test]
+    fn memory_of_a_busy_time_is_given_back() {
+        let side = Side::new(1 << 24);
+        let slots = || side.shards.iter().map(|shard| lock(shard).capacity()).sum::<usize>();
+        assert!((0..10_000).all(|key| append(&side, key, NOW) == Some(1)));
+        assert!(slots() >= 10_000);
+        append(&side, 0, NOW + SWEEP_SELDOM);
+        assert!(slots() < 100, "{}", slots());
     }
 
     #[test]

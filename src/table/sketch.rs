@@ -255,7 +255,8 @@ impl Sketch {
                 self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
             }
             // So much later, 20 bits do not tell how old a cell is. Requests that other threads count meanwhile are
-            // forgotten with it: a matter of a millisecond or two, after a pause of a hundred thousand windows.
+            // forgotten with it. It takes some milliseconds for each million cells, after a pause of a hundred thousand
+            // windows.
             Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
             // The clock was set back: counts of later windows become those of this one, and fade with it.
             None => self.update_all(0..cells, |cell| (!cell.is_near(to)).then(|| cell.moved_to(to))),

@@ -363,8 +363,16 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_cases_or_mistakes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            match Suite::parse(&bytes) {
+        fn any_words_are_cases_or_mistakes(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "source=192.0.2.66", "website=", "=", "->", " -> ", "3001", "pass", "deny", "delay 20ms", "10 at once",
+                    "10 pass", "11th", "every 1s", "then", ";", ":", "\n", "\n", "#", " ", "  ", "0", "1e9", "é",
+                ]),
+                0..40,
+            ),
+        ) {
+            match Suite::parse(words.concat().as_bytes()) {
                 Ok(suite) => prop_assert!(!suite.cases.is_empty()),
                 Err(mistakes) => prop_assert!(mistakes.count > 0 && !mistakes.listed[0].to_string().is_empty()),
             }

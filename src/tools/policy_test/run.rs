@@ -130,8 +130,9 @@ struct Run<'c> {
 
 impl<'c> Run<'c> {
     fn new(case: &'c TestCase, policy: Policy, settings: &Settings) -> Run<'c> {
-        // All requests of a step are alike and write the same rows, so nothing is ever evicted.
-        let entries_max = EACH_MAX * case.steps.len();
+        // All requests of a step are alike and write the same rows. Twice as many have room, as shards fill unevenly, so
+        // nothing is ever evicted.
+        let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };
         let throttle = Throttle::new(policy, sizing, settings.annex_bytes_max);
         Run { fields: &case.fields, throttle, now: BEGINS, in_flight: BTreeMap::new(), asked: 0 }
