@@ -40,7 +40,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "request")]
     message: String,
     /// An argument of the message; may be repeated, up to 253 times
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, alias = "args", value_name = "NAME=VALUE")]
     arg: Vec<Argument>,
     /// The longest wait for a connection or for an answer, up to 60s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = limit)]

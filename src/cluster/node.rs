@@ -79,6 +79,10 @@ impl Cluster {
         judge: impl FnOnce(&Numbers, &mut dyn FnMut() -> Held) -> Option<Judgement>,
     ) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
+        if self.is_closed(terms) {
+            entry.ask(cost, now);
+            return Some(Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0));
+        }
         let quiet = Quiet::new(terms, self.nodes());
         let is_quiet = !quiet::is_shared(entry) && quiet.is_some_and(|quiet| quiet.take(entry, cost, now));
         let untold = quiet.map_or(0.0, |quiet| quiet.untold(entry, now));
@@ -87,7 +91,7 @@ impl Cluster {
         } else {
             // Without the store, nobody knows what the others count.
             if self.is_silent() && matches!(terms, Terms::Count(_)) {
-                return self.refuse_if_closed(entry, arrival);
+                return None;
             }
             let numbers = self.numbers(terms);
             let judgement = judge(&numbers, &mut || Held::new(terms, &numbers, untold, now))?;
@@ -102,16 +106,17 @@ impl Cluster {
         Some(judgement)
     }
 
-    /// Refuses a request that cannot be judged without the store, if the settings say so.
-    fn refuse_if_closed(&self, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
-        (self.settings.on_silence == OnSilence::Closed).then(|| {
-            entry.ask(arrival.cost, arrival.now);
-            Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0)
-        })
+    /// Whether nothing passes, also nothing of keys that the others need not know of. A part of a quota that is leased
+    /// already is this node's alone.
+    fn is_closed(&self, terms: &Terms) -> bool {
+        self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(terms, Terms::Lease(_))
     }
 
     /// The law's formula with the numbers of a request. None if the node holds nothing of a shared key.
     pub fn explain(&self, key: Key, terms: &Terms, entry: &Entry, arrival: &Arrival) -> Option<String> {
+        if self.is_closed(terms) {
+            return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
+        }
         if let Some(quiet) = Quiet::new(terms, self.nodes())
             && !quiet::is_shared(entry)
             && quiet.take(&mut { *entry }, arrival.cost, arrival.now)

@@ -124,6 +124,7 @@ impl<'n> Task<'n> {
 
     async fn run(&mut self) {
         tracing::info!("cluster: the store is {}", self.door.url);
+        self.show(self.node.clock.now());
         loop {
             let door = self.door;
             let error = match self.meanwhile_alone(door.open()).await {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use slowlane::base::draw::Draw;
 use slowlane::base::request::{Request, Value};
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Decision, Verdict};
+use slowlane::cluster::{Cluster, OnSilence, Settings};
 use slowlane::policy::{Layout, Policy};
 use slowlane::table::{Sizing, Usage};
 use slowlane::throttle::Throttle;
@@ -139,4 +141,24 @@ fn a_decision_is_made_under_one_policy_while_policies_are_replaced() {
         edits.join().unwrap();
         assert!(seen.iter().sum::<u32>() > 0);
     });
+}
+
+/// Also of a key that is new, and would be no concern of the other nodes.
+#[test]
+fn while_the_store_is_silent_nothing_passes_if_the_operator_says_closed() {
+    for law in ["law=pace", "law=token-bucket", "law=sliding-window", "law=sliding-window cluster=count"] {
+        for on_silence in [OnSilence::Share, OnSilence::Open, OnSilence::Closed] {
+            let settings = Settings { on_silence, nodes: 1, ..Settings::default() };
+            let cluster = Arc::new(Cluster::new(settings));
+            let throttle = throttle(100, law).in_cluster(cluster.clone());
+            let passes = |website: &str| ask(&throttle, website, 0).is_let_through();
+            cluster.set_silent(true);
+            assert_eq!(passes("w1"), on_silence != OnSilence::Closed, "{law} {on_silence:?}");
+            cluster.set_silent(false);
+            assert!(passes("w2"), "{law} {on_silence:?}");
+        }
+    }
+    let settings = Settings { on_silence: OnSilence::Closed, ..Settings::default() };
+    let throttle = throttle(100, "law=pace cluster=local").in_cluster(Arc::new(Cluster::new(settings)));
+    assert!(ask(&throttle, "w1", 0).is_let_through(), "it needs no store");
 }

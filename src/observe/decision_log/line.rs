@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::base::blocked::BlockedBy;
 use crate::base::date::Utc;
-use crate::base::request::Value;
+use crate::base::request::{Value, is_same_name};
 use crate::base::verdict::{Decision, Verdict};
 
 /// The most characters of a value that are logged, so that clients cannot fill the disk.
@@ -51,12 +51,14 @@ fn write_line<'a>(
     let mut names: Vec<&[u8]> = Vec::new();
     for (name, value) in fields {
         // Of fields with the same name, only the first counts.
-        if names.contains(&name) {
+        if names.iter().any(|known| is_same_name(known, name)) {
             continue;
         }
         line.push_str(if names.is_empty() { "" } else { "," });
         names.push(name);
-        write_text(line, name)?;
+        // As in the policy: headers have `-` where it has `_`.
+        let told: Vec<u8> = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect();
+        write_text(line, &told)?;
         line.push(':');
         match value {
             Value::Address(address) => write!(line, "\"{address}\"")?,
@@ -127,17 +129,19 @@ pub(super) mod tests {
     #[test]
     fn a_line_has_all_facts_of_a_decision() {
         let address = Value::address("2001:db8::1".parse().unwrap());
-        let fields: [(&[u8], Value<'_>); 4] = [
+        let fields: [(&[u8], Value<'_>); 6] = [
             (b"source", address),
             (b"cost", Value::Number(-2)),
             (b"a\"b", Value::Text(b"\x1b]0;\xff\n\\")),
             (b"cost", Value::Number(3)),
+            (b"api-key", Value::Text(b"k")),
+            (b"api_key", Value::Text(b"another spelling")),
         ];
         let line = line(&decision(DELAY, false), 52, fields.into_iter());
         let want = concat!(
             r#"{"time":"2026-10-29T09:55:09.123Z","verdict":"delay","delay_ms":2,"slo":3001,"#,
             r#""key":"00000000000000FF","rate":52,"remaining":4,"cost":2,"#,
-            r#""fields":{"source":"2001:db8::1","cost":-2,"a\"b":"\u001b]0;\ufffd\u000a\\"}}"#,
+            r#""fields":{"source":"2001:db8::1","cost":-2,"a\"b":"\u001b]0;\ufffd\u000a\\","api_key":"k"}}"#,
             "\n"
         );
         assert_eq!(line, want);
