@@ -69,7 +69,7 @@ fn a_decision_is_a_line_that_says_who_was_delayed_and_why() {
         (&told[2]["verdict"], &told[2]["dry_run"]),
         (&"pass".into(), &serde_json::json!({"2003": "deny"}))
     );
-    assert_eq!(told[2]["fields"], serde_json::json!({"website": "tried.example", "api-key": "k"}));
+    assert_eq!(told[2]["fields"], serde_json::json!({"website": "tried.example", "api_key": "k"}));
     eventually("the lines are counted", || {
         (slowlane.metric("slowlane_decision_log_lines_total", "") == 3.0).then_some(())
     });
