@@ -108,7 +108,7 @@ impl Cluster {
 
     /// Whether nothing passes, also nothing of keys that the others need not know of. A part of a quota that is leased
     /// already is this node's alone.
-    fn is_closed(&self, terms: &Terms) -> bool {
+    pub fn is_closed(&self, terms: &Terms) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(terms, Terms::Lease(_))
     }
 

@@ -20,7 +20,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// if nginx is configured badly, and then this bounds what they gain.
 const REPEATS_MAX: u8 = 10;
 
-/// The most answers in one shard. All shards take 15 MiB, and as much again if each answer has a ticket. Further answers
+/// The most answers in one shard. All shards take 15 MiB, and 9 MiB more if each answer has a ticket. Further answers
 /// are not remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 7_168;
 

@@ -10,8 +10,8 @@ use crate::base::key::Key;
 use crate::base::request::Request;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, JUDGED_MAX, Judged};
-use crate::cluster::{OnSilence, Terms};
+use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
+use crate::cluster::{Cluster, OnSilence, Terms};
 use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::{EACH_MAX, Entry};
@@ -210,7 +210,7 @@ impl Throttle {
     ) {
         let (verdict, law) = (judged.verdict, &case.slo.law);
         if !judged.assurance.is_carried && !ruling.is_block() {
-            self.blocks.refused(case, verdict, arrival.now);
+            self.refused(case, verdict, arrival.now);
         }
         match (decision.is_let_through(), verdict.is_let_through()) {
             (true, true) if law.has_annex() || self.is_shared(case) => {
@@ -278,9 +278,20 @@ impl Throttle {
     fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
         let ruling = self.rule(case, entry, arrival, way);
         if !ruling.is_block() {
-            self.blocks.refused(case, ruling.judgement.verdict, arrival.now);
+            self.refused(case, ruling.judgement.verdict, arrival.now);
         }
         ruling
+    }
+
+    /// A refusal may begin a block, but not one that only the silence of the store gives: no client has earned it.
+    #[inline]
+    fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
+        let is_closed = |cluster: &Cluster| {
+            Terms::new(case.slo.sharing, &case.slo.law).is_some_and(|terms| cluster.is_closed(&terms))
+        };
+        if !verdict.is_let_through() && !self.cluster.as_deref().is_some_and(is_closed) {
+            self.blocks.refused(case, verdict, now);
+        }
     }
 
     /// A request whose key is blocked counts as asked, and its law is not asked.

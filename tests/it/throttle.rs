@@ -147,6 +147,7 @@ fn a_decision_is_made_under_one_policy_while_policies_are_replaced() {
 #[test]
 fn while_the_store_is_silent_nothing_passes_if_the_operator_says_closed() {
     for law in ["law=pace", "law=token-bucket", "law=sliding-window", "law=sliding-window cluster=count"] {
+        let law = &format!("{law} block=10m");
         for on_silence in [OnSilence::Share, OnSilence::Open, OnSilence::Closed] {
             let settings = Settings { on_silence, nodes: 1, ..Settings::default() };
             let cluster = Arc::new(Cluster::new(settings));
@@ -156,6 +157,8 @@ fn while_the_store_is_silent_nothing_passes_if_the_operator_says_closed() {
             assert_eq!(passes("w1"), on_silence != OnSilence::Closed, "{law} {on_silence:?}");
             cluster.set_silent(false);
             assert!(passes("w2"), "{law} {on_silence:?}");
+            let after = ask(&throttle, "w1", 5_000);
+            assert!(after.is_let_through(), "{law} {on_silence:?}: it is blocked for what the store did");
         }
     }
     let settings = Settings { on_silence: OnSilence::Closed, ..Settings::default() };

@@ -215,7 +215,7 @@ impl Conversation {
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
-        let sign = nginx::repeatable(head, asked.manner).map(|parts| self.shared.repeats.sign(parts));
+        let sign = nginx::repeatable(head, asked.manner).map(|lines| self.shared.repeats.sign(lines));
         if let Some(reply) = sign.and_then(|sign| self.shared.repeats.recall(sign, now)) {
             let policy = self.agent.throttle.policy();
             let quota = quota(&policy, reply.slo, reply.remaining, asked.manner);
