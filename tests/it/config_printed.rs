@@ -135,7 +135,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     let config = ["--config", config.to_str().unwrap()];
     let of = |args: &[&str]| ran(&[&["config"], args, &config[..]].concat());
     let spoe = of(&["haproxy", "--version", "3.2", "--delivery", "hold", "--file", "spoe-slowlane.conf"]).out;
-    let sent = " method=method Api_Key=req.fhdr(x-api-key) path=path user-agent=req.fhdr(user-agent) \
+    let sent = " method=method Api_Key=var(txn.Api_Key) path=var(txn.path) user-agent=req.fhdr(user-agent) \
                 x-plan=req.fhdr(x-plan)\n";
     assert!(spoe.contains(sent), "{spoe}");
     assert!(spoe.contains("# The policy uses the field odd name: no argument can have its name."), "{spoe}");
@@ -145,7 +145,7 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     assert!(of(&["haproxy", "--version", "3.2", "--delivery", "hold"]).out.contains("timeout server  4m"));
     let nginx = of(&["nginx", "--file", "slowlane.conf"]).out;
     for line in [
-        "proxy_set_header X-Slowlane-Api-Key $http_x_api_key;",
+        "proxy_set_header X-Slowlane-Api-Key $slowlane_of_api_key;",
         "proxy_set_header X-Slowlane-path $slowlane_path;",
         "proxy_set_header X-Slowlane-user-agent $http_user_agent;",
         "proxy_set_header X-Slowlane-x-plan $http_x_plan;",
@@ -155,9 +155,21 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
         assert!(nginx.contains(line), "{line} in\n{nginx}");
     }
     let upstream = of(&["nginx", "--file", "slowlane-upstream.conf"]).out;
-    let checked =
-        "map \"$slowlane_owner$http_x_api_key$slowlane_path$http_user_agent$http_x_plan\" $slowlane_unfit {";
+    let checked = "map \"$slowlane_odd$slowlane_odd_method|$slowlane_owner|$slowlane_of_api_key|$slowlane_path|\
+                   $http_user_agent|$http_x_plan\" $slowlane_unfit {";
     assert!(upstream.contains(checked), "{upstream}");
+    // A field that is no header of clients' is not read from one: the operator sets it.
+    assert!(upstream.contains("map $host $slowlane_of_api_key {\n    default \"\";\n}"), "{upstream}");
+    assert!(spoe.contains("# The field Api_Key: set txn.Api_Key in your frontend"), "{spoe}");
+    let main = of(&["haproxy", "--version", "3.2", "--delivery", "hold"]).out;
+    for rule in [
+        "deny_status 400 if { req.fhdr_cnt(x-plan) gt 1 }",
+        "deny_status 400 if { req.fhdr_cnt(user-agent) gt 1 }",
+        "return status 405",
+        "set-var(txn.path) path,url_dec",
+    ] {
+        assert!(main.contains(rule), "{rule} in\n{main}");
+    }
     let told = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
     assert!(told.contains("/check?max_delay=121s&ratelimit=on;"), "{told}");
     // What is printed loads.
@@ -343,7 +355,7 @@ fn the_path_and_the_query_are_those_of_the_request_in_what_is_printed_for_nginx(
     let config = format!("[policy]\ndir = 'policy'\n{}", ["path", "query", "owner"].map(lookup).concat());
     let policy = [
         ("slo.map", "0 rate=unlimited\n1001 rate=unlimited\n2001 burst=1 rate=1/d max_delay=0s\n"),
-        ("path.map", "/slow 2001\n/a%20b 2001\n"),
+        ("path.map", "/slow 2001\n/a-b 2001\n"),
         ("query.map", "q=1 2001\n"),
         ("owner.map", "vip 1001\n"),
     ];
@@ -355,8 +367,8 @@ fn the_path_and_the_query_are_those_of_the_request_in_what_is_printed_for_nginx(
     let mut statuses = |path: &str| [(); 2].map(|()| client.request("GET", path, &[], "").status);
     assert_eq!(statuses("/free?q=2"), [200, 200]);
     assert_eq!(statuses("/slow?q=2"), [200, 429]);
-    assert_eq!([statuses("/a%20b"), statuses("/free?q=1")], [[429, 429]; 2], "one SLO, one website");
+    assert_eq!([statuses("/x/../a%2Db"), statuses("/free?q=1")], [[429, 429]; 2], "one SLO, one website");
     // A decoded line break would begin a header of the client's own.
     assert_eq!(statuses("/slow?%0d%0aX-Slowlane-Owner:%20vip"), [429, 429]);
-    assert_eq!(statuses("/slow%0d%0aX-Slowlane-Owner:%20vip?q=1"), [429, 429]);
+    assert_eq!(statuses("/slow%0d%0aX-Slowlane-Owner:%20vip?q=1"), [403, 403]);
 }

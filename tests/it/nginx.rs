@@ -1,5 +1,7 @@
 //! Tests with a real nginx and the shipped configuration files, and of the HTTP check for other proxies.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::support::backend::Backend;
@@ -525,4 +527,49 @@ fn an_address_may_have_its_port() {
         answer.header("x-slowlane-remaining").unwrap().parse::<u32>().unwrap()
     };
     assert!(left(1) > left(2));
+}
+
+/// A client that uses up nginx's connections would otherwise take every limit out of force.
+#[test]
+fn no_request_passes_because_nginx_has_no_connection_left_to_ask() {
+    let mut refused = 0;
+    for connections in 40..52 {
+        let scene = Scene::with(|config| {
+            let one = replace(&config, "worker_processes auto", "worker_processes 1");
+            let few = format!("worker_connections {connections}");
+            let few = replace(&one, "worker_connections 4096", &few);
+            // What nginx serves itself needs no connection but the client's.
+            replace(&few, "location / {", "location = /gif { empty_gif; }\n        location / {")
+        });
+        let streams: Vec<TcpStream> =
+            (0..40).map(|_| TcpStream::connect(scene.nginx.address).unwrap()).collect();
+        // Connections with half a request cannot be closed to make room.
+        for mut stream in &streams {
+            stream.write_all(b"GET /gif HTTP/1.1\r\nHost: denied.example\r\n").unwrap();
+        }
+        // All at once: one connection to the agent is not enough.
+        let mut clients: Vec<Client> =
+            streams.into_iter().map(|stream| Client::over(stream).unwrap()).collect();
+        let sent = Instant::now();
+        clients.retain_mut(|client| client.send_rest("\r\n").is_ok());
+        let answers = clients.iter_mut().filter_map(|client| client.receive("GET", sent).ok());
+        let statuses: Vec<u16> = answers.map(|answer| answer.status).collect();
+        let passed = statuses.iter().filter(|&&status| status == 200).count();
+        assert!(passed <= 1, "one per minute, with {connections} connections: {statuses:?}");
+        refused += statuses.iter().filter(|&&status| status == 403).count();
+    }
+    assert!(refused > 0, "nginx had connections to spare");
+}
+
+#[test]
+fn the_length_of_a_body_is_for_the_location_to_judge() {
+    let scene = Scene::with(|config| {
+        replace(&config, "location / {", "location / {\n            client_max_body_size 8m;")
+    });
+    let body = "x".repeat(3 << 20);
+    assert_eq!(
+        scene.nginx.client().request("POST", "/upload", &[("Host", "free.example")], &body).status,
+        200
+    );
+    assert_eq!(scene.app.saw("/upload").body_bytes, 3 << 20);
 }

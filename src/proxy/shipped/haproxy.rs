@@ -10,7 +10,7 @@ use crate::base::address::Address;
 use crate::base::shown::shown;
 use crate::base::units::written;
 use crate::proxy::shipped::peers::{self, Parts};
-use crate::proxy::shipped::sample::sample;
+use crate::proxy::shipped::sample::{rules, sample, variables};
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
 
@@ -177,6 +177,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let peer = agent(places.peer, "unix@")?;
     let local = format!("{LOCAL}{}", paced.counters);
     let (arguments, timeouts) = (arguments(places), Timeouts::of(places.hold_max));
+    let guards = format!("{LAST_GUARD}{}", rules(places.fields));
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
@@ -192,6 +193,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         ("bind :8080", &bind),
         (APP, app.as_str()),
         ("/etc/haproxy/", &folder),
+        (LAST_GUARD, &guards),
         (ARGUMENTS, &arguments),
         (PROCESSING, &timeouts.processing),
         (IDLE, &timeouts.idle),
@@ -259,6 +261,10 @@ pub fn maps() -> Vec<File> {
 const TELLING_COMMENT: &str = "# http-after-response add-header RateLimit";
 const TELLING: &str = "http-after-response add-header RateLimit";
 
+/// The last of the rules that refuse what could be read in two ways.
+const LAST_GUARD: &str =
+    "    http-request deny deny_status 400 if !slowlane_has_host !{ url_beg / } !{ url * }\n";
+
 const ARGUMENTS: &str = " method=method\n";
 
 /// The last arguments: `method`, the fields that only this policy uses, and `ratelimit`.
@@ -271,6 +277,7 @@ fn arguments(places: &Places<'_>) -> String {
         arguments += " ratelimit=bool(true)";
     }
     arguments += "\n";
+    arguments += &variables(places.fields);
     for name in places.fields.iter().filter(|name| !is_usual(name) && sample(name).is_none()) {
         arguments +=
             &format!("    # The policy uses the field {}: no argument can have its name.\n", shown(name));
@@ -360,6 +367,7 @@ mod tests {
             "/etc/haproxy/",
             "    mode tcp\n",
             TELLING_COMMENT,
+            LAST_GUARD,
             ARGUMENTS,
             PROCESSING,
             IDLE,

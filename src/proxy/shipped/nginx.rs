@@ -65,6 +65,7 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         Some(_) => [&[(SSL_NAME, name.as_str())], &SSL[..]].concat(),
     };
     let (headers, unfit, maps) = (headers(places.fields), unfit(places.fields), maps(places.fields));
+    let (attach, passed) = (attach(places.fields), passed(places.fields));
     let places = [
         ("127.0.0.1:9001", agent.as_str()),
         ("listen 8080;", &listen),
@@ -74,6 +75,8 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         (METHOD, &headers),
         (UNFIT, &unfit),
         (METHOD_MAP, &maps),
+        (ATTACH, &attach),
+        (HOST, &passed),
     ];
     let places = [&places[..], tells, &ssl].concat();
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
@@ -102,29 +105,99 @@ const ASKS: &str = "/check?max_delay=11s;";
 const WAITS: &str = "proxy_read_timeout    12s;";
 const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $slowlane_method;\n";
 
-const UNFIT: &str = "map \"$slowlane_owner\" $slowlane_unfit {";
+const UNFIT: &str = "map \"$slowlane_odd|$slowlane_owner\" $slowlane_unfit {";
 
 /// The line with the values to check: a client may choose those of the policy's fields.
 fn unfit(fields: &[String]) -> String {
-    let own = fields.iter().filter(|name| !is_usual(name)).filter_map(|name| variable(name));
-    format!("map \"$slowlane_owner{}\" $slowlane_unfit {{", own.collect::<String>())
+    let own: Vec<String> = fields
+        .iter()
+        .filter(|name| !is_usual(name))
+        .filter_map(|name| Some(format!("|{}", variable(name)?)))
+        .collect();
+    let odd = if has(fields, "method") { "$slowlane_odd_method" } else { "" };
+    format!("map \"$slowlane_odd{odd}|$slowlane_owner{}\" $slowlane_unfit {{", own.concat())
+}
+
+fn has(fields: &[String], name: &str) -> bool {
+    fields.iter().any(|field| field.eq_ignore_ascii_case(name))
 }
 
 const METHOD_MAP: &str = "    default $request_method;\n}\n";
 
-/// The end of the map of the method, and the maps of the path and the query if the policy uses them. They are as the
-/// client sent them, like HAProxy's. In the check itself, `$uri` is the address of the check, and `$args` is empty.
+/// The end of the map of the method, and the maps of what the policy uses beside it.
 fn maps(fields: &[String]) -> String {
     let mut maps = METHOD_MAP.to_owned();
-    for (name, pattern) in [("path", "^([^?]*)"), ("query", "\\?(.*)$")] {
+    if has(fields, "method") {
+        maps += METHODS;
+    }
+    if has_path(fields) {
+        maps += PATH;
+    }
+    for (name, pattern) in [("query", "^[^?#]*\\?([^#]*)"), ("search", "^[^?#]*(\\?[^#]+)")] {
         let used = format!("$slowlane_{name}");
-        if fields.iter().any(|field| variable(field).as_ref() == Some(&used)) {
-            maps += &format!("\n# The {name} as the client sent it: not decoded.\n");
+        if fields.iter().filter_map(|field| variable(field)).any(|variable| variable.contains(&used)) {
+            maps += "\n# What follows the path, as the client sent it.\n";
             maps +=
                 &format!("map $request_uri {used} {{\n    default      \"\";\n    \"~{pattern}\" $1;\n}}\n");
         }
     }
+    for name in fields.iter().filter(|name| !is_usual(name) && is_own(name)) {
+        let variable = variable(name).expect("an operator's field has one");
+        maps += &format!(
+            "\n# The field {name}. Take it from a value that the client cannot choose, or check it.\n\
+             map $host {variable} {{\n    default \"\";\n}}\n"
+        );
+    }
     maps
+}
+
+/// Whether a field is of the path, which only the request itself has: in the check, `$uri` is the address of the check.
+fn has_path(fields: &[String]) -> bool {
+    let path = |field: &String| variable(field).is_some_and(|variable| variable.contains("$slowlane_path"));
+    fields.iter().any(path)
+}
+
+const METHODS: &str = "
+# The policy uses the method, and a client can make up as many as it likes: others are refused.
+map $slowlane_method $slowlane_odd_method {
+    default 1;
+    GET     \"\";
+    HEAD    \"\";
+    POST    \"\";
+    PUT     \"\";
+    PATCH   \"\";
+    DELETE  \"\";
+    OPTIONS \"\";
+}
+";
+
+const PATH: &str = "
+# The path as nginx reads it: decoded, without dots and doubled slashes. slowlane.conf fixes it before the check has its own.
+map $uri $slowlane_path {
+    default $uri;
+}
+";
+
+const ATTACH: &str = "auth_request     /slowlane-check;\n";
+
+/// The line that attaches slowlane, with the one that fixes the path above it.
+fn attach(fields: &[String]) -> String {
+    let fixed = if has_path(fields) { "set $slowlane_fixed $slowlane_path;\n" } else { "" };
+    format!("{fixed}{ATTACH}")
+}
+
+const HOST: &str = "            proxy_set_header Host              $http_host;\n";
+
+/// The headers that the application gets: of one that is sent twice, only the value that slowlane counts.
+fn passed(fields: &[String]) -> String {
+    let mut lines = HOST.to_owned();
+    for name in fields.iter().filter(|name| !is_usual(name)) {
+        if let Some(variable) = variable(name).filter(|variable| variable.starts_with("$http_")) {
+            let header = variable["$http_".len()..].replace('_', "-");
+            lines += &format!("            proxy_set_header {header} {variable};\n");
+        }
+    }
+    lines
 }
 
 /// The line of the method, and one for each field that only this policy uses.
@@ -143,18 +216,24 @@ fn headers(fields: &[String]) -> String {
     lines
 }
 
-/// The variable of nginx that has a field.
+/// The variables of nginx that have a field.
 fn variable(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let word = name.to_ascii_lowercase().replace('-', "_");
     Some(match word.as_str() {
         word if !word.chars().all(is_plain) => return None,
         "path" | "query" => format!("$slowlane_{word}"),
-        "url" => "$request_uri".to_owned(),
+        "url" => "$slowlane_path$slowlane_search".to_owned(),
+        "base" => "$host$slowlane_path".to_owned(),
         "user_agent" | "referer" | "origin" => format!("$http_{word}"),
         word if word.starts_with("x_") => format!("$http_{word}"),
-        word => format!("$http_x_{word}"),
+        word => format!("$slowlane_of_{word}"),
     })
+}
+
+/// Whether the operator sets the variable of a field.
+fn is_own(name: &str) -> bool {
+    variable(name).is_some_and(|variable| variable.starts_with("$slowlane_of_"))
 }
 
 #[cfg(test)]
@@ -168,7 +247,7 @@ mod tests {
             .concat()
             .iter()
             .map(|(place, _)| *place)
-            .chain([SSL_NAME, ASKS, WAITS, METHOD, UNFIT, METHOD_MAP])
+            .chain([SSL_NAME, ASKS, WAITS, METHOD, UNFIT, METHOD_MAP, ATTACH, HOST])
         {
             assert!(all.contains(place), "{place:?}");
         }

@@ -1,20 +1,123 @@
-//! HAProxy's expressions for the fields of a policy.
+//! HAProxy's expressions for the fields of a policy, and the rules that they need.
 
 use crate::proxy::shipped::words::is_usual;
+
+/// The bytes of all copies of a URL in one question, and of all headers beside them, so that it fits HAProxy's frame of
+/// 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each, they fit anyhow.
+const URL_BYTES: usize = 8_192;
+const HEADER_BYTES: usize = 7_168;
+
+/// The fields of a URL, each with the copies of it that it adds beside the others.
+const PATH: &str = "path";
+const QUERY: &str = "query";
+const URL: &str = "url";
+const BASE: &str = "base";
+
+/// Headers that are fields by their own name. Others begin with `x-`.
+const HEADERS: [&str; 3] = ["user-agent", "referer", "origin"];
 
 /// The text of HAProxy's configuration that gets a field. None for the usual fields, which the shipped files send, and
 /// for a name that no argument can have.
 pub(super) fn sample(name: &str) -> Option<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if is_usual(name) || !name.chars().all(is_plain) {
+    if is_usual(name) || !is_plain(name) {
         return None;
     }
-    let header = name.to_ascii_lowercase().replace('_', "-");
-    Some(match header.as_str() {
-        "path" | "query" | "url" | "base" => header,
+    Some(match header(name) {
         // All of the header: `req.hdr` takes the part behind its last comma, which is not what an application reads.
-        "user-agent" | "referer" | "origin" => format!("req.fhdr({header})"),
-        header if header.starts_with("x-") => format!("req.fhdr({header})"),
-        header => format!("req.fhdr(x-{header})"),
+        Some(header) => format!("req.fhdr({header})"),
+        None => match name.to_ascii_lowercase().as_str() {
+            QUERY => QUERY.to_owned(),
+            part @ (PATH | URL | BASE) => format!("var(txn.{part})"),
+            _ => format!("var(txn.{})", variable(name)),
+        },
     })
 }
+
+/// The header of clients that a field is.
+fn header(name: &str) -> Option<String> {
+    let header = name.to_ascii_lowercase().replace('_', "-");
+    (HEADERS.contains(&header.as_str()) || header.starts_with("x-")).then_some(header)
+}
+
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+}
+
+/// The name of the variable that the operator sets.
+fn variable(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// The rules below the shipped ones that refuse what two programs read as two things, and set the variables of a URL.
+pub(super) fn rules(fields: &[String]) -> String {
+    let has = |name: &str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
+    let mut rules = String::new();
+    if has("method") {
+        rules += METHODS;
+    }
+    let copies = usize::from(has(PATH) || has(QUERY)) + usize::from(has(URL)) + usize::from(has(BASE));
+    if copies > 1 {
+        rules += &format!(
+            "    # The question has a URL {copies} times, and must fit one frame.\n    \
+             http-request return status 414 if {{ url -m len gt {} }}\n",
+            URL_BYTES / copies
+        );
+    }
+    if has(PATH) || has(URL) || has(BASE) {
+        rules += NORMAL_PATH;
+    }
+    if has(BASE) {
+        rules += "    http-request set-var(txn.base) var(txn.path)\n    \
+                  http-request set-var(txn.base) req.fhdr(host),host_only,lower,rtrim(.),concat(,txn.path) if slowlane_has_host\n";
+    }
+    if has(URL) {
+        rules += "    http-request set-var(txn.url) var(txn.path)\n    \
+                  http-request set-var(txn.query) query\n    \
+                  http-request set-var(txn.url) var(txn.path),concat(?,txn.query) if { query -m len gt 0 }\n";
+    }
+    let headers: Vec<String> = fields
+        .iter()
+        .filter(|name| !is_usual(name) && is_plain(name))
+        .filter_map(|name| header(name))
+        .collect();
+    if !headers.is_empty() {
+        rules += "    # Of a header that is sent twice, the application may read the other one.\n";
+    }
+    for header in &headers {
+        rules += &format!("    http-request deny deny_status 400 if {{ req.fhdr_cnt({header}) gt 1 }}\n");
+        if copies > 1 {
+            let most = HEADER_BYTES / headers.len();
+            rules += &format!(
+                "    http-request deny deny_status 400 if {{ req.fhdr({header}) -m len gt {most} }}\n"
+            );
+        }
+    }
+    rules
+}
+
+/// Comments that tell which variables the operator has to set.
+pub(super) fn variables(fields: &[String]) -> String {
+    let is_url = |name: &str| [PATH, QUERY, URL, BASE].iter().any(|part| part.eq_ignore_ascii_case(name));
+    let own = |name: &&String| !is_usual(name) && is_plain(name) && header(name).is_none() && !is_url(name);
+    let comment = |name: &String| {
+        let variable = variable(name);
+        format!(
+            "    # The field {name}: set txn.{variable} in your frontend, above send-spoe-group, from what the client cannot choose.\n    \
+             # From a header of the client: http-request set-var(txn.{variable}) req.fhdr(...), and refuse it twice: fhdr_cnt(...) gt 1.\n"
+        )
+    };
+    fields.iter().filter(own).map(comment).collect()
+}
+
+/// Methods that programs know. Made-up ones would each have a bucket of its own.
+const METHODS: &str = "    # The policy uses the method, and a client can make up as many as it likes.\n    \
+    http-request return status 405 hdr Allow \"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\" unless { method GET HEAD POST PUT PATCH DELETE OPTIONS }\n";
+
+const NORMAL_PATH: &str = r"    # The path as applications read it: decoded, without parameters and doubled slashes, in lower case. Write your maps
+    # like that. What programs read in different ways is refused: dots, backslashes, NUL, a fragment, wrong escapes.
+    http-request deny deny_status 400 if { url -m sub '#' } || { path -m sub %00 }
+    http-request set-var(txn.path) path,url_dec,regsub(;[^/]*,,g),regsub(/+,/,g),lower
+    http-request deny deny_status 400 if !{ var(txn.path) -m found }
+    http-request set-var(txn.path) str(/) if { var(txn.path) -m len 0 }
+    http-request deny deny_status 400 if { var(txn.path) -m reg '\\|(^|/)\.\.?(/|$)' }
+";

@@ -86,6 +86,11 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes())
     }
 
+    /// Sends the rest of a request that was begun before.
+    pub fn send_rest(&mut self, text: &str) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(text.as_bytes())
+    }
+
     /// Reads the answer to a request with this method, sent at this time.
     pub fn receive(&mut self, method: &str, asked_at: Instant) -> std::io::Result<Response> {
         let status_line = self.line()?;

@@ -1,0 +1,115 @@
+//! What the rig has found, each by its smallest request.
+
+use crate::fronts::Kind;
+use crate::grammar::Shot;
+use crate::policies::{DEFAULT, HEADERS, METHOD, PATHS, Policy, URL, WEBSITE};
+use crate::rig::Rig;
+use crate::support::haproxy::Version;
+use crate::support::skipped;
+use crate::{HOLD, LUA, PAUSE};
+
+const FRONTS: [Kind; 5] = [
+    Kind::Haproxy(Version::V2_6, "hold", HOLD),
+    Kind::Haproxy(Version::V2_6, "lua", LUA),
+    Kind::Haproxy(Version::V3_0, "hold", HOLD),
+    Kind::Haproxy(Version::V3_2, "pause", PAUSE),
+    Kind::Nginx,
+];
+
+/// Plays these requests before each front, all together and each alone.
+fn are_counted_as_served(policy: Policy, requests: &[&str]) {
+    let shot = |text: &&str| Shot { pieces: vec![text.as_bytes().to_vec()], requests: 1, leaves: false };
+    let shots: Vec<Shot> = requests.iter().map(shot).collect();
+    for front in FRONTS {
+        let Some(mut rig) = Rig::start(front, policy, 0) else {
+            skipped(&format!("{front} cannot be had on this machine"));
+            continue;
+        };
+        assert_eq!(rig.play(&shots), [], "{front}");
+        for shot in &shots {
+            assert_eq!(rig.play(std::slice::from_ref(shot)), [], "{front}: {}", shot.shown());
+        }
+    }
+}
+
+#[test]
+fn the_host_of_a_url_without_a_host_header() {
+    are_counted_as_served(
+        WEBSITE,
+        &[
+            "GET http://shop.example/ HTTP/1.0\r\n\r\n",
+            "GET http://shop.example/ HTTP/1.0\r\nHost:\r\n\r\n",
+            "GET HTTP://ann@shop.example:80/ HTTP/1.0\r\n\r\n",
+        ],
+    );
+}
+
+#[test]
+fn the_host_of_a_url_beside_another_host_header() {
+    are_counted_as_served(
+        DEFAULT,
+        &[
+            "GET http://victim.example/ HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n",
+            "GET ftp://victim.example:80/ HTTP/1.0\r\nHost: [2001:db8::1]\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: ann:secret@shop.example:80\r\nConnection: close\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: 2001:db8::1\r\nConnection: close\r\n\r\n",
+        ],
+    );
+}
+
+/// A question that is too long for a frame ends the connection to the agent, and other requests with it.
+#[test]
+fn a_url_that_would_fill_the_question() {
+    let long = |bytes: usize| {
+        format!("GET /{} HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n", "p".repeat(bytes))
+    };
+    let texts = [4_000, 4_100, 5_400, 5_500, 7_900, 8_200, 15_000].map(long);
+    let plain = "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
+    let requests: Vec<&str> = texts.iter().flat_map(|text| [text.as_str(), plain]).collect();
+    are_counted_as_served(PATHS, &requests);
+    are_counted_as_served(URL, &requests);
+}
+
+#[test]
+fn a_header_that_is_sent_twice() {
+    let of =
+        |lines: &str| format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{lines}Connection: close\r\n\r\n");
+    let texts = [
+        "X-Api-Key: bob\r\nX-Api-Key: alice\r\n",
+        "X-Api-Key: bob\r\nx-api-key:\r\n",
+        "X-Api-Key:\r\nX-API-KEY: bob\r\n",
+        "User-Agent: bob, alice\r\nUser-Agent: alice\r\n",
+    ]
+    .map(of);
+    are_counted_as_served(HEADERS, &texts.each_ref().map(String::as_str));
+}
+
+#[test]
+fn a_url_without_a_path_and_one_with_a_fragment() {
+    let requests = [
+        "GET http://shop.example?rig=x HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n",
+        "GET /login#x?rig=1 HTTP/1.0\r\nHost: shop.example\r\n\r\n",
+        "GET /%6cogin HTTP/1.0\r\nHost: shop.example\r\n\r\n",
+        "GET //x/../LOGIN;a=b HTTP/1.0\r\nHost: shop.example\r\n\r\n",
+        "GET /login%20 HTTP/1.0\r\nHost: shop.example\r\n\r\n",
+        "GET /login%09%0d%0aX-Slowlane-Owner:%20vip HTTP/1.0\r\nHost: shop.example\r\n\r\n",
+    ];
+    are_counted_as_served(PATHS, &requests);
+    are_counted_as_served(URL, &requests);
+}
+
+/// Each made-up method would have a bucket of its own.
+#[test]
+fn a_method_that_no_program_knows() {
+    let requests = ["get", "GETT", "BREW"]
+        .map(|method| format!("{method} / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"));
+    for front in FRONTS {
+        let Some(mut rig) = Rig::start(front, METHOD, 0) else { continue };
+        for text in &requests {
+            let shot = Shot { pieces: vec![text.clone().into_bytes()], requests: 1, leaves: false };
+            let before = rig.sums.served;
+            assert_eq!(rig.play(&[shot]), [], "{front}");
+            assert_eq!(rig.sums.served, before, "{front} let {text:?} through");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Two readers of one request: whatever bytes a client sends, the application serves what slowlane counted, or nothing.
+//!
+//! A grammar writes requests, each front sends them on to a real nginx, and both logs are compared: what the application
+//! served, and the decisions. `SLOWLANE_EVASION=100000` is the number of requests for each front and policy, and
+//! `SLOWLANE_EVASION_SEED=7` their seed; without them it takes seconds.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+mod app;
+mod found;
+mod fronts;
+mod grammar;
+mod policies;
+mod rig;
+#[path = "../it/support/mod.rs"]
+mod support;
+
+use fronts::Kind;
+use rig::Rig;
+use support::haproxy::Version;
+use support::skipped;
+
+const HOLD: &str = "haproxy-2.6-hold.cfg";
+const LUA: &str = "haproxy-2.6-lua.cfg";
+const PAUSE: &str = "haproxy-3.2-pause.cfg";
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Sends requests with each policy, and tells the sums.
+fn attack(kind: Kind) {
+    let (shots, seed) = (number("SLOWLANE_EVASION", 300), number("SLOWLANE_EVASION_SEED", 26));
+    let mut found = Vec::new();
+    for policy in policies::ALL {
+        let Some(mut rig) = Rig::start(kind, policy, seed) else {
+            return skipped(&format!("{kind} cannot be had on this machine"));
+        };
+        found.extend(rig.run(shots as usize));
+        let sums = rig.sums;
+        println!(
+            "{kind}, {}, seed {seed}: {} sent, {} counted, {} served, {} divergences",
+            policy.name, sums.sent, sums.counted, sums.served, sums.divergences
+        );
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn haproxy_2_6_hold() {
+    attack(Kind::Haproxy(Version::V2_6, "hold", HOLD));
+}
+
+#[test]
+fn haproxy_2_6_lua() {
+    attack(Kind::Haproxy(Version::V2_6, "lua", LUA));
+}
+
+#[test]
+fn haproxy_3_0_hold() {
+    attack(Kind::Haproxy(Version::V3_0, "hold", HOLD));
+}
+
+#[test]
+fn haproxy_3_2_hold() {
+    attack(Kind::Haproxy(Version::V3_2, "hold", HOLD));
+}
+
+#[test]
+fn haproxy_3_2_pause() {
+    attack(Kind::Haproxy(Version::V3_2, "pause", PAUSE));
+}
+
+#[test]
+fn nginx() {
+    attack(Kind::Nginx);
+}
