@@ -192,10 +192,11 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
     fs::write(log.path(), "::1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n")
         .unwrap();
     for args in [
-        &["check"][..],
-        &["config", "show"],
-        &["config", "nginx"],
-        &["config", "haproxy", "--version", "2.6"],
+        // The defaults: without a config file, a service that is installed here would have its own.
+        &["check", "--config", "/dev/null"][..],
+        &["config", "show", "--config", "/dev/null"],
+        &["config", "nginx", "--config", "/dev/null"],
+        &["config", "haproxy", "--version", "2.6", "--config", "/dev/null"],
         &["simulate", "--seconds", "1"],
         &["replay", log.path().to_str().unwrap()],
         &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],

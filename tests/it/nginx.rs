@@ -547,11 +547,17 @@ fn no_request_passes_because_nginx_has_no_connection_left_to_ask() {
         for mut stream in &streams {
             stream.write_all(b"GET /gif HTTP/1.1\r\nHost: denied.example\r\n").unwrap();
         }
-        // All at once: one connection to the agent is not enough.
+        // No answer yet: each check needs a connection of its own.
+        scene.slowlane.process.stop();
         let mut clients: Vec<Client> =
             streams.into_iter().map(|stream| Client::over(stream).unwrap()).collect();
         let sent = Instant::now();
         clients.retain_mut(|client| client.send_rest("\r\n").is_ok());
+        let has_none = |line: &String| line.contains("worker_connections are not enough");
+        eventually("nginx has no connection left", || {
+            scene.nginx.error_log().iter().any(has_none).then_some(())
+        });
+        scene.slowlane.process.signal("CONT");
         let answers = clients.iter_mut().filter_map(|client| client.receive("GET", sent).ok());
         let statuses: Vec<u16> = answers.map(|answer| answer.status).collect();
         let passed = statuses.iter().filter(|&&status| status == 200).count();

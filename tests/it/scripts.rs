@@ -123,12 +123,30 @@ fn told(one: &str, other: &str) -> [String; 2] {
 fn a_run_ends_with_its_count() {
     let scripts = Scripts::new();
     assert_eq!(scripts.run("tests/run", false), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
-    // The tests fail, or the program cannot even be installed.
-    for case in ["test*) exit 101 ;;", "install*) exit 101 ;;"] {
+    // The tests fail, or the program cannot be installed: the other parts run all the same.
+    for (case, counted) in [
+        ("test*) exit 101 ;;", "0 passed, 1 failed, 0 skipped"),
+        ("install*) exit 101 ;;", "12 passed, 1 failed, 0 skipped"),
+        ("bench*) exit 101 ;;", "12 passed, 1 failed, 0 skipped"),
+    ] {
         scripts.cargo(case);
-        let ended = scripts.run("tests/run", false);
-        assert_eq!(ended, (false, told("skipped: 0", "0 passed, 1 failed, 0 skipped")), "{case}");
+        fs::remove_file(scripts.path("cargo.log")).unwrap();
+        assert_eq!(scripts.run("tests/run", false), (false, told("skipped: 0", counted)), "{case}");
+        let parts = scripts
+            .cargo_ran()
+            .lines()
+            .map(|line| line.split(' ').next().unwrap().to_owned())
+            .collect::<Vec<_>>();
+        assert_eq!(parts, ["test", "test", "install", "bench"], "{case}");
     }
+}
+
+/// Another program on the machine can stop a bench, and no figure of it says that slowlane is wrong.
+#[test]
+fn a_bench_that_stops_fails_no_run() {
+    let scripts = Scripts::new();
+    scripts.program("tests/bench/run", "yes | head -n 1000; exit 1");
+    assert_eq!(scripts.run("tests/run", false), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
 }
 
 #[test]

@@ -8,6 +8,9 @@ use std::thread;
 
 use super::eventually;
 
+/// The most lines of a program's log that a failed test shows.
+const DUMP_LINES: usize = 50;
+
 /// A running program. All of its output is kept.
 pub struct Process {
     name: String,
@@ -98,7 +101,15 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("--- log of {}:\n{}", self.name, self.log().join("\n"));
+            let log = self.log();
+            let last = &log[log.len().saturating_sub(DUMP_LINES)..];
+            eprintln!(
+                "--- log of {}, {} of {} lines:\n{}",
+                self.name,
+                last.len(),
+                log.len(),
+                last.join("\n")
+            );
         }
     }
 }
