@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::base::request::FIELDS_MAX;
 use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
-use crate::base::units::{Rate, UnitError};
+use crate::base::units::{Rate, UnitError, written};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 
@@ -72,6 +72,12 @@ pub enum Fault {
     NoRate,
     #[error("{0}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s")]
     OfNoLimit(String),
+    #[error(
+        "no request can pass: burst={burst} leaves the first to wait for 1/rate, {}, which is longer than max_delay: write \
+         burst=1 or more, or a longer max_delay, or rate=0/s if that is meant",
+        written(.rate.slot())
+    )]
+    NonePasses { burst: u32, rate: Rate },
     #[error(
         "burst {burst} at {rate} takes longer than {} years to come back: expected less",
         BURST_YEARS_MAX

@@ -186,7 +186,7 @@ fn an_operator_throttles_by_fields_of_their_own() {
         lookup(&["client", "port"], "text.map", Method::Str),
     ]);
     let files: [(&str, &[u8]); 4] = [
-        ("slo.map", b"0 burst=1 rate=1/s\n6001 burst=0 rate=1/m\n6002 burst=0 rate=2/m\n"),
+        ("slo.map", b"0 burst=1 rate=1/s\n6001 burst=1 rate=1/m\n6002 burst=1 rate=2/m\n"),
         ("client.map", b"10.0.0.0/8 6001\n"),
         ("path.map", b"GET+/api 6002\n"),
         ("text.map", b"2001:db8::1+443 6001\n"),
@@ -435,7 +435,7 @@ fn map_files_that_no_lookup_reads_are_told() {
 fn without_slo_map_only_that_is_the_problem() {
     let expected = "maps/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
     assert_eq!(problems(&[("website.map", "shop.example 2001")]), [expected]);
-    assert_eq!(problems(&[("slo.map", "0 burst=0 rate=1/d")]), [""; 0]);
+    assert_eq!(problems(&[("slo.map", "0 burst=1 rate=1/d")]), [""; 0]);
 }
 
 #[test]
@@ -516,5 +516,23 @@ proptest! {
                 Err(problems) => prop_assert!(!problems.listed().is_empty()),
             }
         }
+    }
+}
+
+/// An operator who writes this means ten a minute, and would refuse everybody.
+#[test]
+fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
+    for line in ["burst=0 rate=10/m", "burst=0 rate=1/s max_delay=999ms", "burst=0 rate=10/m dry_run=yes"] {
+        let told = problems(&[("slo.map", &format!("0 {line}\n"))]);
+        assert!(told.len() == 1 && told[0].contains("no request can pass: burst=0"), "{line}: {told:?}");
+        assert!(told[0].contains("write burst=1 or more"), "{line}: {told:?}");
+    }
+    for line in [
+        "burst=1 rate=10/m",
+        "burst=0 rate=10/m max_delay=6s",
+        "burst=0 rate=0/s",
+        "burst=0 rate=10/m law=token-bucket",
+    ] {
+        assert_eq!(problems(&[("slo.map", &format!("0 {line}\n"))]), [""; 0], "{line}");
     }
 }

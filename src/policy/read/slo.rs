@@ -7,14 +7,17 @@ use std::time::Duration;
 use crate::base::quota::Quota;
 use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
 use crate::base::units::{self, Rate};
-use crate::law::{Assured, Law, Objective, Options};
+use crate::base::verdict::Verdict;
+use crate::law::{Arrival, Assured, Law, Objective, Options};
 use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::layout::Layout;
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
 use crate::policy::read::map::{self, Line};
+use crate::table::Entry;
 
 /// A Service Level Objective: a rate, a burst and the law that enforces them.
 ///
@@ -42,6 +45,12 @@ pub struct Slo {
     pub is_sharing_given: bool,
     /// The field that tells clients apart, for a law that shares its bucket between them.
     pub share: Option<String>,
+}
+
+/// Whether a law refuses even the first request of a key, though its rate is more than none.
+fn refuses_all(objective: &Objective, law: &Law) -> bool {
+    let first = law.judge(&mut Entry::default(), None, &Arrival::at(Timestamp::from_millis(1 << 40)));
+    !objective.rate.is_zero() && matches!(first.verdict, Verdict::Deny { .. })
 }
 
 /// The field that `fair` shares by if the SLO names none.
@@ -92,6 +101,12 @@ impl Slo {
             && !law.sharings().contains(&sharing)
         {
             faults.push(Fault::Sharing { sharing: sharing.name(), law: law.name(), known: law.sharings() });
+        }
+        if let Some(law) = law.as_ref()
+            && faults.is_empty()
+            && refuses_all(&objective, law)
+        {
+            faults.push(Fault::NonePasses { burst: objective.burst, rate: objective.rate });
         }
         let is_first_stage = law.as_ref().and_then(Law::sketched).is_some_and(|law| law.is_first_stage);
         if is_first_stage && also.is_none() {
