@@ -174,6 +174,7 @@ impl Policy {
         policy.check_also(&mut problems);
         policy.let_parents_owe(&mut problems);
         policy.warn_of_assured();
+        policy.warn_of_shared_blocks();
         if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
 
@@ -223,6 +224,20 @@ impl Policy {
                 _ => continue,
             };
             self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        }
+    }
+
+    /// Adds warnings for SLOs that shut out a key that many clients have.
+    pub(super) fn warn_of_shared_blocks(&mut self) {
+        const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
+        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| slo.block.is_some()) {
+            let names: Vec<&str> =
+                self.key_places(slo.id).iter().map(|&place| self.fields.name(place)).collect();
+            if names.iter().all(|name| OF_MANY.contains(name)) {
+                let named =
+                    if names.is_empty() { "bucket for all requests".to_owned() } else { names.join("+") };
+                self.warnings.add(&self.slo_map.path, || (Some(ties.line), Doubt::SharedBlock(named)));
+            }
         }
     }
 

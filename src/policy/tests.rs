@@ -536,3 +536,16 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
         assert_eq!(problems(&[("slo.map", &format!("0 {line}\n"))]), [""; 0], "{line}");
     }
 }
+
+/// One client that asks on and on would close the website for everybody.
+#[test]
+fn a_block_of_a_key_that_many_have_is_a_doubt() {
+    let told = |id: u16| {
+        let slos = format!("0 rate=unlimited\n{id} burst=1 rate=1/s block=1m\n");
+        let files: [(&str, &[u8]); 1] = [("slo.map", slos.as_bytes())];
+        parse(&files, &Layout::default()).unwrap().warnings().to_string()
+    };
+    assert!(told(1001).contains("block= shuts out all who share a key of owner"), "{}", told(1001));
+    assert!(told(2001).contains(":2: block= shuts out all who share a key of website"), "{}", told(2001));
+    assert_eq!([3001, 4001, 5001].map(told), [""; 3]);
+}

@@ -71,6 +71,11 @@ pub enum Doubt {
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
+        "block= shuts out all who share a key of {0}: one client that goes on asking closes it for all; leave it out, or count each \
+         source with a type that has one"
+    )]
+    SharedBlock(String),
+    #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
         written(*.max_delay), written(*.longest)
     )]

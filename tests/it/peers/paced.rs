@@ -369,7 +369,7 @@ proptest! {
     fn any_counts_are_taken(
         said in prop::collection::vec((0..4_usize, any::<[u32; 2]>(), 0..90_u64, any::<bool>()), 1..60),
         slo in prop::sample::select(vec![
-            "2001 burst=10 rate=5/s", "2001 burst=0 rate=1/d max_delay=1s", "2001 rate=0/s burst=1",
+            "2001 burst=10 rate=5/s", "2001 burst=0 rate=1/d max_delay=1d", "2001 rate=0/s burst=1",
             "2001 rate=unlimited", "2001 burst=9 rate=1000000/s law=leaky-bucket", "2001 burst=1 rate=1/s law=fair share=source",
         ]),
     ) {
