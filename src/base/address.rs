@@ -42,6 +42,31 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Whether a listener on one leaves nothing to a listener on the other, judged by the text alone. Port 0 is any free
+    /// one.
+    ///
+    /// ```
+    /// use slowlane::base::address::Address;
+    /// let collide = |one: &str, other: &str| one.parse::<Address>().unwrap().collides(&other.parse().unwrap());
+    /// assert!(collide("127.0.0.1:9000", "127.0.0.1:9000") && collide("0.0.0.0:9000", "127.0.0.1:9000"));
+    /// assert!(collide("localhost:9000", "127.0.0.1:9000") && collide("unix:/a", "unix:/a"));
+    /// assert!(!collide("127.0.0.1:9000", "127.0.0.1:9001") && !collide("192.0.2.1:9000", "127.0.0.1:9000"));
+    /// assert!(!collide("127.0.0.1:0", "127.0.0.1:0"));
+    /// ```
+    pub fn collides(&self, other: &Address) -> bool {
+        let (Address::Tcp(one), Address::Tcp(other)) = (self, other) else { return self == other };
+        let (Some(one), Some(other)) = (split(one), split(other)) else { return one == other };
+        let bound = |host: &str| {
+            let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            let name = if host == "localhost" { "127.0.0.1" } else { host };
+            (name.to_owned(), name.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified()))
+        };
+        let (one_host, other_host) = (bound(one.0), bound(other.0));
+        one.1 != 0 && one.1 == other.1 && (one_host.0 == other_host.0 || one_host.1 || other_host.1)
+    }
+}
+
 /// Whether an IP address is a loopback address, also as IPv4-mapped IPv6.
 ///
 /// ```

@@ -80,6 +80,27 @@ impl<'a> Host<'a> {
     }
 }
 
+/// Where the path begins in a host and a path, as HAProxy's `base` joins them.
+pub fn path_of_base(text: &[u8]) -> usize {
+    text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
+}
+
+/// A host in its one form, and what follows it. None if it is no host.
+///
+/// ```
+/// use slowlane::base::host::in_one_form;
+/// assert_eq!(in_one_form(b"Shop.Example.:80", b"/Login").unwrap(), b"shop.example/Login");
+/// assert_eq!(in_one_form(b"[::0:1]:80", b"/").unwrap(), b"::1/");
+/// assert_eq!(in_one_form(b"shop.example,x", b"/"), None);
+/// ```
+pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
+    let form = match Host::read(host)? {
+        Host::Name { name, .. } => name.to_ascii_lowercase(),
+        Host::Ipv6(address) => address.to_canonical().to_string().into_bytes(),
+    };
+    Some([&form, rest].concat())
+}
+
 /// An address without brackets is no `Host` header, but HAProxy can send an address as such.
 fn ipv6(text: &[u8]) -> Option<Host<'static>> {
     Some(Host::Ipv6(std::str::from_utf8(text).ok()?.parse().ok()?))

@@ -20,6 +20,12 @@ pub enum Value<'a> {
     Name(&'a [u8]),
     /// The text of a host field that is no [`Host`](crate::base::host::Host).
     NoHost(&'a [u8]),
+    /// A host in another spelling than its one form, and a path behind it. Equal to that form and the path.
+    Base {
+        text: &'a [u8],
+        /// Where the path begins.
+        path: usize,
+    },
 }
 
 impl<'a> Value<'a> {

@@ -37,6 +37,8 @@ pub(crate) enum ConfigError {
     At { path: PathBuf, line: usize, error: Box<ConfigError> },
     #[error(transparent)]
     Open(#[from] OpenListener),
+    #[error("[{section}] listens on {address}, and so does [{other}]: give each a port of its own")]
+    SamePort { section: &'static str, address: String, other: &'static str },
     #[error("[admin] token and token_file: keep one of the two")]
     TwoTokens,
     #[error("token file {}: {reason}", .path.display())]

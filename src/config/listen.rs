@@ -41,6 +41,23 @@ impl Listen {
     }
 }
 
+/// Reports addresses that two listeners have: the kernel would give each connection to either of them, or to one alone.
+pub(super) fn report_collisions<'l>(
+    listens: impl Iterator<Item = &'l Listen>,
+    report: &mut dyn FnMut(&str, &str, ConfigError),
+) {
+    let mut before: Vec<(&'static str, &Address)> = Vec::new();
+    for (section, address) in
+        listens.flat_map(|listen| listen.addresses.iter().map(|address| (listen.section, address)))
+    {
+        if let Some(&(other, _)) = before.iter().find(|(other, at)| *other != section && at.collides(address))
+        {
+            report(section, "listen", ConfigError::SamePort { section, address: address.to_string(), other });
+        }
+        before.push((section, address));
+    }
+}
+
 /// The files of a listener's TLS. `report` gets a mistake with its section and key.
 pub(super) fn tls_files(
     section: &'static str,

@@ -139,6 +139,10 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A message for the operator if the file has been edited since the start.
     pub(crate) fn news(&self) -> Option<String> {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
@@ -304,6 +308,10 @@ impl Config {
         let peers = PeersConfig::new(peers, &mut report);
         let (cluster, listens) = cluster.split();
         let token_server = TokenServerConfig::new(listens, &mut report);
+        let listens = [Some(&spop.listen), Some(&http.listen), Some(&admin.listen)];
+        let others =
+            [token_server.as_ref().map(|server| &server.listen), peers.as_ref().map(|peers| &peers.listen)];
+        listen::report_collisions(listens.into_iter().chain(others).flatten(), &mut report);
         let cert = node_files(cluster.cert.clone(), cluster.key.clone(), &mut report);
         let cluster = cluster.settings(cert, key_secret.is_some());
         let period = cluster.as_ref().map(|cluster| cluster.settings.period);
@@ -482,6 +490,17 @@ mod tests {
         assert_eq!(config.spop.listen.addresses, [address("[::1]:2")]);
         assert_eq!(config.http.listen.addresses, [address("127.0.0.1:9001")]);
         assert_eq!(config.admin.listen.addresses, []);
+    }
+
+    #[test]
+    fn two_listeners_on_one_port_are_a_mistake() {
+        let told =
+            parse("[spop]\nlisten = ['127.0.0.1:9000']\n[http]\nlisten = ['127.0.0.1:9000']\n").unwrap_err();
+        let expected =
+            "file:4: [http] listens on 127.0.0.1:9000, and so does [spop]: give each a port of its own";
+        assert_eq!(told, expected);
+        let all = "[spop]\nlisten = ['0.0.0.0:9001']\n";
+        assert!(parse(all).unwrap_err().contains("[http] listens on 127.0.0.1:9001, and so does [spop]"));
     }
 
     #[test]

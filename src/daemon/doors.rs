@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::address::Address;
-use crate::config::{AdminConfig, Config, Listen, TokenServerConfig};
+use crate::config::{AdminConfig, Config, ConfigFile, Listen, TokenServerConfig};
 use crate::daemon::gates::Gates;
 use crate::daemon::rounds;
 use crate::daemon::side_thread::SideThread;
@@ -48,6 +48,8 @@ pub(super) struct Doors {
     peers: Option<PeersDoor>,
     /// `None` without TLS.
     certificates: Option<Again>,
+    /// `None` without a config file.
+    config: Option<ConfigFile>,
 }
 
 /// The entrance of peers, in a thread of its own: a proxy may tell of a hundred thousand keys at once.
@@ -113,6 +115,7 @@ impl Doors {
             token_server,
             peers,
             certificates,
+            config: config.file.clone(),
         })
     }
 
@@ -136,7 +139,7 @@ impl Doors {
             self.socket.open(agent, shutdown, Vec::new(), |stream, (), agent, shutdown| {
                 admin_socket::serve(stream, agent, shutdown)
             });
-            rounds::begin(agent, shutdown);
+            rounds::begin(agent, self.config.as_ref(), shutdown);
         });
         if let Some(TokenServerDoor { entrance, server, thread }) = &self.token_server {
             thread.enter(|| {

@@ -7,6 +7,7 @@
 )]
 
 mod doors;
+mod edited;
 mod gates;
 mod parts;
 mod rounds;

@@ -63,7 +63,11 @@ pub(super) fn throttle(
     let (seen, policy) = source.read_first();
     let policy = policy?;
     tracing::info!("policy: {}", policy.summary());
-    watch::warn(&policy.warnings().to_string());
+    let warnings = policy.warnings().to_string();
+    watch::warn(&warnings);
+    if !warnings.is_empty() {
+        status.reloads.done(clock.now(), policy.summary(), &warnings);
+    }
     let throttle = Arc::new(build(policy));
     let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
     Ok((throttle, Some(reload)))

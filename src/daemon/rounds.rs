@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::interval;
 
+use crate::config::ConfigFile;
+use crate::daemon::edited::Look;
 use crate::observe::revive::revived_task;
 use crate::observe::systemd;
 use crate::server::Agent;
@@ -12,11 +14,12 @@ use crate::server::shutdown::Shutdown;
 use crate::throttle::KEY_BLOCKS_MAX;
 
 /// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
-pub(super) fn begin(agent: &Arc<Agent>, shutdown: &Shutdown) {
+pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
     watch_table(agent.clone(), shutdown);
     watch_blocks(agent.clone(), shutdown);
+    config.iter().for_each(|file| watch_config(agent.clone(), Look::at(file), shutdown));
 }
 
 /// Notifies the watchdog of systemd, if it is enabled.
@@ -88,14 +91,29 @@ fn watch_blocks(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
+/// Tells that the config file was edited. Only an upgrade or a restart puts an edit in force.
+fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
+    each_second("the look at the config file", shutdown, move || {
+        let Some(news) = look.again() else { return };
+        match &news {
+            Some(news) => tracing::warn!("{news}"),
+            None => tracing::info!("the config file is as it was at the start"),
+        }
+        agent.status.reloads.edit(agent.clock.now(), agent.throttle.policy().summary(), news);
+    });
+}
+
 /// Warns of fields that the policy needs, and that no request carries.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the look for missing fields", shutdown, move || {
         let total = agent.metrics.verdicts.total();
         for line in agent.status.missing.tick(&agent.throttle.policy(), total) {
-            tracing::warn!(
-                "{line}: let the proxy send it (`slowlane config` prints files that do), or take it out of the policy"
-            );
+            match agent.status.reloads.edited() {
+                Some(edited) => tracing::warn!("{line}; {edited}"),
+                None => tracing::warn!(
+                    "{line}: let the proxy send it (`slowlane config` prints files that do), or take it out of the policy"
+                ),
+            }
         }
     });
 }

@@ -43,12 +43,12 @@ impl Policy {
         let field = self.fields.find(name).map_or(&unknown, |(_, field)| field);
         let fault = || (name.to_owned(), shown(value));
         let given = field.value(Value::Text(value));
-        if field.is_host() {
+        if field.has_host() {
             if let Value::NoHost(_) = given {
                 let (name, value) = fault();
                 return Err(BlockFault::Host { name, value });
             }
-            // The longest name of a host is shorter than the longest value.
+            // In its one form, no value is longer.
             return Ok(Text::default().of(&given).to_vec());
         }
         let network = match given {

@@ -164,7 +164,9 @@ impl Shape {
 /// Adds a value in the notation of a map. None if it is longer than any value of a block.
 fn push_text(joined: &mut Joined, value: &Value<'_>) -> Option<()> {
     let is_long = match value {
-        Value::Text(text) | Value::Name(text) | Value::NoHost(text) => text.len() > VALUE_BYTES_MAX,
+        Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
+            text.len() > VALUE_BYTES_MAX
+        }
         Value::Address(_) | Value::Number(_) => false,
     };
     (!is_long).then(|| push(joined, Text::default().of(value)))

@@ -57,7 +57,7 @@ impl<'p> Batch<'p, '_> {
     ) {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
-        if let Some(host) = policy.host {
+        for &host in &policy.hosts {
             for (values, answer) in self.rows().zip(&mut answers) {
                 if values.is_no_host(host) {
                     *answer = Answer::REFUSED;

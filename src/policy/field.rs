@@ -1,9 +1,9 @@
 //! One field: its name, and the kind of its values.
 
 use crate::base::address::peer;
-use crate::base::host::Host;
+use crate::base::host::{Host, path_of_base};
 use crate::base::request::{Value, is_same_name};
-use crate::policy::layout::is_host;
+use crate::policy::layout::{is_base, is_host};
 
 /// A field that a policy or a block uses.
 #[derive(Debug)]
@@ -12,6 +12,7 @@ pub(super) struct Field {
     head: Head,
     is_address: bool,
     is_host: bool,
+    is_base: bool,
 }
 
 /// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
@@ -39,7 +40,13 @@ impl Head {
 impl Field {
     /// A field with this name. `is_address`: it holds addresses.
     pub(super) fn new(name: &str, is_address: bool) -> Field {
-        Field { name: name.to_owned(), head: Head::of(name.as_bytes()), is_address, is_host: is_host(name) }
+        Field {
+            name: name.to_owned(),
+            head: Head::of(name.as_bytes()),
+            is_address,
+            is_host: is_host(name),
+            is_base: is_base(name),
+        }
     }
 
     /// A field that the policy does not use. A source is an address under every policy.
@@ -51,8 +58,9 @@ impl Field {
         &self.name
     }
 
-    pub(super) fn is_host(&self) -> bool {
-        self.is_host
+    /// Whether its values begin with a host.
+    pub(super) fn has_host(&self) -> bool {
+        self.is_host || self.is_base
     }
 
     pub(super) fn is_address(&self) -> bool {
@@ -76,6 +84,7 @@ impl Field {
     pub(super) fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
             Value::Text(text) if self.is_host && !text.is_empty() => host(text),
+            Value::Text(text) if self.is_base => base(text),
             Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
             _ => value,
         }
@@ -88,6 +97,17 @@ fn host(text: &[u8]) -> Value<'_> {
         Some(Host::Name { name, is_lower: true }) => Value::Text(name),
         Some(Host::Name { name, is_lower: false }) => Value::Name(name),
         Some(Host::Ipv6(address)) => Value::address(address.into()),
+        None => Value::NoHost(text),
+    }
+}
+
+/// A request without a host has the path alone.
+fn base(text: &[u8]) -> Value<'_> {
+    let path = path_of_base(text);
+    match Host::read(&text[..path]) {
+        _ if path == 0 => Value::Text(text),
+        Some(Host::Name { name, is_lower: true }) if name.len() == path => Value::Text(text),
+        Some(_) => Value::Base { text, path },
         None => Value::NoHost(text),
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
+use crate::base::host::in_one_form;
 use crate::base::key::KeyHasher;
 use crate::base::network::{Network, v4_mask, v6_mask};
 use crate::base::request::{FIELDS_MAX, Value};
@@ -88,9 +89,9 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    /// The field that holds hosts, if the policy knows one.
-    pub(super) fn host(&self) -> Option<Place> {
-        self.fields.iter().position(Field::is_host)
+    /// The fields whose values begin with a host.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = Place> {
+        self.fields.iter().enumerate().filter(|(_, field)| field.has_host()).map(|(place, _)| place)
     }
 
     pub(super) fn count(&self) -> usize {
@@ -313,6 +314,10 @@ impl Text {
             Value::Text(text) | Value::NoHost(text) => return self.push_bytes(text),
             Value::Name(name) => {
                 return name.iter().for_each(|byte| self.push_bytes(&[byte.to_ascii_lowercase()]));
+            }
+            Value::Base { text, path } => {
+                let (host, path) = text.split_at(path);
+                return self.push_bytes(&in_one_form(host, path).unwrap_or_default());
             }
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),

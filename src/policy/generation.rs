@@ -61,8 +61,8 @@ pub struct Policy {
     /// The fields that make up the key of each type.
     pub(super) types: [Box<[Place]>; TYPES],
     pub(super) key_secret: KeySecret,
-    /// The host field, if a map or a key uses it.
-    pub(super) host: Option<Place>,
+    /// The fields that begin with a host, if a map or a key uses them.
+    pub(super) hosts: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
     /// The needed fields that no request has carried yet.
@@ -106,11 +106,13 @@ impl Policy {
     /// file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
         let mut policy = Policy::parse(dir, layout, read_file)?;
+        policy.warn_of_traps(layout);
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
         Ok(policy)
     }
 
-    /// Does the same as [`read`](Policy::read), with another reader of files.
+    /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the files
+    /// do together.
     pub fn parse(
         dir: &Path,
         layout: &Layout,
@@ -161,7 +163,7 @@ impl Policy {
             warnings,
             types,
             key_secret: KeySecret::KNOWN,
-            host: fields.host(),
+            hosts: fields.hosts().collect(),
             refusing,
             missing: Missing::default(),
             shared_hash: String::new(),
@@ -169,12 +171,11 @@ impl Policy {
             fields,
         };
         policy.shared_hash = policy.hash_of_shared(layout);
-        policy.host = policy.host.filter(|&host| policy.uses(host));
+        policy.hosts = policy.hosts.iter().copied().filter(|&host| policy.uses(host)).collect();
         policy.missing = policy.none_carried();
         policy.check_also(&mut problems);
         policy.let_parents_owe(&mut problems);
         policy.warn_of_assured();
-        policy.warn_of_shared_blocks();
         if problems.is_empty() { Ok(policy) } else { Err(problems) }
     }
 
@@ -224,20 +225,6 @@ impl Policy {
                 _ => continue,
             };
             self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
-        }
-    }
-
-    /// Adds warnings for SLOs that shut out a key that many clients have.
-    pub(super) fn warn_of_shared_blocks(&mut self) {
-        const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
-        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| slo.block.is_some()) {
-            let names: Vec<&str> =
-                self.key_places(slo.id).iter().map(|&place| self.fields.name(place)).collect();
-            if names.iter().all(|name| OF_MANY.contains(name)) {
-                let named =
-                    if names.is_empty() { "bucket for all requests".to_owned() } else { names.join("+") };
-                self.warnings.add(&self.slo_map.path, || (Some(ties.line), Doubt::SharedBlock(named)));
-            }
         }
     }
 

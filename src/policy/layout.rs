@@ -19,6 +19,30 @@ pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
 
+/// Whether a field is a host with a path behind it, as HAProxy's `base`.
+pub(super) fn is_base(field: &str) -> bool {
+    field == "base"
+}
+
+/// Whether the files for proxies, as shipped or as printed for a policy, send a field of this name.
+pub(super) fn is_known(field: &str) -> bool {
+    const KNOWN: [&str; 11] = [
+        "source",
+        "website",
+        "owner",
+        "method",
+        "path",
+        "query",
+        "url",
+        "base",
+        "user_agent",
+        "referer",
+        "origin",
+    ];
+    let word = field.to_ascii_lowercase().replace('-', "_");
+    KNOWN.contains(&word.as_str()) || word.starts_with("x_")
+}
+
 /// Match methods of a map, by HAProxy's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {

@@ -39,6 +39,7 @@ mod sketches;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod traps;
 mod views;
 mod warning;
 

@@ -83,7 +83,7 @@ impl Policy {
     }
 
     /// The places of the SLOs that a request can fall under: SLO 0, and those that a map names.
-    fn reachable(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn reachable(&self) -> impl Iterator<Item = usize> {
         let is_named = |slo: usize| self.lookups.iter().any(|map| map.keys_of(slo) > 0);
         (0..self.slos.len()).filter(move |&slo| slo == 0 || is_named(slo))
     }

@@ -419,7 +419,7 @@ fn the_examples_are_in_no_doubt() {
 fn map_files_that_no_lookup_reads_are_told() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["slo.map", "sources.map", ".#source.map", "source.map~", "owner.map", "notes.txt"] {
-        fs::write(dir.path().join(name), if name == "slo.map" { SLO_MAP } else { "" }).unwrap();
+        fs::write(dir.path().join(name), if name == "slo.map" { "0 rate=unlimited\n" } else { "" }).unwrap();
     }
     fs::create_dir(dir.path().join("old.map")).unwrap();
     let told = Policy::read(dir.path(), &Layout::default()).unwrap().warnings().to_string();
@@ -537,15 +537,45 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
     }
 }
 
-/// One client that asks on and on would close the website for everybody.
+/// A port, a final dot or capitals in the host of a base lead to no other key, as in a website.
 #[test]
-fn a_block_of_a_key_that_many_have_is_a_doubt() {
-    let told = |id: u16| {
-        let slos = format!("0 rate=unlimited\n{id} burst=1 rate=1/s block=1m\n");
-        let files: [(&str, &[u8]); 1] = [("slo.map", slos.as_bytes())];
-        parse(&files, &Layout::default()).unwrap().warnings().to_string()
-    };
-    assert!(told(1001).contains("block= shuts out all who share a key of owner"), "{}", told(1001));
-    assert!(told(2001).contains(":2: block= shuts out all who share a key of website"), "{}", told(2001));
-    assert_eq!([3001, 4001, 5001].map(told), [""; 3]);
+fn a_base_has_one_key_whatever_the_spelling_of_its_host() {
+    for (method, key) in [(Method::Str, "Shop.Example:80/Login"), (Method::Beg, "SHOP.example./Log")] {
+        let lookup = Lookup { fields: vec!["base".into()], file: "base.map".into(), method };
+        let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
+        let layout = layout.with_type(6, vec!["base".into()]).unwrap();
+        let map = format!("{key} 6001\n");
+        let files: [(&str, &[u8]); 2] =
+            [("slo.map", b"0 rate=unlimited\n6001 burst=1 rate=1/s\n"), ("base.map", map.as_bytes())];
+        let policy = parse(&files, &layout).unwrap();
+        let key_of = |base: &str| {
+            let mut request = Request::new();
+            request.push(b"base", Value::Text(base.as_bytes()));
+            let case = policy.cases(&request).list[0];
+            (case.slo.id.number(), case.key)
+        };
+        let first = key_of("shop.example/Login");
+        assert_eq!(first.0, 6001, "{key}");
+        for other in ["shop.example:010/Login", "shop.example./Login", "SHOP.example:/Login"] {
+            assert_eq!(key_of(other), first, "{other} with {key}");
+        }
+        assert_ne!(key_of("shop.example/login"), first, "the path has its own capitals");
+        assert_eq!((key_of("/Login").0, key_of("").0), (0, 0));
+        let mut odd = Request::new();
+        odd.push(b"base", Value::Text(b"shop.example,x/Login"));
+        assert!(policy.is_refusal(policy.cases(&odd).list[0].key));
+    }
+}
+
+#[test]
+fn the_examples_for_operators_to_take_are_valid() {
+    let text = include_str!("../../haproxy/maps/slo.map");
+    let taken = text.lines().map(|line| match line.strip_prefix("# ") {
+        Some(line) if line.starts_with(|first: char| first.is_ascii_digit()) => line,
+        _ => line,
+    });
+    let taken = taken.collect::<Vec<_>>().join("\n");
+    let policy = parse(&[("slo.map", taken.as_bytes())], &Layout::default()).unwrap();
+    assert_eq!(policy.slos().count(), 17);
+    assert_eq!(text.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).count(), 8);
 }

@@ -71,10 +71,30 @@ pub enum Doubt {
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
-        "block= shuts out all who share a key of {0}: one client that goes on asking closes it for all; leave it out, or count each \
-         source with a type that has one"
+        "block= shuts out all who share {0}: one client that goes on asking closes it for all; leave block= out, or count \
+         each client with a type that has the source"
     )]
     SharedBlock(String),
+    #[error(
+        "SLO 0 is one bucket for all clients together, and a single one can use it up; for a bucket each, write three lines: \
+         `0 rate=unlimited` and `3001 burst=20 rate=10/s` in slo.map, `0.0.0.0/0 3001` in source.map, and for IPv6 also \
+         `::/0 3001`"
+    )]
+    OneBucket,
+    #[error("no map names SLO {ids}, so it limits nobody: name it in {file}")]
+    Unnamed { ids: String, file: String },
+    #[error("this line has IPv4 alone, so no client with an IPv6 address falls under it: add {0:?}")]
+    Ipv4Alone(String),
+    #[error(
+        "{by} answers for every {whom} first, so this map is never asked: put its lookup in front, or write also={also} \
+         behind the SLO of that line"
+    )]
+    NeverAsked { by: String, whom: &'static str, also: String },
+    #[error(
+        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: name it in a lookup if yours does, or \
+         take one of source, website, owner, method, path, query, url, base, user_agent, referer, origin, x_..."
+    )]
+    UnknownField { kind: u8, field: String },
     #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
         written(*.max_delay), written(*.longest)

@@ -29,6 +29,14 @@ fn slowlane() -> Slowlane {
     Slowlane::with_policy(POLICY)
 }
 
+#[test]
+fn haproxy_at_the_port_of_nginx_is_told_in_the_log() {
+    let mut slowlane = slowlane();
+    let hello = b"\0\0\0\x2c\x01\0\0\0\x01\0\0\x12supported-versions\x08\x032.0";
+    assert!(Raw::said(slowlane.http, hello).head().starts_with("HTTP/1.1 400 "));
+    slowlane.process.logged("WARN http connection refused: this is SPOP, not HTTP: this port is for nginx");
+}
+
 /// A connection whose bytes are written by hand.
 struct Raw(TcpStream);
 

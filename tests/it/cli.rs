@@ -361,7 +361,7 @@ fn policy(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-const SLO_MAP: (&str, &str) = ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s\n");
+const SLO_MAP: (&str, &str) = ("slo.map", "0 rate=unlimited\n2001 burst=1 rate=1/s\n");
 
 /// The problems of a policy without its path, equal for both commands.
 fn problems_of(dir: &Path) -> Vec<String> {
@@ -464,7 +464,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
 #[test]
 fn a_line_that_has_no_effect_is_a_warning() {
     let folder = policy(&[
-        ("slo.map", "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website\n1001 burst=1 rate=1/s\n"),
+        ("slo.map", "0 rate=unlimited\n2001 burst=1 rate=1/s also=website\n1001 burst=1 rate=1/s\n"),
         (
             "website.map",
             "\"shop.example\" 2001\n*.shop.example 2001\n192.0.2.0/24 2001\na.example#ours 2001\n",
@@ -482,6 +482,7 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a blank before the SLO instead of =",
         "owner.map:2: \"ann\" has no value, which names SLO 0: ",
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
+        "slo.map:3: no map names SLO 1001, so it limits nobody: name it in owner.map",
     ];
     assert_eq!((checked.code, told.len()), (0, expected.len()), "{told:#?}");
     for (told, expected) in told.iter().zip(expected) {
@@ -505,16 +506,69 @@ fn who_mistypes_a_command_or_a_flag_is_told_the_one_that_is_like_it() {
     }
 }
 
+/// What one writes first, and what it does instead.
+#[test]
+fn with_strict_a_policy_that_does_something_else_is_refused() {
+    const SLOS: &str = "0 rate=unlimited\n1001 burst=20 rate=10/s\n3001 burst=20 rate=10/s\n";
+    for (files, expected) in [
+        (
+            &[("slo.map", "0 burst=20 rate=10/s\n")][..],
+            "slo.map:1: SLO 0 is one bucket for all clients together",
+        ),
+        (
+            &[
+                ("slo.map", SLOS),
+                ("source.map", "0.0.0.0/0 3001\n"),
+                ("source+owner.map", "192.0.2.1+acme 1001\n"),
+            ],
+            "source.map:1: this line has IPv4 alone, so no client with an IPv6 address falls under it: add \"::/0\"",
+        ),
+        (
+            &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
+            "owner.map: source.map:2 answers for every client first, so this map is never asked",
+        ),
+        (&[("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n")], "slo.map:2: no map names SLO 3001"),
+        (
+            &[
+                ("slo.map", "0 rate=unlimited\n2001 burst=20 rate=10/s block=1h\n"),
+                ("website.map", "a.example 2001\n"),
+            ],
+            "slo.map:2: block= shuts out all who share a key of website",
+        ),
+    ] {
+        let folder = policy(files);
+        let check =
+            |flags: &[&str]| ran(&[&["check", "--policy", folder.path().to_str().unwrap()], flags].concat());
+        let lenient = check(&[]);
+        assert_eq!((lenient.code, lenient.problems.len()), (0, 1), "{:?}", lenient.problems);
+        assert!(lenient.problems[0].contains(expected), "{:?}", lenient.problems);
+        assert_eq!(check(&["--strict"]).code, 1, "{expected}");
+    }
+    let folder = policy(&[("slo.map", "0 rate=unlimited\n")]);
+    let config = folder.path().join("slowlane.toml");
+    fs::write(&config, "policy.dir = \".\"\n[policy.types]\n6 = [\"ip\"]\n").unwrap();
+    let strict = ran(&["check", "--strict", "--config", config.to_str().unwrap()]);
+    assert_eq!(strict.code, 1);
+    assert!(
+        strict.problems[0].contains("[policy.types]: type 6 has the field ip, which no lookup"),
+        "{:?}",
+        strict.problems
+    );
+}
+
 #[test]
 fn a_delay_that_would_be_cut_is_a_warning() {
-    let folder = policy(&[("slo.map", "0 burst=1 rate=1/s max_delay=20s\n")]);
+    let folder = policy(&[
+        ("slo.map", "0 rate=unlimited\n3001 burst=1 rate=1/s max_delay=20s\n"),
+        ("source.map", "192.0.2.1 3001\n"),
+    ]);
     let config = folder.path().join("slowlane.toml");
     for (longest, warned) in [("20s", false), ("19s", true)] {
         fs::write(&config, format!("hold.longest = \"{longest}\"\npolicy.dir = \".\"\n")).unwrap();
         let checked = ran(&["check", "--config", config.to_str().unwrap()]);
         assert_eq!((checked.code, checked.problems.len()), (0, usize::from(warned)));
         if let [warning] = checked.problems.as_slice() {
-            let expected = "slo.map:1: max_delay 20s is longer than [hold] longest, 19s: holds are cut there";
+            let expected = "slo.map:2: max_delay 20s is longer than [hold] longest, 19s: holds are cut there";
             assert!(warning.contains(expected), "{warning}");
         }
     }
@@ -560,9 +614,9 @@ fn check_without_flags_looks_where_the_service_looks() {
         output.ok().filter(|output| output.status.success()).map(|ran| String::from_utf8(ran.stdout).unwrap())
     };
     let good =
-        "printf 'policy.dir = \"policy\"\n' > slowlane.toml; printf '0 burst=1 rate=1/s\n' > policy/slo.map";
+        "printf 'policy.dir = \"policy\"\n' > slowlane.toml; printf '0 rate=unlimited\n' > policy/slo.map";
     let Some(said) = check(good) else { return skipped("a mount namespace is not allowed") };
-    let ok = "ok: config /etc/slowlane/slowlane.toml, policy /etc/slowlane/policy: 1 SLO; no maps\nexit 0\n";
+    let ok = "ok: config /etc/slowlane/slowlane.toml, policy /etc/slowlane/policy: 1 SLO; no maps; every rate is unlimited, so nothing is throttled\nexit 0\n";
     assert_eq!(said, ok);
     let said = check("printf '[hold]\nmaximum = 1\n' > slowlane.toml").unwrap();
     assert!(said.starts_with("slowlane: /etc/slowlane/slowlane.toml:2: unknown field `maximum`"), "{said}");

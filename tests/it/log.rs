@@ -28,7 +28,7 @@ impl Daemon {
     fn start(config: &str, prepare: impl FnOnce(&mut Command)) -> Daemon {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policy")).unwrap();
-        fs::write(folder.path().join("policy/slo.map"), "0 burst=1000000 rate=5000/s\n").unwrap();
+        fs::write(folder.path().join("policy/slo.map"), "0 rate=unlimited\n").unwrap();
         fs::write(folder.path().join("slowlane.toml"), config).unwrap();
         let mut command = Command::new(BINARY);
         command.arg("run").arg("--config").arg(folder.path().join("slowlane.toml"));

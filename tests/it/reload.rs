@@ -198,6 +198,30 @@ fn at_sighup_an_edited_config_file_is_told_to_need_a_restart() {
     assert_eq!(slo(&slowlane), "2001");
 }
 
+/// One who adds a lookup to the config, and its map to the policy, is not told to add the lookup.
+#[test]
+fn an_edited_config_file_is_told_to_need_an_upgrade_in_the_log_and_on_the_page() {
+    let mut slowlane = slowlane();
+    let config = slowlane.folder().join("slowlane.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    fs::write(&config, before.clone() + "[table]\nsize = 1000\n").unwrap();
+    slowlane.process.logged("slowlane.toml has changed: `slowlane upgrade` puts it in force");
+    let first = || {
+        let status = client::get(slowlane.admin, "/api/status", &[]).body;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["reloads"][0]["problems"][0].as_str().unwrap_or_default().to_owned()
+    };
+    eventually("the page tells it", || first().contains("`slowlane upgrade`").then_some(()));
+    fs::write(slowlane.policy().join("api_key.map"), "").unwrap();
+    slowlane.process.logged("api_key.map: no lookup reads this file");
+    eventually("it is told first", || {
+        let reloads = reloads(&slowlane, "done");
+        (reloads == 1.0 && first().contains("`slowlane upgrade`")).then_some(())
+    });
+    fs::write(&config, before).unwrap();
+    slowlane.process.logged("the config file is as it was at the start");
+}
+
 #[test]
 fn a_reload_tells_what_has_changed_and_what_is_hardly_meant() {
     let mut slowlane = slowlane();

@@ -105,7 +105,7 @@ fn the_example_maps_are_a_policy() {
     let maps = project("haproxy/maps");
     let output = Command::new(BINARY).arg("check").arg("--policy").arg(&maps).output().unwrap();
     succeeds(&output);
-    let expected = "17 SLOs; source+website.map 3 lines, source+owner.map 2 lines, source.map 3 lines, \
+    let expected = "8 SLOs; source+website.map 3 lines, source+owner.map 2 lines, source.map 3 lines, \
                     website.map 1 line, owner.map 2 lines";
     let expected = format!("ok: policy {}: {expected}\n", maps.display());
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);

@@ -63,7 +63,9 @@ fn write_line<'a>(
         match value {
             Value::Address(address) => write!(line, "\"{address}\"")?,
             Value::Number(number) => write!(line, "{number}")?,
-            Value::Text(text) | Value::Name(text) | Value::NoHost(text) => write_text(line, text)?,
+            Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
+                write_text(line, text)?
+            }
         }
     }
     line.push_str("}}\n");

@@ -4,6 +4,7 @@ use std::fmt::{Display, Write};
 
 use arrayvec::{ArrayString, ArrayVec};
 
+use crate::base::host::in_one_form;
 use crate::base::network::Network;
 use crate::base::request::Value;
 use crate::base::shown::shown;
@@ -49,6 +50,10 @@ impl Label {
             Value::Text(text) | Value::NoHost(text) => text,
             Value::Name(name) => {
                 lower.extend(name.iter().map(u8::to_ascii_lowercase));
+                &lower
+            }
+            Value::Base { text, path } => {
+                lower = in_one_form(&text[..path], &text[path..]).unwrap_or_default();
                 &lower
             }
             Value::Address(address) => write_to(&mut written, address),

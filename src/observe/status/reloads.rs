@@ -25,13 +25,30 @@ pub struct Reload {
     pub problems_total: usize,
 }
 
+/// The last reloads, and what stands until the process ends.
 #[derive(Debug, Default)]
-pub struct Reloads(Mutex<VecDeque<Reload>>);
+pub struct Reloads {
+    list: Mutex<VecDeque<Reload>>,
+    /// The config file has been edited since the start, and how the edit gets in force.
+    edited: Mutex<Option<String>>,
+}
 
 impl Reloads {
     /// Adds a reload that succeeded, with one warning per line.
     pub fn done(&self, at: Timestamp, summary: String, warnings: &str) {
-        self.add(at, Some(summary), warnings);
+        let all = self.edited().into_iter().chain(warnings.lines().map(str::to_owned)).collect::<Vec<_>>();
+        self.add(at, Some(summary), &all.join("\n"));
+    }
+
+    /// Notes an edit of the config file, which every later reload tells, too. None: the edit is taken back.
+    pub fn edit(&self, at: Timestamp, summary: String, told: Option<String>) {
+        *self.edited.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        self.done(at, summary, "");
+    }
+
+    /// What is told of an edited config file.
+    pub fn edited(&self) -> Option<String> {
+        self.edited.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Adds a reload that was refused, with one problem per line.
@@ -41,7 +58,7 @@ impl Reloads {
 
     /// The reloads, newest first.
     pub fn list(&self) -> Vec<Reload> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn add(&self, at: Timestamp, summary: Option<String>, problems: &str) {
@@ -49,7 +66,7 @@ impl Reloads {
         let first = first.map(|line| line.chars().take(PROBLEM_CHARS_MAX).collect());
         let problems_total = problems.lines().count();
         let reload = Reload { at, summary, problems: first.collect(), problems_total };
-        let mut reloads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reloads = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         reloads.truncate(RELOADS_MAX - 1);
         reloads.push_front(reload);
     }
@@ -74,5 +91,17 @@ mod tests {
         assert_eq!(list[0].problems[0].len(), 300);
         assert_eq!(list[1].summary.as_deref(), Some("49 SLOs"));
         assert_eq!(list[1].problems, ["one doubt", "another"]);
+    }
+
+    #[test]
+    fn an_edited_config_file_is_told_until_the_edit_is_taken_back() {
+        let reloads = Reloads::default();
+        let last = || reloads.list()[0].problems.clone();
+        reloads.edit(Timestamp::default(), "1 SLO".into(), Some("it has changed".into()));
+        assert_eq!(last(), ["it has changed"]);
+        reloads.done(Timestamp::default(), "2 SLOs".into(), "one doubt");
+        assert_eq!(last(), ["it has changed", "one doubt"]);
+        reloads.edit(Timestamp::default(), "2 SLOs".into(), None);
+        assert_eq!(last(), [""; 0]);
     }
 }

@@ -158,7 +158,9 @@ impl Why {
 impl Named {
     fn given(field: &Field<'_>) -> Named {
         let value = match field.value {
-            Value::Text(text) | Value::Name(text) | Value::NoHost(text) => shown(text),
+            Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
+                shown(text)
+            }
             Value::Address(address) => address.to_string(),
             Value::Number(number) => number.to_string(),
         };

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
 use crate::policy::doubtful::Doubtful;
 use crate::policy::fields::{Place, Text, Values};
@@ -31,6 +32,8 @@ pub(in crate::policy) struct LookupMap {
     keys: Keys,
     /// Number of lines that hold a key.
     pub(in crate::policy) entries: usize,
+    /// Whether a line leaves the answer to the next lookup.
+    leaves_some: bool,
     /// For each SLO, by its place, the keys that name it.
     named: Vec<u32>,
 }
@@ -53,10 +56,10 @@ impl LookupMap {
                 return None;
             }
         };
-        hosts::normalise(&mut text, lookup, is_host);
+        hosts::normalise(&mut text, lookup);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
         let doubtful = Doubtful::of(lookup);
-        let (mut entries, mut named) = (0, vec![0; slos.count()]);
+        let (mut entries, mut named, mut leaves_some) = (0, vec![0; slos.count()], false);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
@@ -71,6 +74,7 @@ impl LookupMap {
                 report(fault);
                 Answer::NEXT
             });
+            leaves_some |= answer == Answer::NEXT;
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
                 Ok(None) => answer.place().into_iter().for_each(|slo| named[slo] += 1),
                 Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
@@ -84,7 +88,7 @@ impl LookupMap {
             warnings
                 .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
-        (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, named })
+        (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, leaves_some, named })
     }
 
     /// The line that answers for these values.
@@ -116,6 +120,29 @@ impl LookupMap {
         }
     }
 
+    /// The line that answers for every client, or for all of one kind, so that no later lookup is asked.
+    pub(in crate::policy) fn catch_all(&self) -> Option<(usize, Whom)> {
+        let (pattern, whom) = match &self.keys {
+            Keys::Networks(networks) if self.places.len() == 1 => match networks.all_ipv6() {
+                Some(pattern) => (pattern, Whom::Client),
+                None => (networks.all_ipv4()?, Whom::Ipv4Client),
+            },
+            Keys::Texts(Texts::Reg(regexes)) if self.places.len() == 1 => (regexes.find(b"")?, Whom::Request),
+            _ => return None,
+        };
+        let is_final = !self.leaves_some && pattern.answer.place().is_some();
+        is_final.then(|| (self.line_number(pattern), whom))
+    }
+
+    /// The first line for all IPv4 addresses without one for all IPv6 addresses, and the key that is missing.
+    pub(in crate::policy) fn of_ipv4_alone(&self) -> Option<(usize, String)> {
+        let Keys::Networks(networks) = &self.keys else { return None };
+        let alone = networks.ipv4_alone(&self.text)?;
+        let rest = alone.key(&self.text);
+        let meant = if self.places.len() > 1 { format!("::/0+{}", shown(rest)) } else { "::/0".into() };
+        Some((self.line_number(alone), meant))
+    }
+
     /// The number of keys that name the SLO at this place. A key that
     /// comes twice counts once in a `str` map.
     pub(in crate::policy) fn keys_of(&self, slo: usize) -> u32 {
@@ -143,6 +170,24 @@ impl LookupMap {
     /// line.
     pub(in crate::policy) fn line_number(&self, pattern: Pattern) -> usize {
         map::line_number(&self.text, pattern.at())
+    }
+}
+
+/// Those for whom a line answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Whom {
+    Client,
+    Ipv4Client,
+    Request,
+}
+
+impl Whom {
+    pub(in crate::policy) fn name(self) -> &'static str {
+        match self {
+            Whom::Client => "client",
+            Whom::Ipv4Client => "IPv4 client",
+            Whom::Request => "request",
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ip`: keys that are networks, each with the rest of its key.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -57,6 +58,24 @@ impl Networks {
             IpAddr::V4(v4) => in_ipv4(v4).or_else(|| in_ipv6(v4.to_ipv6_mapped())),
             IpAddr::V6(v6) => in_ipv6(v6).or_else(|| in_ipv4(embedded(v6)?)),
         }
+    }
+
+    /// The line for all IPv4 addresses, of keys without a rest.
+    pub(in crate::policy) fn all_ipv4(&self) -> Option<Pattern> {
+        self.ipv4.whole().map(|network| network.rest).next()
+    }
+
+    /// The line for all IPv6 addresses, of keys without a rest.
+    pub(in crate::policy) fn all_ipv6(&self) -> Option<Pattern> {
+        self.ipv6.whole().map(|network| network.rest).next()
+    }
+
+    /// The first line for all IPv4 addresses whose rest has none for all IPv6 addresses.
+    pub(in crate::policy) fn ipv4_alone(&self, text: &[u8]) -> Option<Pattern> {
+        let rests: HashSet<&[u8]> = self.ipv6.whole().map(|network| network.rest.key(text)).collect();
+        let alone =
+            |pattern: &Pattern| pattern.answer.place().is_some() && !rests.contains(pattern.key(text));
+        self.ipv4.whole().map(|network| network.rest).filter(alone).min_by_key(|pattern| pattern.at())
     }
 }
 
@@ -193,6 +212,11 @@ impl<B: Bits> Family<B> {
                 None
             }
         }
+    }
+
+    /// The networks that have all addresses of the family.
+    fn whole(&self) -> impl Iterator<Item = &Network<B>> {
+        self.lengths.iter().filter(|length| length.mask == 0).flat_map(|length| length.networks.iter())
     }
 
     fn length(&mut self, prefix: u8) -> &mut Length<B> {

@@ -2,19 +2,24 @@
 
 use std::ops::Range;
 
-use crate::base::host::Host;
-use crate::policy::layout::{Lookup, Method};
+use crate::base::host::{in_one_form, path_of_base};
+use crate::policy::layout::{Lookup, Method, is_base, is_host};
 use crate::policy::read::map;
 
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// filled up with blanks, so that all lines stay where they are.
 ///
-/// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead.
-pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup, is_host: impl Fn(&str) -> bool) {
-    let Some(host) = lookup.fields.iter().position(|field| is_host(field)) else { return };
+/// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a base,
+/// `str` and `beg` have the host in front, and the others may have only a path.
+pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     let fields = lookup.fields.len();
+    let Some(host) = lookup.fields.iter().position(|field| is_host(field) || is_base(field)) else { return };
+    let is_base = is_base(&lookup.fields[host]);
+    if is_base && !matches!(lookup.method, Method::Str | Method::Ip | Method::Beg) {
+        return;
+    }
     // What follows a host in the middle of a key would not close up with a shorter one.
-    let is_whole = matches!(lookup.method, Method::Str | Method::Ip) && host + 1 == fields;
+    let is_whole = (matches!(lookup.method, Method::Str | Method::Ip) || is_base) && host + 1 == fields;
     let range = |key: &[u8], at: usize| part(key, fields, host, at);
     let hosts: Vec<Range<usize>> =
         map::lines(text).flatten().filter_map(|line| range(line.key, line.at)).collect();
@@ -22,8 +27,8 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup, is_host: im
         let host = &mut text[range];
         match lookup.method {
             Method::Reg => {}
-            _ if is_whole => whole(host),
-            _ => host.make_ascii_lowercase(),
+            _ if is_whole => whole(host, is_base),
+            _ => lower(host, is_base),
         }
     }
 }
@@ -42,15 +47,17 @@ fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize
     Some(start..start + parts.next()?.len())
 }
 
-/// Writes the one form of a host over its spelling. What is no host stays as it is: no request can match it.
-fn whole(host: &mut [u8]) {
-    let form = match Host::read(host) {
-        Some(Host::Name { name, .. }) => name.to_ascii_lowercase(),
-        Some(Host::Ipv6(address)) => address.to_canonical().to_string().into_bytes(),
-        None => return,
-    };
-    if form.len() <= host.len() {
-        host[..form.len()].copy_from_slice(&form);
-        host[form.len()..].fill(b' ');
-    }
+/// Writes the one form of a host over its spelling, and the path of a base behind it. What is no host stays as it is: no
+/// request can match it.
+fn whole(text: &mut [u8], is_base: bool) {
+    let path = if is_base { path_of_base(text) } else { text.len() };
+    let (host, rest) = text.split_at(path);
+    let Some(form) = in_one_form(host, rest).filter(|form| form.len() <= text.len()) else { return };
+    text[..form.len()].copy_from_slice(&form);
+    text[form.len()..].fill(b' ');
+}
+
+fn lower(text: &mut [u8], is_base: bool) {
+    let end = if is_base { path_of_base(text) } else { text.len() };
+    text[..end].make_ascii_lowercase();
 }

@@ -28,6 +28,7 @@ const OUT_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Shared {
     repeats: Repeats,
     query_line: OncePerSecond,
+    foreign_line: OncePerSecond,
 }
 
 /// One connection's state: its answers to be written, and the one that is held.
@@ -141,7 +142,7 @@ impl Conversation {
                     self.seen = length;
                     break Next::Wait;
                 }
-                Err(refusal) => self.refuse(refusal),
+                Err(refusal) => self.refuse(refusal, now),
             }
             self.seen = 0;
         };
@@ -285,8 +286,16 @@ impl Conversation {
     }
 
     /// Ends the conversation: the next request cannot be found.
-    fn refuse(&mut self, refusal: Refusal) {
-        tracing::debug!("http connection refused: {refusal}");
+    fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
+        match refusal {
+            // A port in the wrong place is a mistake of the operator.
+            Refusal::Foreign(_) => {
+                if let Some(suppressed) = self.shared.foreign_line.allow(now) {
+                    tracing::warn!(suppressed, "http connection refused: {refusal}");
+                }
+            }
+            _ => tracing::debug!("http connection refused: {refusal}"),
+        }
         let status = if refusal == Refusal::TooLarge { Status::TOO_LARGE } else { Status::BAD_REQUEST };
         self.begin(status, Version::Http11, false).end();
     }

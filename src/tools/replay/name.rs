@@ -1,5 +1,6 @@
 //! The name of a key: the fields and values that it is made of, safe to show.
 
+use crate::base::host::in_one_form;
 use crate::base::network::Network;
 use crate::base::request::{Request, Value};
 use crate::base::shown::shown;
@@ -37,6 +38,9 @@ pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         match fact.value {
             Value::Text(text) | Value::NoHost(text) => name += &word(text),
             Value::Name(host) => name += &word(&host.to_ascii_lowercase()),
+            Value::Base { text, path } => {
+                name += &word(&in_one_form(&text[..path], &text[path..]).unwrap_or_default());
+            }
             Value::Number(number) => name += &number.to_string(),
             Value::Address(address) => {
                 name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()

@@ -29,6 +29,8 @@ pub enum Refusal {
     Malformed,
     #[error("a body whose end is not clear")]
     Ambiguous,
+    #[error("this is {0}, not HTTP: this port is for nginx and others that ask by HTTP")]
+    Foreign(&'static str),
     #[error("a head over {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
     TooLarge,
 }
@@ -247,7 +249,7 @@ impl Parsed {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
-            Err(_) => return Err(Refusal::Malformed),
+            Err(_) => return Err(refusal(bytes)),
         };
         let span = |text: Option<&str>| Span::of(text.unwrap_or_default().as_bytes(), bytes);
         let spans = |header: &httparse::Header<'_>| {
@@ -266,6 +268,15 @@ impl Parsed {
     }
 }
 
+/// What other programs begin with: HAProxy with a frame of less than 16 MiB, TLS with a handshake.
+fn refusal(bytes: &[u8]) -> Refusal {
+    match bytes {
+        [0, ..] => Refusal::Foreign("SPOP"),
+        [0x16, 3, ..] => Refusal::Foreign("TLS"),
+        _ => Refusal::Malformed,
+    }
+}
+
 /// A length in digits alone: `+5` and `5, 5` are none.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
@@ -280,6 +291,16 @@ mod tests {
 
     fn refusal(text: &str) -> Option<Refusal> {
         Head::cut(&mut text.to_owned().into_bytes(), &mut Room::default()).err()
+    }
+
+    #[test]
+    fn who_speaks_another_protocol_is_told_so() {
+        let told = |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut Room::default()).unwrap_err();
+        assert_eq!(told(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
+        assert_eq!(told(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
+        assert_eq!(told(b"\x16oh"), Refusal::Malformed);
+        let text = "this is SPOP, not HTTP: this port is for nginx and others that ask by HTTP";
+        assert_eq!(Refusal::Foreign("SPOP").to_string(), text);
     }
 
     #[test]
