@@ -40,6 +40,16 @@ pub trait Keep<T> {
 
     /// How long the value outlives a write.
     fn lifetime(&self) -> Duration;
+
+    /// Whether a value that has missed a write is of no more use.
+    fn needs_each_write(&self) -> bool {
+        true
+    }
+
+    /// Whether a value says no more than none at all. It leaves with the write that made it so.
+    fn is_over(&self, _: &T) -> bool {
+        false
+    }
 }
 
 /// The most heap memory of a deque after `more` elements, in bytes.
@@ -87,8 +97,8 @@ impl<T> Side<T> {
         }
     }
 
-    /// Gives `write` the value of `key`, a fresh one for a new key, or none without room for the write. A
-    /// known value that finds no room is reset to a fresh one, because it has missed a write.
+    /// Gives `write` the value of `key`, a fresh one for a new key, or none without room for the write. A known value that
+    /// finds no room is reset to a fresh one if it [needs each write](Keep::needs_each_write).
     pub fn with<R>(
         &self,
         key: Key,
@@ -101,8 +111,10 @@ impl<T> Side<T> {
         let Some(kept) = self.kept(&mut shard, key, keep, now) else { return write(None) };
         let more = keep.bytes_after(&kept.value).saturating_sub(keep.bytes(&kept.value));
         if !self.reserve(more) {
-            kept.value = keep.fresh();
-            self.account(kept, keep);
+            if keep.needs_each_write() {
+                kept.value = keep.fresh();
+                self.account(kept, keep);
+            }
             return write(None);
         }
         kept.bytes += more;
@@ -113,17 +125,23 @@ impl<T> Side<T> {
     }
 
     /// Gives `write` the value of `key` if it exists and belongs to this use. Its lifetime stays as it is. The
-    /// write must not make it larger, since it reserves no room; what it frees is given back.
+    /// write must not make it larger, since it reserves no room; what it frees is given back, and all of a value that
+    /// [is over](Keep::is_over).
     pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
         let mut shard = self.shard(key);
-        match shard.find_mut(self.spread.bits(key), |kept| kept.key == key) {
-            Some(kept) if keep.owns(&kept.value) => {
-                let result = write(Some(&mut kept.value));
-                self.account(kept, keep);
-                result
-            }
-            _ => write(None),
+        let Ok(mut kept) = shard.find_entry(self.spread.bits(key), |kept| kept.key == key) else {
+            return write(None);
+        };
+        if !keep.owns(&kept.get().value) {
+            return write(None);
         }
+        let result = write(Some(&mut kept.get_mut().value));
+        if keep.is_over(&kept.get().value) {
+            self.bytes.fetch_sub(kept.remove().0.bytes, Relaxed);
+        } else {
+            self.account(kept.get_mut(), keep);
+        }
+        result
     }
 
     /// A copy of the value that [`with`](Side::with) would give for `key`; none if there would be no room.

@@ -1,5 +1,7 @@
 //! The side store of a throttle: the annexes of laws, and the open tickets of keys.
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,12 @@ use crate::throttle::open_tickets::OpenTickets;
 /// The side store, as decisions use it. Annexes and open tickets share one bound. A law that finds no room here
 /// falls back to a simpler one.
 #[derive(Debug)]
-pub struct Annexes(Side<Beside>);
+pub struct Annexes {
+    side: Side<Beside>,
+    /// The highest serial of the keys whose tickets have all been closed. A key that comes back goes on from it, so that
+    /// none of its earlier tickets closes a later one.
+    serials: AtomicU32,
+}
 
 /// The value of a key. A law has an annex or counts ends, never both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +47,7 @@ impl Beside {
 
 impl Annexes {
     pub fn new(bytes_max: usize) -> Annexes {
-        Annexes(Side::new(bytes_max))
+        Annexes { side: Side::new(bytes_max), serials: AtomicU32::new(0) }
     }
 
     /// Gives `judge` the annex of `key`. It gets none if the law has none, or if a request of this cost finds
@@ -56,9 +63,9 @@ impl Annexes {
     ) -> R {
         match law.has_annex() {
             false => judge(None),
-            true => {
-                self.0.with(key, &Writing { law, cost }, now, |beside| judge(beside.and_then(Beside::annex)))
-            }
+            true => self
+                .side
+                .with(key, &Writing { law, cost }, now, |beside| judge(beside.and_then(Beside::annex))),
         }
     }
 
@@ -67,7 +74,7 @@ impl Annexes {
         match law.has_annex() {
             false => write(None),
             true => self
-                .0
+                .side
                 .with_known(key, &Writing { law, cost: 0 }, |beside| write(beside.and_then(Beside::annex))),
         }
     }
@@ -90,7 +97,7 @@ impl Annexes {
 
     /// A copy of the annex that [`with`](Annexes::with) would give: usually some kilobytes, 512 KiB at most.
     pub fn copy(&self, key: Key, law: &Law, cost: u32, now: Timestamp) -> Option<Annex> {
-        match law.has_annex().then(|| self.0.copy(key, &Writing { law, cost }, now))? {
+        match law.has_annex().then(|| self.side.copy(key, &Writing { law, cost }, now))? {
             Some(Beside::Annex(annex)) => Some(annex),
             _ => None,
         }
@@ -99,39 +106,45 @@ impl Annexes {
     /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
     pub fn open_ticket(&self, key: Key, lease: Duration, now: Timestamp) -> Option<u32> {
         let tickets = |beside: Option<&mut Beside>| Some(beside?.tickets()?.open(now, lease));
-        self.0.with(key, &Opening { lease }, now, tickets)
+        let opening = Opening { lease, last_serial: self.serials.load(Relaxed) };
+        self.side.with(key, &opening, now, tickets)
     }
 
     /// Closes a ticket of `key`. False if it is not open.
     pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
         let close = |beside: Option<&mut Beside>| {
-            beside.and_then(Beside::tickets).is_some_and(|tickets| tickets.close(serial, begun_ms))
+            let Some(tickets) = beside.and_then(Beside::tickets) else { return false };
+            let is_closed = tickets.close(serial, begun_ms);
+            if tickets.is_empty() {
+                self.serials.fetch_max(tickets.last_serial(), Relaxed);
+            }
+            is_closed
         };
-        self.0.with_known(key, &Opening { lease: Duration::ZERO }, close)
+        self.side.with_known(key, &Opening { lease: Duration::ZERO, last_serial: 0 }, close)
     }
 
     pub fn remove(&self, key: Key) {
-        self.0.remove(key);
+        self.side.remove(key);
     }
 
     /// All keys with an annex or open tickets.
     pub fn keys(&self) -> Vec<Key> {
-        self.0.keys()
+        self.side.keys()
     }
 
     /// A copy of what a key has beside its row, and how long it still lives.
     pub fn kept(&self, key: Key, now: Timestamp) -> Option<(Aside, Duration)> {
-        self.0.kept_of(key, now).map(|(beside, left)| (Aside(beside), left))
+        self.side.kept_of(key, now).map(|(beside, left)| (Aside(beside), left))
     }
 
     /// Puts a copy back. False if there is no room for it, or if it is none that slowlane makes.
     pub fn put_back(&self, key: Key, Aside(beside): Aside, expires: Timestamp) -> bool {
         let bytes = bytes(&beside);
-        is_sound(&beside) && self.0.put(key, beside, bytes, expires)
+        is_sound(&beside) && self.side.put(key, beside, bytes, expires)
     }
 
     pub fn bytes(&self) -> u64 {
-        self.0.bytes()
+        self.side.bytes()
     }
 }
 
@@ -169,11 +182,13 @@ impl Keep<Beside> for Writing<'_> {
 /// A ticket about to be opened.
 struct Opening {
     lease: Duration,
+    /// The serial before the first of a key without tickets.
+    last_serial: u32,
 }
 
 impl Keep<Beside> for Opening {
     fn fresh(&self) -> Beside {
-        Beside::Open(OpenTickets::default())
+        Beside::Open(OpenTickets::after(self.last_serial))
     }
 
     fn owns(&self, beside: &Beside) -> bool {
@@ -193,6 +208,15 @@ impl Keep<Beside> for Opening {
 
     fn lifetime(&self) -> Duration {
         self.lease
+    }
+
+    /// The tickets that are open can end all the same.
+    fn needs_each_write(&self) -> bool {
+        false
+    }
+
+    fn is_over(&self, beside: &Beside) -> bool {
+        matches!(beside, Beside::Open(tickets) if tickets.is_empty())
     }
 }
 

@@ -22,7 +22,23 @@ struct Open {
     begun_ms: u32,
 }
 
+/// A deque with so few tickets for its room is made smaller.
+const EMPTY_AT: usize = 4;
+
 impl OpenTickets {
+    /// No tickets. The first gets the serial after this one.
+    pub(super) fn after(last_serial: u32) -> OpenTickets {
+        OpenTickets { open: VecDeque::new(), last_serial }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn last_serial(&self) -> u32 {
+        self.last_serial
+    }
+
     /// Opens a ticket and returns its serial, which is never 0. Tickets older than a `lease` are forgotten.
     pub(super) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
         let (begun_ms, lease_ms) = (now.ticks_ms(), i32::try_from(lease.as_millis()).unwrap_or(i32::MAX));
@@ -44,6 +60,9 @@ impl OpenTickets {
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
         if is_open {
             self.open.remove(place);
+            if self.open.len() < self.open.capacity() / EMPTY_AT {
+                self.open.shrink_to(2 * self.open.len());
+            }
         }
         is_open
     }

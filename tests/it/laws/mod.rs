@@ -17,5 +17,6 @@ mod reload;
 mod several;
 mod sketch;
 mod skew;
+mod tickets;
 mod warm_up;
 mod windows;
