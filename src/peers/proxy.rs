@@ -18,6 +18,10 @@ use crate::throttle::{Standing, Throttle};
 /// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
 pub const KEYS_MAX: usize = 100_000;
 
+/// Keys without a limit take a place only while fewer than one in so many places are taken: clients can make up as many as
+/// they like, and nothing is to be taught of them.
+const WITHOUT_LIMIT: usize = 2;
+
 /// The most tables of one proxy: a policy has fewer lookups.
 const TABLES_MAX: usize = 64;
 
@@ -51,6 +55,8 @@ pub struct Proxy {
     keys: usize,
     /// Keys without room.
     left_out: u64,
+    /// Of a key without room, nobody knows which of its counts are new when it finds room.
+    has_left_out: bool,
     /// Its entries are those of a time before this slowlane, or this connection. Unknown ones are not charged.
     is_beginning: bool,
 }
@@ -135,6 +141,7 @@ impl Proxy {
             keys_max,
             keys: 0,
             left_out: 0,
+            has_left_out: false,
             is_beginning: true,
         }
     }
@@ -186,13 +193,22 @@ impl Proxy {
         let counted = self.tables.get_mut(table)?;
         let [admitted, denied] = counts;
         let Moment { now, .. } = moment;
+        let policy = throttle.policy();
+        let cases = cases(&policy, &counted.pair, key);
         if !counted.keys.contains_key(key) {
-            if self.keys >= self.keys_max {
+            let room = if cases.is_some() { self.keys_max } else { self.keys_max / WITHOUT_LIMIT };
+            if self.keys >= room {
                 self.left_out += 1;
+                self.has_left_out = true;
                 return None;
             }
             self.keys += 1;
-            let before = if self.is_beginning { counts } else { [0, 0] };
+            let before = match () {
+                () if self.is_beginning => counts,
+                // HAProxy tells nearly every request by itself.
+                () if self.has_left_out => counts.map(|count| count.saturating_sub(1)),
+                () => [0, 0],
+            };
             let known = Known {
                 admitted: before[0],
                 denied: before[1],
@@ -212,8 +228,6 @@ impl Proxy {
         let news = [since(known.admitted, admitted), since(known.denied, denied)];
         (known.admitted, known.denied, known.seen) = (admitted, denied, now);
 
-        let policy = throttle.policy();
-        let cases = cases(&policy, &counted.pair, key);
         let charge = cases.as_ref().and_then(|cases| throttle.charge(cases, news[0], news[1], now));
         let standing = cases.as_ref().map(|cases| throttle.standing(cases, now));
         if now >= known.paced_from

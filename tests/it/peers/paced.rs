@@ -326,6 +326,40 @@ fn a_key_that_haproxy_has_forgotten_counts_from_zero() {
     assert_eq!([admitted(120, [101, 0]), admitted(121, [103, 0])], [101, 2]);
 }
 
+/// Clients make up as many websites as they like. A source that comes then is taught its limit all the same.
+#[test]
+fn made_up_websites_keep_no_source_from_its_limit() {
+    let slos = "0 rate=unlimited\n2001 burst=10 rate=5/s\n3001 burst=10 rate=5/s\n";
+    let read = |path: &std::path::Path| match path.to_str() {
+        Some("slo.map") => Ok(slos.into()),
+        Some("source.map") => Ok("::/0 3001\n".into()),
+        Some("website.map") => Ok("shop.example 2001\nlate.example 2001\n".into()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    let policy = Policy::parse("".as_ref(), &Layout::default(), read).unwrap();
+    let throttle = Throttle::new(policy, Sizing { entries_max: 10_000, expire: Duration::from_secs(30) }, 0);
+    let (mut proxy, mut teachings) = (Proxy::new(vec!["source".into()], 1_000), Vec::new());
+    proxy.defined("slowlane_pace", None);
+    proxy.defined("slowlane_pace_website", None);
+    proxy.has_told_all();
+    let moment = Moment { now: START, wall: WALL_AHEAD };
+    let mut counted = |table: &str, key: &str, counts| {
+        let before = teachings.len();
+        let count = proxy.counted(&throttle, table, key.as_bytes(), counts, moment, &mut teachings);
+        (count.map(|count| count.admitted), teachings.len() > before)
+    };
+    for number in 0..10_000 {
+        counted("slowlane_pace_website", &format!("{number}.example"), [1, 0]);
+    }
+    for host in 1..=250 {
+        assert_eq!(counted("slowlane_pace", &format!("192.0.2.{host}"), [1, 0]), (Some(1), true), "{host}");
+    }
+    assert_eq!(counted("slowlane_pace_website", "shop.example", [1, 0]), (Some(1), true));
+    // One that got its limit by an edit, after it was left out, is not charged for all of its past.
+    assert_eq!(counted("slowlane_pace_website", "late.example", [70_000, 0]), (Some(1), true));
+    assert_eq!(counted("slowlane_pace_website", "late.example", [70_003, 0]).0, Some(3));
+}
+
 #[test]
 fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
     let throttle = throttle("2001 burst=100 rate=50/s");
@@ -345,7 +379,11 @@ fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
         );
         proxy.counted(&throttle, "unknown", key.as_bytes(), [1, 1], moment, &mut teachings);
     }
-    assert_eq!((proxy.keys(), proxy.take_left_out()), (100, 9_900));
+    assert_eq!(
+        (proxy.keys(), proxy.take_left_out()),
+        (50, 9_950),
+        "keys without a limit leave room for others"
+    );
     // Names of tables are no way to more memory either.
     for number in 0..1_000 {
         proxy.defined(&format!("slowlane_pace_field{number}"), None);
