@@ -5,6 +5,7 @@ use arrayvec::ArrayVec;
 use crate::base::blocked::Blocked;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::request::{Request, Value};
+use crate::base::time::Timestamp;
 use crate::base::verdict::JUDGED_MAX;
 use crate::policy::batch::{BATCH_MAX, Batch};
 use crate::policy::bounds::COST_MAX;
@@ -43,15 +44,36 @@ pub struct Cases<'p> {
 impl<'p> Batch<'p, '_> {
     /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
-    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel.
-    pub fn classify(&self, each: impl FnMut(Cases<'p>)) {
-        self.classify_traced(|_, _| {}, each);
+    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an operator
+    /// has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
+    pub fn classify(&self, now: Timestamp, each: impl FnMut(Cases<'p>)) {
+        let blocked = self.blocked_at(now);
+        self.walk(blocked, |_, _| {}, each);
+    }
+
+    /// The rows that an operator has blocked, as bits.
+    fn blocked_at(&self, now: Timestamp) -> u32 {
+        const { assert!(BATCH_MAX <= u32::BITS as usize) };
+        let blocks = self.policy().blocks.in_force();
+        let Some(Some(blocks)) = blocks.as_deref() else { return 0 };
+        let is_blocked = |values| blocks.find(values).is_some_and(|blocked| blocked.holds_at(now));
+        self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
     /// Does the same, and gives `trace` every map asked and the line found. The trace of a batch of one
     /// follows the order of its lookups.
     pub(super) fn classify_traced(
         &self,
+        trace: impl FnMut(&'p LookupMap, Option<Pattern>),
+        each: impl FnMut(Cases<'p>),
+    ) {
+        self.walk(0, trace, each);
+    }
+
+    /// `blocked`: rows whose values are searched for in no map.
+    fn walk(
+        &self,
+        blocked: u32,
         mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
         mut each: impl FnMut(Cases<'p>),
     ) {
@@ -65,8 +87,9 @@ impl<'p> Batch<'p, '_> {
             }
         }
         for map in &policy.lookups {
-            for (values, answer) in self.rows().zip(&mut answers) {
-                if *answer == Answer::NEXT {
+            let skipped = if map.is_search() { blocked } else { 0 };
+            for (row, (values, answer)) in self.rows().zip(&mut answers).enumerate() {
+                if *answer == Answer::NEXT && skipped & 1 << row == 0 {
                     *answer = ask(map, values, &mut trace);
                 }
             }
@@ -120,7 +143,7 @@ impl Policy {
         let mut batch = Batch::of(self);
         batch.push(request);
         let mut only = None;
-        batch.classify(|cases| only = Some(cases));
+        batch.classify_traced(|_, _| {}, |cases| only = Some(cases));
         only.expect("a batch of one has one answer")
     }
 

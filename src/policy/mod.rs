@@ -46,7 +46,8 @@ mod warning;
 pub use batch::{BATCH_MAX, Batch};
 pub use block_index::{BlockFault, BlockIndex, SHAPES_MAX};
 pub use bounds::{
-    BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX,
+    AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
+    SEARCH_STEPS_MAX,
 };
 pub use classify::{Case, Cases};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};

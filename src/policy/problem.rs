@@ -157,6 +157,11 @@ pub enum Fault {
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
     )]
     TooManyLines(usize),
+    #[error(
+        "the expressions of this map are too many, or too complex: the first {taken} of {lines} take all the memory and time \
+         that a map may have; {{ }} and .* cost most"
+    )]
+    Regexes { taken: usize, lines: usize },
 }
 
 fn listed(sharings: &[Sharing]) -> String {

@@ -56,7 +56,7 @@ impl Throttle {
     ) {
         decisions.clear();
         let mut pending = Pending::default();
-        batch.classify(|cases| {
+        batch.classify(now, |cases| {
             let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
             if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
                 self.settle(&mut pending, now, decisions);

@@ -12,7 +12,7 @@ use slowlane::base::slo_id::SloId;
 use slowlane::base::target::Target;
 use slowlane::base::time::Timestamp;
 use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::policy::{Batch, BlockFault, EXTRA_MAX, Layout, Policy, SHAPES_MAX};
+use slowlane::policy::{Batch, BlockFault, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
 use slowlane::table::Sizing;
 use slowlane::throttle::{
     Block, BlockError, BlockOrigin, Change, Decisions, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX, Throttle,
@@ -62,6 +62,32 @@ fn request<'a>(fields: Typed<'a>) -> Request<'a> {
 
 fn ask(throttle: &Throttle, fields: Typed<'_>, seconds: u64) -> Decision {
     throttle.decide_one(&request(fields), at(seconds), Draw::MIDDLE)
+}
+
+/// A blocked request is refused whatever its SLO is, so no map searches its value.
+#[test]
+fn what_is_blocked_is_not_searched_for() {
+    let lookup = |field: &str, method| Lookup {
+        fields: vec![field.into()],
+        file: format!("{field}.map").into(),
+        method,
+    };
+    let layout = Layout::default()
+        .with_lookups(vec![lookup("path", Method::Reg), lookup("owner", Method::Str)])
+        .unwrap();
+    let read = |path: &Path| match path.to_str() {
+        Some("slo.map") => Ok(b"0 rate=unlimited\n1001 burst=9 rate=9/s\n1002 burst=9 rate=9/s\n".to_vec()),
+        Some("path.map") => Ok(b"^/login 1002\n".to_vec()),
+        Some("owner.map") => Ok(b"acme 1001\n".to_vec()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    };
+    let throttle = throttle(Policy::parse(Path::new(""), &layout, read).unwrap());
+    let fields = [("source", "192.0.2.1"), ("path", "/login"), ("owner", "acme")];
+    let slo = |seconds| ask(&throttle, &fields, seconds).slo.number();
+    assert_eq!(slo(0), 1002);
+    block(&throttle, &[("source", "192.0.2.1")], 10).unwrap();
+    assert_eq!((slo(9), verdict(&throttle, &fields)), (1001, DENY(10)));
+    assert_eq!(slo(10), 1002, "the block is over");
 }
 
 fn verdict(throttle: &Throttle, fields: Typed<'_>) -> Verdict {

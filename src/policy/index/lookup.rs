@@ -9,11 +9,12 @@ use crate::base::slo_id::SloId;
 use crate::policy::doubtful::Doubtful;
 use crate::policy::fields::{Place, Text, Values};
 use crate::policy::index::exact::Exact;
-use crate::policy::index::list::{List, is_end, is_words, words};
+use crate::policy::index::list::List;
 use crate::policy::index::networks::Networks;
 use crate::policy::index::pattern::Pattern;
 use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
+use crate::policy::index::words::Words;
 use crate::policy::layout::{Lookup, Method, is_host};
 use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
@@ -84,10 +85,13 @@ impl LookupMap {
                 warnings.add(&path, || (Some(line.number), doubt));
             }
         }
-        keys.finish(&text, |first, again| {
+        let finished = keys.finish(&text, |first, again| {
             warnings
                 .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
+        if let Err(fault) = finished {
+            problems.add(&path, None, fault);
+        }
         (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, leaves_some, named })
     }
 
@@ -153,6 +157,11 @@ impl LookupMap {
         &self.text
     }
 
+    /// Whether a lookup takes time for each byte of the value.
+    pub(in crate::policy) fn is_search(&self) -> bool {
+        matches!(self.keys, Keys::Texts(Texts::Dom(_) | Texts::Reg(_)))
+    }
+
     /// The name of its match method.
     pub(in crate::policy) fn method(&self) -> &'static str {
         let method = match &self.keys {
@@ -203,8 +212,8 @@ impl Keys {
             Method::Ip => Keys::Networks(Networks::new(lookup.fields.len() > 1)),
             Method::Str => Keys::Texts(Texts::Str(Exact::default())),
             Method::Beg => Keys::Texts(Texts::Beg(Prefixes::default())),
-            Method::End => Keys::Texts(Texts::End(List::new(is_end, false))),
-            Method::Dom => Keys::Texts(Texts::Dom(List::new(is_words, true))),
+            Method::End => Keys::Texts(Texts::End(List::default())),
+            Method::Dom => Keys::Texts(Texts::Dom(Words::default())),
             Method::Reg => Keys::Texts(Texts::Reg(Regexes::new(ignores_case))),
         }
     }
@@ -220,17 +229,20 @@ impl Keys {
                 Ok(None)
             }
             Keys::Texts(Texts::End(list)) => list.insert(pattern, text),
-            Keys::Texts(Texts::Dom(list)) => list.insert(words(pattern, text)?, text),
+            Keys::Texts(Texts::Dom(words)) => words.insert(pattern, text),
             Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text),
         }
     }
 
     /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that
     /// `insert` did not find: first the winner, then the other.
-    fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) {
-        if let Keys::Texts(Texts::Beg(prefixes)) = self {
-            prefixes.sort(text, repeated);
+    fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), Fault> {
+        match self {
+            Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),
+            Keys::Texts(Texts::Reg(regexes)) => return regexes.finish(),
+            _ => {}
         }
+        Ok(())
     }
 }
 
@@ -240,7 +252,7 @@ enum Texts {
     Str(Exact),
     Beg(Prefixes),
     End(List),
-    Dom(List),
+    Dom(Words),
     Reg(Regexes),
 }
 
@@ -249,7 +261,8 @@ impl Texts {
         match self {
             Texts::Str(exact) => exact.find(value, text),
             Texts::Beg(prefixes) => prefixes.find(value, text),
-            Texts::End(list) | Texts::Dom(list) => list.find(value, text),
+            Texts::End(list) => list.find(value, text),
+            Texts::Dom(words) => words.find(value, text),
             Texts::Reg(regexes) => regexes.find(value),
         }
     }

@@ -7,3 +7,4 @@ pub(in crate::policy) mod networks;
 pub(in crate::policy) mod pattern;
 mod prefixes;
 mod regexes;
+mod words;

@@ -1,58 +1,59 @@
-//! `reg`: keys that are regular expressions, tried one by one.
+//! `reg`: keys that are regular expressions, searched all at once.
 //!
-//! An expression is searched anywhere in the value, in time linear in its length. It works on bytes: `.` is
-//! any byte but LF, and `\w` and `(?i)` know ASCII only.
+//! An expression is searched anywhere in the value. It works on bytes: `.` is any byte but LF, and `\w` and `(?i)` know
+//! ASCII only.
 //!
 //! PCRE, HAProxy's usual library, has more. These are refused: look-around, back-references, atomic groups,
 //! possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One thing
 //! differs: `$` does not match before a final LF.
 
+use std::collections::HashMap;
 use std::error::Error;
 
-use regex_automata::Input;
+use regex_automata::MatchKind;
 use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::nfa::thompson;
-use regex_automata::util::syntax;
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::{start, syntax};
 
-use crate::policy::bounds::{LIST_LINES_MAX, SEARCH_STEPS_MAX};
+use crate::policy::bounds::{AUTOMATA_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX};
 use crate::policy::index::pattern::Pattern;
 use crate::policy::problem::{Fault, quoted};
 
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
-/// Memory limit of all expressions of a map, in bytes. It also bounds the time to compile them to some seconds.
-const ALL_BYTES_MAX: usize = 16 << 20;
+/// Memory limit of an automaton for several expressions, in bytes. A search stays in the caches of a processor.
+const JOINT_BYTES_MAX: usize = 2 << 20;
 
-/// Regular expressions in the order of their lines. The first match wins.
+/// Regular expressions in the order of their lines. The first line that matches anywhere wins.
 ///
-/// Each is a whole automaton before the first request. A search then takes one step per byte, whatever the
-/// expression and the value are.
+/// They are whole automata before the first request. Usually one automaton has them all. A search takes one step per byte
+/// and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
-    regexes: Vec<(dense::DFA<Vec<u32>>, Pattern)>,
-    bytes: usize,
+    regexes: Vec<(String, Pattern)>,
+    automata: Vec<Joint>,
     ignores_case: bool,
 }
 
+/// The automaton of some lines in sequence.
+#[derive(Debug)]
+struct Joint {
+    dfa: dense::DFA<Vec<u32>>,
+    start: StateID,
+    /// For each state, the first line that matches there, counted from the first of the automaton.
+    matches: Vec<u16>,
+    /// Its first line among the expressions.
+    begin: usize,
+}
+
+/// No line matches in a state.
+const NONE: u16 = u16::MAX;
+
 impl Regexes {
     pub(in crate::policy) fn new(ignores_case: bool) -> Regexes {
-        Regexes { regexes: Vec::new(), bytes: 0, ignores_case }
-    }
-
-    fn compile(&self, regex: &str) -> Result<dense::DFA<Vec<u32>>, String> {
-        let limits = dense::Config::new()
-            .start_kind(StartKind::Unanchored)
-            .dfa_size_limit(Some(DFA_BYTES_MAX))
-            .determinize_size_limit(Some(4 * DFA_BYTES_MAX));
-        let syntax = syntax::Config::new().unicode(false).utf8(false).case_insensitive(self.ignores_case);
-        let nfa = thompson::Config::new().utf8(false).nfa_size_limit(Some(DFA_BYTES_MAX));
-        dense::Builder::new()
-            .configure(limits)
-            .syntax(syntax)
-            .thompson(nfa)
-            .build(regex)
-            .map_err(|error| reason(&error))
+        Regexes { regexes: Vec::new(), automata: Vec::new(), ignores_case }
     }
 
     /// Returns the earlier pattern of the same key, if there is one.
@@ -62,38 +63,119 @@ impl Regexes {
         text: &[u8],
     ) -> Result<Option<Pattern>, Fault> {
         let key = pattern.key(text);
-        if self.regexes.len() == LIST_LINES_MAX {
-            return Err(Fault::TooManyLines(LIST_LINES_MAX));
-        }
         let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
         let regex = std::str::from_utf8(key)
             .map_err(|_| fault("bytes that are not UTF-8 are written as \\xNN".into()))?;
-        let dfa = self.compile(regex).map_err(fault)?;
-        self.bytes += dfa.memory_usage();
-        if self.bytes > ALL_BYTES_MAX {
-            let limit = ALL_BYTES_MAX >> 20;
-            return Err(fault(format!("with it, the expressions of this map take up more than {limit} MiB")));
+        compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| fault(reason(&error)))?;
+        if self.regexes.len() == LIST_LINES_MAX {
+            return Err(Fault::TooManyLines(LIST_LINES_MAX));
         }
-        let is_same = |(_, known): &&(_, Pattern)| known.key(text) == key;
+        let is_same = |(_, known): &&(String, Pattern)| known.key(text) == key;
         let first = self.regexes.iter().find(is_same).map(|&(_, first)| first);
-        self.regexes.push((dfa, pattern));
+        self.regexes.push((regex.to_owned(), pattern));
         Ok(first)
     }
 
+    /// Joins the expressions into as few automata as they fit in.
+    pub(in crate::policy) fn finish(&mut self) -> Result<(), Fault> {
+        let (mut begin, mut size) = (0, self.regexes.len());
+        while begin < self.regexes.len() {
+            if self.automata.len() == AUTOMATA_MAX {
+                return Err(Fault::Regexes { taken: begin, lines: self.regexes.len() });
+            }
+            // What has fitted before is likely to fit again.
+            size = size.min(self.regexes.len() - begin);
+            let joint = loop {
+                let group: Vec<&str> =
+                    self.regexes[begin..begin + size].iter().map(|(regex, _)| regex.as_str()).collect();
+                match compile(&group, self.ignores_case, JOINT_BYTES_MAX) {
+                    Ok(dfa) => break Joint::new(dfa, begin),
+                    Err(error) if size == 1 => {
+                        let key = quoted(self.regexes[begin].0.as_bytes());
+                        return Err(Fault::Regex { key, reason: reason(&error) });
+                    }
+                    Err(_) => size = size.div_ceil(2),
+                }
+            };
+            self.automata.push(joint);
+            begin += size;
+        }
+        Ok(())
+    }
+
     pub(in crate::policy) fn find(&self, value: &[u8]) -> Option<Pattern> {
-        if value.len() * self.regexes.len() > SEARCH_STEPS_MAX {
+        if value.len() * self.automata.len() > SEARCH_STEPS_MAX {
             return Some(Pattern::REFUSED);
         }
-        let input = Input::new(value).earliest(true);
-        for (dfa, pattern) in &self.regexes {
-            match dfa.try_search_fwd(&input) {
-                Ok(None) => {}
-                Ok(Some(_)) => return Some(*pattern),
-                Err(_) => return Some(Pattern::REFUSED),
+        let line = self.automata.iter().find_map(|joint| joint.first_line(value))?;
+        Some(self.regexes[line].1)
+    }
+}
+
+impl Joint {
+    fn new(dfa: dense::DFA<Vec<u32>>, begin: usize) -> Joint {
+        let start =
+            dfa.start_state(&start::Config::new()).expect("no look-around needs what is before a value");
+        let mut joint = Joint { dfa, start, matches: Vec::new(), begin };
+        let (mut unseen, mut seen) = (vec![start], HashMap::from([(start, ())]));
+        while let Some(state) = unseen.pop() {
+            let place = joint.place(state);
+            if joint.matches.len() <= place {
+                joint.matches.resize(place + 1, NONE);
+            }
+            if joint.dfa.is_match_state(state) {
+                let lines = 0..joint.dfa.match_len(state);
+                let first = lines.map(|index| joint.dfa.match_pattern(state, index).as_u32()).min();
+                joint.matches[place] = first.map_or(NONE, |line| line as u16);
+            }
+            let bytes = joint.dfa.byte_classes().representatives(0..=255).filter_map(|unit| unit.as_u8());
+            let nexts = bytes.map(|byte| joint.dfa.next_state(state, byte));
+            for next in nexts.chain([joint.dfa.next_eoi_state(state)]).collect::<Vec<_>>() {
+                if seen.insert(next, ()).is_none() {
+                    unseen.push(next);
+                }
             }
         }
-        None
+        joint
     }
+
+    fn place(&self, state: StateID) -> usize {
+        state.as_usize() >> self.dfa.stride2()
+    }
+
+    /// The first line that matches, counted from the first of all.
+    fn first_line(&self, value: &[u8]) -> Option<usize> {
+        let (mut state, mut first) = (self.start, NONE);
+        for &byte in value {
+            state = self.dfa.next_state(state, byte);
+            // Matches are known one byte late.
+            if self.dfa.is_match_state(state) {
+                first = first.min(self.matches[self.place(state)]);
+                if first == 0 {
+                    break;
+                }
+            }
+        }
+        if first != 0 {
+            first = first.min(self.matches[self.place(self.dfa.next_eoi_state(state))]);
+        }
+        (first != NONE).then(|| self.begin + usize::from(first))
+    }
+}
+
+fn compile(
+    regexes: &[&str],
+    ignores_case: bool,
+    bytes_max: usize,
+) -> Result<dense::DFA<Vec<u32>>, Box<dense::BuildError>> {
+    let limits = dense::Config::new()
+        .start_kind(StartKind::Unanchored)
+        .match_kind(MatchKind::All)
+        .dfa_size_limit(Some(bytes_max))
+        .determinize_size_limit(Some(4 * bytes_max));
+    let syntax = syntax::Config::new().unicode(false).utf8(false).case_insensitive(ignores_case);
+    let nfa = thompson::Config::new().utf8(false).nfa_size_limit(Some(4 * bytes_max));
+    dense::Builder::new().configure(limits).syntax(syntax).thompson(nfa).build_many(regexes).map_err(Box::new)
 }
 
 /// The last line of the innermost error. The lines before it draw the expression.
@@ -112,6 +194,8 @@ fn reason(error: &dense::BuildError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::policy::read::answer::Answer;
 
@@ -123,6 +207,7 @@ mod tests {
             regexes.insert(pattern, &text).map_err(|fault| fault.to_string())?;
             at += key.len();
         }
+        regexes.finish().map_err(|fault| fault.to_string())?;
         Ok(regexes)
     }
 
@@ -142,31 +227,43 @@ mod tests {
     fn case_is_ignored_where_asked() {
         let (key, mut regexes) = (br"^WWW\.", Regexes::new(true));
         regexes.insert(Pattern::new(0, key, Answer::slo(0)), key).unwrap();
+        regexes.finish().unwrap();
         assert_eq!(line_of(&regexes, b"www.shop.example"), Some(0));
     }
 
     /// Automata that were built while searching took 1.1 s for a value of 1000 bytes, and 2.5 GB for twenty of them.
     #[test]
     fn an_expression_that_takes_much_memory_is_refused() {
-        assert!(regexes(&[b"x.{8}y"]).unwrap().bytes < DFA_BYTES_MAX);
+        assert!(regexes(&[b"x.{8}y"]).is_ok());
         let refused = regexes(&[b"x.{19}y"]).unwrap_err();
         assert_eq!(refused, "\"x.{19}y\": it takes up more than 256 KiB; a smaller count in { } helps most");
+        // Each is small, and two of them together have the states of one times those of the other.
         let many: Vec<Vec<u8>> =
-            (0..LIST_LINES_MAX).map(|line| format!("x.{{8}}y{line}").into_bytes()).collect();
+            (0..LIST_LINES_MAX).map(|line| format!("{line}.{{8}}y{line}").into_bytes()).collect();
         let refused = regexes(&many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap_err();
-        assert!(
-            refused.ends_with("with it, the expressions of this map take up more than 16 MiB"),
-            "{refused}"
-        );
+        assert!(refused.contains("the expressions of this map are too many"), "{refused}");
     }
 
     #[test]
-    fn a_value_that_takes_too_long_to_search_is_refused() {
-        let keys: Vec<Vec<u8>> = (0..10).map(|number| format!("^/{number}").into_bytes()).collect();
+    fn what_does_not_fit_one_automaton_has_several_and_shorter_values() {
+        let keys: Vec<Vec<u8>> = (0..20).map(|line| format!("{line}.{{7}}y").into_bytes()).collect();
         let regexes = regexes(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
-        let longest = [&b"/9"[..], &b"x".repeat(SEARCH_STEPS_MAX / 10 - 2)].concat();
-        assert_eq!(line_of(&regexes, &longest), Some(9));
-        assert_eq!(regexes.find(&[&longest[..], b"x"].concat()), Some(Pattern::REFUSED));
+        let count = regexes.automata.len();
+        assert!((2..=AUTOMATA_MAX).contains(&count), "{count}");
+        let value = |length: usize| [&b"19_______y"[..], &b"x".repeat(length - 10)].concat();
+        assert_eq!(line_of(&regexes, b"19_______y"), Some(9), "9 comes before 19");
+        assert_eq!(line_of(&regexes, &value(SEARCH_STEPS_MAX / count)), Some(9));
+        assert_eq!(regexes.find(&value(SEARCH_STEPS_MAX / count + 1)), Some(Pattern::REFUSED));
+    }
+
+    /// A question of HAProxy has at most 16,380 bytes.
+    #[test]
+    fn one_automaton_searches_any_value_of_a_question() {
+        let keys: Vec<Vec<u8>> = (0..1_000).map(|number| format!("^/shop/{number}/").into_bytes()).collect();
+        let regexes = regexes(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        assert_eq!(regexes.automata.len(), 1);
+        let longest = [&b"/shop/999/"[..], &b"x".repeat(16_380 - 10)].concat();
+        assert_eq!(line_of(&regexes, &longest), Some(999));
     }
 
     #[test]
@@ -186,5 +283,27 @@ mod tests {
         }
         let refused = regexes(&[b"(?=a)"]).unwrap_err();
         assert_eq!(refused, "\"(?=a)\": look-around, including look-ahead and look-behind, is not supported");
+    }
+
+    #[test]
+    fn a_map_has_a_thousand_lines_at_most() {
+        let keys = vec![&b"a"[..]; LIST_LINES_MAX + 1];
+        assert!(regexes(&keys).unwrap_err().contains("1000"));
+    }
+
+    proptest! {
+        /// All at once or one after the other, with one automaton or several.
+        #[test]
+        fn the_first_line_is_found_as_when_each_is_tried(
+            keys in prop::collection::vec("(\\^)?[ab.]{1,3}(\\$|a\\*|b\\{3\\}|\\[ab\\]\\+)?", 1..12),
+            values in prop::collection::vec("[abc\n]{0,12}", 1..8),
+        ) {
+            let all = regexes(&keys.iter().map(String::as_bytes).collect::<Vec<_>>()).unwrap();
+            let each: Vec<Regexes> = keys.iter().map(|key| regexes(&[key.as_bytes()]).unwrap()).collect();
+            for value in values {
+                let first = each.iter().position(|one| one.find(value.as_bytes()).is_some());
+                prop_assert_eq!(line_of(&all, value.as_bytes()), first, "{:?} in {:?}", keys, value);
+            }
+        }
     }
 }

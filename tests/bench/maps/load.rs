@@ -57,8 +57,8 @@ pub fn print(effort: Effort) {
 /// The number of lines, cut to the limit of slowlane, if it has one.
 fn lines(method: Method, effort: Effort) -> u32 {
     match method {
-        Method::Str | Method::Ip | Method::Beg => effort.count(LINES),
-        Method::End | Method::Dom | Method::Reg => LIST_LINES_MAX as u32,
+        Method::Str | Method::Ip | Method::Beg | Method::Dom => effort.count(LINES),
+        Method::End | Method::Reg => LIST_LINES_MAX as u32,
     }
 }
 

@@ -7,7 +7,9 @@ use std::path::Path;
 use slowlane::base::network::Network;
 use slowlane::base::request::{Request, Value};
 use slowlane::policy::map::{Line, lines};
-use slowlane::policy::{DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX};
+use slowlane::policy::{
+    AUTOMATA_MAX, DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX,
+};
 
 use super::input::texts;
 
@@ -40,7 +42,7 @@ pub fn run(bytes: &[u8]) {
         false => Ok(case.map.clone()),
     };
     match Policy::parse(Path::new("p"), &layout, read) {
-        Ok(policy) if case.is_too_long() => case.expect_refusal(&policy),
+        Ok(policy) if case.is_too_long(&policy) => case.expect_refusal(&policy),
         Ok(policy) => case.expect_reasons(&policy),
         Err(problems) => assert!(problems.count() > 0),
     }
@@ -54,11 +56,13 @@ impl Case {
         request
     }
 
-    /// Whether the map has too many lines to search a value of this length.
-    fn is_too_long(&self) -> bool {
+    /// Whether the value is too long to be searched: some, of many expressions, or of keys with many numbers of words.
+    fn is_too_long(&self, policy: &Policy) -> bool {
         let bytes = (self.value.len() + 1) * self.fields.len() - 1;
-        matches!(self.method, Method::Dom | Method::Reg)
-            && bytes * lines(&self.map).count() > SEARCH_STEPS_MAX
+        let cases = policy.cases(&self.request());
+        let is_refused = policy.is_refusal(cases.list[0].key);
+        assert!(!is_refused || bytes * AUTOMATA_MAX > SEARCH_STEPS_MAX || self.method == Method::Dom);
+        matches!(self.method, Method::Dom | Method::Reg) && is_refused
     }
 
     fn expect_refusal(&self, policy: &Policy) {
