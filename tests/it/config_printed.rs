@@ -170,6 +170,10 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     for rule in [
         "deny_status 400 if { req.fhdr_cnt(x-plan) gt 1 }",
         "deny_status 400 if { req.fhdr_cnt(user-agent) gt 1 }",
+        // What the operator sets may be any part of a request once more: all of it has to fit one frame.
+        "return status 414 if { url -m len gt 8192 }",
+        "deny_status 400 if { req.fhdr(user-agent) -m len gt 2389 }",
+        "deny_status 400 if { var(txn.Api_Key) -m len gt 2389 }",
         "return status 405",
         "set-var(txn.path) path,url_dec",
     ] {

@@ -2,8 +2,9 @@
 
 use crate::proxy::shipped::words::is_usual;
 
-/// The bytes of all copies of a URL in one question, and of all headers beside them, so that it fits HAProxy's frame of
-/// 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each, they fit anyhow.
+/// The bytes of all copies of a URL in one question, and of all headers and variables of the operator beside them, so that
+/// it fits HAProxy's frame of 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each, they fit
+/// anyhow. A variable may have any of them once more.
 const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 
@@ -56,9 +57,11 @@ pub(super) fn rules(fields: &[String]) -> String {
         rules += METHODS;
     }
     let copies = usize::from(has(PATH) || has(QUERY)) + usize::from(has(URL)) + usize::from(has(BASE));
-    if copies > 1 {
+    let own: Vec<String> = own(fields).map(|name| variable(name)).collect();
+    let is_crowded = copies > 1 || !own.is_empty();
+    if is_crowded && copies > 0 {
         rules += &format!(
-            "    # The question has a URL {copies} times, and must fit one frame.\n    \
+            "    # The question must fit one frame of HAProxy.\n    \
              http-request return status 414 if {{ url -m len gt {} }}\n",
             URL_BYTES / copies
         );
@@ -83,30 +86,40 @@ pub(super) fn rules(fields: &[String]) -> String {
     if !headers.is_empty() {
         rules += "    # Of a header that is sent twice, the application may read the other one.\n";
     }
+    let most = HEADER_BYTES / (headers.len() + own.len()).max(1);
     for header in &headers {
         rules += &format!("    http-request deny deny_status 400 if {{ req.fhdr_cnt({header}) gt 1 }}\n");
-        if copies > 1 {
-            let most = HEADER_BYTES / headers.len();
+        if is_crowded {
             rules += &format!(
                 "    http-request deny deny_status 400 if {{ req.fhdr({header}) -m len gt {most} }}\n"
             );
         }
+    }
+    for variable in own {
+        rules +=
+            &format!("    http-request deny deny_status 400 if {{ var(txn.{variable}) -m len gt {most} }}\n");
     }
     rules
 }
 
 /// Comments that tell which variables the operator has to set.
 pub(super) fn variables(fields: &[String]) -> String {
-    let is_url = |name: &str| [PATH, QUERY, URL, BASE].iter().any(|part| part.eq_ignore_ascii_case(name));
-    let own = |name: &&String| !is_usual(name) && is_plain(name) && header(name).is_none() && !is_url(name);
     let comment = |name: &String| {
         let variable = variable(name);
         format!(
-            "    # The field {name}: set txn.{variable} in your frontend, above send-spoe-group, from what the client cannot choose.\n    \
+            "    # The field {name}: set txn.{variable} in your frontend, above the rules of slowlane, from what the client cannot choose.\n    \
              # From a header of the client: http-request set-var(txn.{variable}) req.fhdr(...), and refuse it twice: fhdr_cnt(...) gt 1.\n"
         )
     };
-    fields.iter().filter(own).map(comment).collect()
+    own(fields).map(comment).collect()
+}
+
+/// The fields that the operator has to set.
+fn own(fields: &[String]) -> impl Iterator<Item = &String> {
+    let is_url = |name: &str| [PATH, QUERY, URL, BASE].iter().any(|part| part.eq_ignore_ascii_case(name));
+    let is_own =
+        move |name: &&String| !is_usual(name) && is_plain(name) && header(name).is_none() && !is_url(name);
+    fields.iter().filter(is_own)
 }
 
 /// Methods that programs know. Made-up ones would each have a bucket of its own.
