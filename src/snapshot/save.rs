@@ -4,13 +4,15 @@ use std::io::{self, Write};
 
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
+use crate::base::target::TEXT_BYTES_MAX;
 use crate::base::time::Timestamp;
+use crate::snapshot::frames::FRAME_BYTES_MAX;
 use crate::snapshot::parts::{Head, Lifetime, Part, PartWriter, Row, SavedBlock};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::{Block, Throttle};
 
-/// Blocks in one part: each has at most some 600 bytes.
-const BLOCKS_PER_PART: usize = 500;
+/// Blocks in one part. However long their values are, they fit a frame: the text of the fields, and the numbers beside it.
+const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
 /// What a snapshot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,9 @@ const SWEEP_SELDOM: Duration = Duration::from_secs(30);
 /// A hash table with so few values for its slots is made anew, with room for twice as many values.
 const EMPTY_AT: usize = 4;
 
+/// From this part of the room on, values that are over leave at once.
+const CROWDED_AT: usize = 4;
+
 /// How one use of the store creates, recognises and measures its values.
 pub trait Keep<T> {
     /// An empty value, without heap memory, for a key that has none.
@@ -46,7 +49,8 @@ pub trait Keep<T> {
         true
     }
 
-    /// Whether a value says no more than none at all. It leaves with the write that made it so.
+    /// Whether a value says no more than none at all. It leaves with the write that made it so, once a quarter of the room is
+    /// taken.
     fn is_over(&self, _: &T) -> bool {
         false
     }
@@ -125,8 +129,8 @@ impl<T> Side<T> {
     }
 
     /// Gives `write` the value of `key` if it exists and belongs to this use. Its lifetime stays as it is. The
-    /// write must not make it larger, since it reserves no room; what it frees is given back, and all of a value that
-    /// [is over](Keep::is_over).
+    /// write must not make it larger, since it reserves no room; what it frees is given back, and usually all of a
+    /// value that [is over](Keep::is_over).
     pub fn with_known<R>(&self, key: Key, keep: &impl Keep<T>, write: impl FnOnce(Option<&mut T>) -> R) -> R {
         let mut shard = self.shard(key);
         let Ok(mut kept) = shard.find_entry(self.spread.bits(key), |kept| kept.key == key) else {
@@ -136,7 +140,8 @@ impl<T> Side<T> {
             return write(None);
         }
         let result = write(Some(&mut kept.get_mut().value));
-        if keep.is_over(&kept.get().value) {
+        // While there is room, the next write finds the value and its memory again.
+        if keep.is_over(&kept.get().value) && self.bytes.load(Relaxed) > self.bytes_max / CROWDED_AT {
             self.bytes.fetch_sub(kept.remove().0.bytes, Relaxed);
         } else {
             self.account(kept.get_mut(), keep);

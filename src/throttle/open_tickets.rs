@@ -22,9 +22,6 @@ struct Open {
     begun_ms: u32,
 }
 
-/// A deque with so few tickets for its room is made smaller.
-const EMPTY_AT: usize = 4;
-
 impl OpenTickets {
     /// No tickets. The first gets the serial after this one.
     pub(super) fn after(last_serial: u32) -> OpenTickets {
@@ -60,9 +57,6 @@ impl OpenTickets {
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
         if is_open {
             self.open.remove(place);
-            if self.open.len() < self.open.capacity() / EMPTY_AT {
-                self.open.shrink_to(2 * self.open.len());
-            }
         }
         is_open
     }

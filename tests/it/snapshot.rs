@@ -190,6 +190,28 @@ fn blocks_of_operators_are_back_and_end_when_they_would_have() {
     assert_eq!((verdict(1, 60), verdict(2, 20)), (Verdict::Pass, Verdict::Pass));
 }
 
+/// 500 of them were more than one frame holds, and the file was never written again.
+#[test]
+fn blocks_with_the_longest_values_are_back() {
+    let (first, second) = (throttle(), throttle());
+    let until = START + Duration::from_secs(60);
+    let value = |number: usize| format!("{number:0>6}{}", "\u{1}".repeat(250));
+    let names: Vec<String> = (0..8).map(|number| format!("{}{number}", "f".repeat(63))).collect();
+    for number in 0..600 {
+        let typed = names.iter().map(|name| (name.as_str(), value(number)));
+        let fields = first.policy().block_fields(typed).unwrap();
+        first.block(fields, until, START).unwrap();
+    }
+    let all = |throttle: &Throttle| throttle.blocks(usize::MAX, START);
+    let back = restored(&saved(&first, START), &second, START).unwrap();
+    assert_eq!((back.blocks, all(&second)), (600, all(&first)));
+    let third = throttle();
+    let mut rest = Vec::new();
+    let head = Head::new(START, Duration::from_secs(1), first.policy().key_secret(), Vec::new());
+    save_rest(&first, head, &[], &mut rest).unwrap();
+    assert_eq!(restored(&rest, &third, START).unwrap().blocks, 600, "in an upgrade, too");
+}
+
 /// Under another secret the same keys belong to others.
 #[test]
 fn keys_of_another_secret_stay_away() {
