@@ -69,6 +69,13 @@ impl Paced {
         self.fields.iter().any(|name| name == field)
     }
 
+    /// The variables of the parts, all but the last, that may contain the joint: `a|b` and `c` would be `a` and `b|c`.
+    fn splits(&self) -> impl Iterator<Item = String> {
+        let parts = self.fields.split_last().map_or(&[][..], |(_, parts)| parts);
+        let is_free = |name: &&String| !matches!(name.as_str(), SOURCE | WEBSITE | METHOD);
+        parts.iter().filter(is_free).map(|name| variable(name))
+    }
+
     /// Whether clients can make it longer than a table's keys.
     fn is_long(&self) -> bool {
         self.fields.iter().any(|name| !matches!(name.as_str(), SOURCE | METHOD))
@@ -83,6 +90,8 @@ const METHOD: &str = "method";
 const ALL: &str = "all";
 /// What the names of variables with a part of a key begin with.
 const KEY: &str = "txn.key.";
+/// What joins the parts of a key.
+const JOINT: char = '|';
 /// The bytes of a key in the tables.
 const KEY_BYTES: usize = 128;
 /// The counters that every HAProxy has: a request can have so many keys.
@@ -181,6 +190,13 @@ fn fields(keys: &[&Paced]) -> String {
     for name in keys.iter().flat_map(|key| &key.fields) {
         if let Some(expression) = expression(name).filter(|_| !names.contains(&name)) {
             text += &format!("    http-request set-var({}) {expression}\n", variable(name));
+            if name == METHOD {
+                text += &format!(
+                    "    # Up to 3.0, a variable has OPTIONS for a method that HAProxy has no number for.\n    \
+                     http-request set-var({}) str(PATCH) if {{ method PATCH }}\n",
+                    variable(name)
+                );
+            }
             names.push(name);
         }
     }
@@ -194,7 +210,7 @@ fn joined(key: &Paced) -> String {
         return String::new();
     }
     let name = suffix(&key.fields.join("."));
-    let rest: String = rest.iter().map(|field| format!(",concat(|,{})", variable(field))).collect();
+    let rest: String = rest.iter().map(|field| format!(",concat({JOINT},{})", variable(field))).collect();
     let all = key.fields.iter().filter(|field| *field != SOURCE);
     let all: String = all.map(|field| format!(" {{ var({}) -m found }}", variable(field))).collect();
     format!("    http-request set-var({KEY}{name}) var({}){rest} if{all}\n", variable(first))
@@ -238,11 +254,16 @@ fn odd(keys: &[&Paced]) -> String {
     for key in keys.iter().filter(|key| key.is_long()) {
         acls += &format!("    acl slowlane_odd {} -m len ge {KEY_BYTES}\n", key.key());
     }
+    let mut splits: Vec<String> = keys.iter().flat_map(|key| key.splits()).collect();
+    splits.dedup();
+    for variable in splits {
+        acls += &format!("    acl slowlane_odd var({variable}) -m sub {JOINT}\n");
+    }
     if acls.is_empty() {
         return acls;
     }
     format!(
-        "\n    # Always ask slowlane about a website that is no plain name, and about keys that are too long for the tables.\n\
+        "\n    # Always ask slowlane about a website that is no plain name, and about keys that the tables cannot hold.\n\
          {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
          http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
     )

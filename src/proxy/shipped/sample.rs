@@ -84,10 +84,11 @@ pub(super) fn rules(fields: &[String]) -> String {
         .filter_map(|name| header(name))
         .collect();
     if !headers.is_empty() {
-        rules += "    # Of a header that is sent twice, the application may read the other one.\n";
+        rules += "    # An application may read X_Api_Key as X-Api-Key (CGI, WSGI), and of a header that is sent twice the other one.\n";
     }
     let most = HEADER_BYTES / (headers.len() + own.len()).max(1);
     for header in &headers {
+        rules += &without_underscores(header);
         rules += &format!("    http-request deny deny_status 400 if {{ req.fhdr_cnt({header}) gt 1 }}\n");
         if is_crowded {
             rules += &format!(
@@ -100,6 +101,17 @@ pub(super) fn rules(fields: &[String]) -> String {
             &format!("    http-request deny deny_status 400 if {{ var(txn.{variable}) -m len gt {most} }}\n");
     }
     rules
+}
+
+/// The rule that removes a header's other spellings: for each dash, those whose first underscore stands there.
+fn without_underscores(header: &str) -> String {
+    let spelling =
+        |(at, _): (usize, &str)| format!("{}_{}", &header[..at], header[at + 1..].replace('-', "[-_]"));
+    let spellings: Vec<String> = header.match_indices('-').map(spelling).collect();
+    match spellings.is_empty() {
+        true => String::new(),
+        false => format!("    http-request del-header ^({})$ -m reg\n", spellings.join("|")),
+    }
 }
 
 /// Comments that tell which variables the operator has to set.
