@@ -6,26 +6,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde::Deserialize;
 use tempfile::TempDir;
 
 use crate::support::process::Process;
 use crate::support::{eventually, own_address};
 
-/// A request that the application served.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub struct Served {
-    /// The address of the client, as the proxy has told it.
-    pub source: String,
-    pub host: String,
-    pub uri: String,
-    pub request_uri: String,
-    pub args: String,
-    pub method: String,
-    pub status: String,
-    pub x_api_key: String,
-    pub user_agent: String,
-}
+/// The module that sees each header, also the second of one name.
+const MODULE: &str = "/usr/lib/nginx/modules/ngx_http_js_module.so";
+
+/// The names of all headers.
+const TITLES: &str = "function titles(r) {\n\
+    \x20   return r.rawHeadersIn.map(header => header[0].toLowerCase().replace(/_/g, '-')).join(',');\n\
+    }\nexport default { titles };\n";
+
+/// The variables of nginx in each line of the log.
+const LOGGED: [(&str, &str); 10] = [
+    ("forwarded", "http_x_forwarded_for"),
+    ("host", "host"),
+    ("uri", "uri"),
+    ("args", "args"),
+    ("method", "request_method"),
+    ("status", "status"),
+    ("x_api_key", "http_x_api_key"),
+    ("user_agent", "http_user_agent"),
+    ("count", "http_x_count"),
+    ("titles", "titles"),
+];
 
 pub struct App {
     process: Process,
@@ -38,35 +44,23 @@ impl App {
         let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let own = folder.path().display();
-        let pairs = [
-            ("source", "http_x_forwarded_for"),
-            ("host", "host"),
-            ("uri", "uri"),
-            ("request_uri", "request_uri"),
-            ("args", "args"),
-            ("method", "request_method"),
-            ("status", "status"),
-            ("x_api_key", "http_x_api_key"),
-            ("user_agent", "http_user_agent"),
-        ];
-        let log = pairs.map(|(name, variable)| format!("\"{name}\":\"${variable}\"")).join(",");
+        let log = LOGGED.map(|(name, variable)| format!("\"{name}\":\"${variable}\"")).join(",");
+        // Underscores in names are what CGI makes of dashes.
         let text = format!(
-            "worker_processes 1;\npid {own}/nginx.pid;\nerror_log /dev/null;\n\
-             events {{ worker_connections 4096; }}\nhttp {{\n\
+            "load_module {MODULE};\nworker_processes 1;\npid {own}/nginx.pid;\nerror_log /dev/null;\n\
+             events {{ worker_connections 4096; }}\nhttp {{\njs_import {own}/titles.js;\njs_set $titles titles.titles;\n\
              log_format rig escape=json '{{{log}}}';\naccess_log {own}/access.log rig;\n\
              client_body_temp_path {own}/body;\nproxy_temp_path {own}/proxy;\nfastcgi_temp_path {own}/f;\n\
              uwsgi_temp_path {own}/u;\nscgi_temp_path {own}/s;\nlarge_client_header_buffers 8 128k;\n\
+             underscores_in_headers on;\n\
              server {{ listen {address} default_server backlog=4096; server_name _; location / {{ return 200 ok; }} }}\n}}\n"
         );
         let config = folder.path().join("app.conf");
         fs::write(&config, text).unwrap();
+        fs::write(folder.path().join("titles.js"), TITLES).unwrap();
         let mut command = Command::new("nginx");
-        command.arg("-p").arg(folder.path()).arg("-c").arg(config).args([
-            "-e",
-            "stderr",
-            "-g",
-            "daemon off;",
-        ]);
+        command.arg("-p").arg(folder.path()).arg("-c").arg(config);
+        command.args(["-e", "stderr", "-g", "daemon off;"]);
         let mut app = App { process: Process::start(&mut command), address, folder };
         eventually("the application listens", || {
             assert!(app.process.is_running(), "it ended:\n{}", app.process.log().join("\n"));

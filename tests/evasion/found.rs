@@ -1,14 +1,19 @@
 //! What the rig has found, each by its smallest request.
 
 use crate::fronts::Kind;
-use crate::grammar::Shot;
+
 use crate::policies::{DEFAULT, HEADERS, METHOD, PATHS, Policy, URL, WEBSITE};
 use crate::rig::Rig;
+use crate::shot::Shot;
 use crate::support::haproxy::Version;
 use crate::support::skipped;
-use crate::{HOLD, LUA, PAUSE};
+use crate::{HOLD, LUA, PAUSE, PEERS, PEERS_LUA};
 
-const FRONTS: [Kind; 5] = [
+const PEERS_2_6: Kind = Kind::Haproxy(Version::V2_6, "peers", PEERS_LUA);
+
+const FRONTS: [Kind; 7] = [
+    PEERS_2_6,
+    Kind::Haproxy(Version::V3_2, "peers", PEERS),
     Kind::Haproxy(Version::V2_6, "hold", HOLD),
     Kind::Haproxy(Version::V2_6, "lua", LUA),
     Kind::Haproxy(Version::V3_0, "hold", HOLD),
@@ -18,17 +23,17 @@ const FRONTS: [Kind; 5] = [
 
 /// Plays these requests before each front, all together and each alone.
 fn are_counted_as_served(policy: Policy, requests: &[&str]) {
-    let shot = |text: &&str| Shot { pieces: vec![text.as_bytes().to_vec()], requests: 1, leaves: false };
-    let shots: Vec<Shot> = requests.iter().map(shot).collect();
-    for front in FRONTS {
-        let Some(mut rig) = Rig::start(front, policy, 0) else {
-            skipped(&format!("{front} cannot be had on this machine"));
-            continue;
-        };
-        assert_eq!(rig.play(&shots), [], "{front}");
-        for shot in &shots {
-            assert_eq!(rig.play(std::slice::from_ref(shot)), [], "{front}: {}", shot.shown());
-        }
+    let shots: Vec<Shot> = requests.iter().map(|text| Shot::of(text)).collect();
+    FRONTS.into_iter().for_each(|front| front_counts(front, policy, &shots));
+}
+
+fn front_counts(front: Kind, policy: Policy, shots: &[Shot]) {
+    let Some(mut rig) = Rig::start(front, policy, 0) else {
+        return skipped(&format!("{front} cannot be had on this machine"));
+    };
+    assert_eq!(rig.play(shots), [], "{front}");
+    for shot in shots {
+        assert_eq!(rig.play(std::slice::from_ref(shot)), [], "{front}: {}", shot.shown());
     }
 }
 
@@ -106,10 +111,73 @@ fn a_method_that_no_program_knows() {
     for front in FRONTS {
         let Some(mut rig) = Rig::start(front, METHOD, 0) else { continue };
         for text in &requests {
-            let shot = Shot { pieces: vec![text.clone().into_bytes()], requests: 1, leaves: false };
+            let shot = Shot::of(text);
             let before = rig.sums.served;
             assert_eq!(rig.play(&[shot]), [], "{front}");
             assert_eq!(rig.sums.served, before, "{front} let {text:?} through");
         }
+    }
+}
+
+/// What a proxy with an example takes for a host, and its application for another one.
+#[test]
+fn a_host_that_programs_read_in_different_ways() {
+    let of = |host: &&str| Shot::of(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    let hosts =
+        ["shop.example:80x", "2001:db8::1", "ann:secret@shop.example:80", "shop.example,victim.example"];
+    let mut shots: Vec<Shot> = hosts.iter().map(of).collect();
+    shots.push(Shot::of(
+        "GET / HTTP/1.1\r\nHost: shop.example\r\nHost: [2001:db8::1]\r\nConnection: close\r\n\r\n",
+    ));
+    let fields = |host| {
+        Shot::of_fields(&[(":method", "GET"), (":scheme", "http"), (":authority", host), (":path", "/")])
+    };
+    shots.extend(["shop.example victim.example", "shop.example:80x", "\r\nHost: victim.example"].map(fields));
+    for front in [Kind::Caddy, Kind::Traefik, Kind::Envoy] {
+        front_counts(front, WEBSITE, &shots);
+    }
+    for front in FRONTS {
+        front_counts(front, WEBSITE, &shots);
+    }
+}
+
+/// CGI and WSGI make one name of both.
+#[test]
+fn an_underscore_in_the_name_of_a_header() {
+    let of =
+        |lines: &str| format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{lines}Connection: close\r\n\r\n");
+    let texts = [
+        "X_Api_Key: bob\r\n",
+        "X-Api-Key: alice\r\nX_Api-Key: bob\r\n",
+        "X-Api_Key: bob\r\nUser_Agent: eve\r\nUser-Agent: alice\r\n",
+    ]
+    .map(of);
+    are_counted_as_served(HEADERS, &texts.each_ref().map(String::as_str));
+}
+
+/// Two customers whose parts, joined, are the same text.
+#[test]
+fn the_joint_within_a_part_of_a_key() {
+    let of = |lines: &str| format!("GET / HTTP/1.0\r\nHost: shop.example\r\n{lines}\r\n");
+    let texts = ["X-Api-Key: a|b\r\nUser-Agent: c\r\n", "X-Api-Key: a\r\nUser-Agent: b|c\r\n"].map(of);
+    are_counted_as_served(HEADERS, &texts.each_ref().map(String::as_str));
+}
+
+/// HAProxy up to 3.0 writes OPTIONS into a variable.
+#[test]
+fn a_method_that_haproxy_has_no_number_for() {
+    let of = |method| Shot::of(&format!("{method} / HTTP/1.0\r\nHost: shop.example\r\n\r\n"));
+    front_counts(PEERS_2_6, METHOD, &["PATCH", "OPTIONS", "DELETE"].map(of));
+}
+
+/// Of many checks at once, a few reach the application if Caddy keeps connections: two of three plays find one.
+#[test]
+fn a_connection_of_caddy_that_leads_to_the_application() {
+    let plain = Shot::of("GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n");
+    let Some(mut rig) = Rig::start(Kind::Caddy, DEFAULT, 0) else {
+        return skipped("Caddy cannot be had on this machine");
+    };
+    for _ in 0..6 {
+        assert_eq!(rig.play(&vec![plain.clone(); 4_000]), []);
     }
 }

@@ -1,36 +1,8 @@
-//! Requests as a stranger may write them: raw bytes from a grammar, in pieces that a failure can be shrunk by.
+//! Requests of HTTP/1 as a stranger may write them: raw bytes from a grammar.
 
 use fastrand::Rng;
 
-/// The bytes of one connection.
-#[derive(Clone, Debug)]
-pub struct Shot {
-    /// Parts of the bytes, in order. Without some of them it is a shot still.
-    pub pieces: Vec<Vec<u8>>,
-    /// The most requests that a reader may see in it.
-    pub requests: usize,
-    /// Whether the client leaves without an answer.
-    pub leaves: bool,
-}
-
-impl Shot {
-    pub fn bytes(&self) -> Vec<u8> {
-        self.pieces.concat()
-    }
-
-    /// The bytes as a literal of Rust, long runs of one byte told by their length.
-    pub fn shown(&self) -> String {
-        let bytes = self.bytes();
-        let mut shown = String::new();
-        for run in bytes.chunk_by(|a, b| a == b) {
-            match run.len() {
-                1..16 => run.iter().for_each(|byte| shown += &byte.escape_ascii().to_string()),
-                length => shown += &format!("<{} x {length}>", run[0].escape_ascii()),
-            }
-        }
-        shown
-    }
-}
+use crate::shot::{Piece, Shot};
 
 const HOSTS: [&[u8]; 28] = [
     b"shop.example",
@@ -92,7 +64,7 @@ const PATHS: [&[u8]; 26] = [
     b"/http://victim.example/login",
 ];
 
-const METHODS: [&[u8]; 16] = [
+pub const METHODS: [&[u8]; 16] = [
     b"GET",
     b"GET",
     b"GET",
@@ -118,11 +90,11 @@ const VERSIONS: [&[u8]; 8] =
 const LENGTHS: [usize; 14] =
     [200, 253, 255, 256, 257, 1_000, 1_024, 4_096, 7_900, 8_192, 12_000, 15_000, 16_384, 65_536];
 
-fn one<'a>(random: &mut Rng, of: &[&'a [u8]]) -> &'a [u8] {
+pub fn one<'a>(random: &mut Rng, of: &[&'a [u8]]) -> &'a [u8] {
     of[random.usize(..of.len())]
 }
 
-fn chance(random: &mut Rng, percent: u32) -> bool {
+pub fn chance(random: &mut Rng, percent: u32) -> bool {
     random.u32(..100) < percent
 }
 
@@ -130,7 +102,7 @@ fn length(random: &mut Rng) -> usize {
     LENGTHS[random.usize(..LENGTHS.len())] + random.usize(..3) - 1
 }
 
-fn host(random: &mut Rng) -> Vec<u8> {
+pub fn host(random: &mut Rng) -> Vec<u8> {
     if chance(random, 50) {
         return one(random, &HOSTS[..4]).to_vec();
     }
@@ -144,7 +116,7 @@ fn host(random: &mut Rng) -> Vec<u8> {
     host
 }
 
-fn path(random: &mut Rng, id: &str) -> Vec<u8> {
+pub fn path(random: &mut Rng, id: &str) -> Vec<u8> {
     let mut path = one(random, &PATHS).to_vec();
     if chance(random, 4) {
         path.push(b'/');
@@ -178,9 +150,11 @@ fn target(random: &mut Rng, id: &str) -> Vec<u8> {
 
 /// The spelling of a header's name.
 fn name(random: &mut Rng, name: &str) -> Vec<u8> {
-    match random.u32(..20) {
-        0 => name.to_uppercase().into_bytes(),
-        1 => name.to_lowercase().into_bytes(),
+    match random.u32(..40) {
+        0 | 1 => name.to_uppercase().into_bytes(),
+        2 | 3 => name.to_lowercase().into_bytes(),
+        4 => name.replace('-', "_").into_bytes(),
+        5 => name.replacen('-', "_", 1).into_bytes(),
         _ => name.as_bytes().to_vec(),
     }
 }
@@ -200,7 +174,7 @@ fn header(random: &mut Rng, title: &str, value: &[u8]) -> Vec<u8> {
     [&title[..], colon, value, end].concat()
 }
 
-fn value(random: &mut Rng) -> Vec<u8> {
+pub fn value(random: &mut Rng) -> Vec<u8> {
     match random.u32(..20) {
         0 | 1 => Vec::new(),
         2 => b"alice,bob".to_vec(),
@@ -209,8 +183,18 @@ fn value(random: &mut Rng) -> Vec<u8> {
         5 => b"ALICE".to_vec(),
         6 => b"al\xefce".to_vec(),
         7 => vec![b'v'; length(random)],
-        8..14 => b"bob".to_vec(),
+        8 => b"alice|bob".to_vec(),
+        9..14 => b"bob".to_vec(),
         _ => b"alice".to_vec(),
+    }
+}
+
+/// A body of HTTP/2: bytes, or a request for those who read it as the next one.
+pub fn body(random: &mut Rng) -> Vec<u8> {
+    match random.u32(..3) {
+        0 => b"12345".to_vec(),
+        1 => b"0\r\n\r\nGET /inner HTTP/1.1\r\nHost: inner.example\r\n\r\n".to_vec(),
+        _ => b"GET /inner HTTP/1.1\r\nHost: inner.example\r\n\r\n".to_vec(),
     }
 }
 
@@ -241,8 +225,10 @@ fn request(random: &mut Rng, id: &str, headers: &[&str], is_last: bool) -> (Vec<
     for (title, odds) in [
         ("X-Forwarded-For", 3),
         ("X-Forwarded-Host", 3),
+        ("X-Forwarded-Method", 2),
         ("X-Slowlane-Website", 3),
         ("X-Slowlane-Source", 3),
+        ("X-Slowlane-Method", 2),
         ("X-Slowlane-Cost", 3),
         ("X-Request-Id", 3),
         ("Cookie", 2),
@@ -254,6 +240,9 @@ fn request(random: &mut Rng, id: &str, headers: &[&str], is_last: bool) -> (Vec<
     }
     if chance(random, 3) {
         pieces.push(b"Expect: 100-continue\r\n".to_vec());
+    }
+    if chance(random, 2) {
+        pieces.push(b"Connection: x-forwarded-for, host, x-slowlane-source, x-slowlane-website\r\n".to_vec());
     }
     let inner = format!("GET /inner?rig={id} HTTP/1.1\r\nHost: inner.example\r\nX-Rig: {id}\r\n\r\n");
     let body = match random.u32(..24) {
@@ -300,7 +289,7 @@ pub fn shot(random: &mut Rng, number: u64, headers: &[&str]) -> Shot {
     let mut shot = Shot { pieces: Vec::new(), requests: 0, leaves: chance(random, 2) };
     for place in 0..count {
         let (pieces, requests) = request(random, &format!("{number}-{place}"), headers, place + 1 == count);
-        shot.pieces.extend(pieces);
+        shot.pieces.extend(pieces.into_iter().map(Piece::Text));
         shot.requests += requests;
     }
     shot

@@ -1,19 +1,25 @@
-//! The proxies in front: each real, with the files that `slowlane config` prints for a policy.
+//! The proxies in front: each real, with the files that `slowlane config` prints for a policy, or those of an example.
+
+mod examples;
+mod haproxy;
+mod nginx;
 
 use std::fmt;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use crate::app::App;
+use crate::policies::{self, Counter, Policy};
 use crate::support::haproxy::{Version, replace};
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::{eventually, own_address};
+use crate::support::{eventually, project};
+
+pub use haproxy::Tables;
 
 /// A kind of proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,22 +27,44 @@ pub enum Kind {
     /// With this delivery and its main file.
     Haproxy(Version, &'static str, &'static str),
     Nginx,
+    Caddy,
+    Traefik,
+    Envoy,
+}
+
+impl Kind {
+    /// The policies whose fields this proxy sends.
+    pub fn policies(self) -> &'static [Policy] {
+        match self {
+            Kind::Haproxy(..) | Kind::Nginx => &policies::ALL,
+            Kind::Caddy | Kind::Traefik | Kind::Envoy => &policies::OF_ANY_PROXY,
+        }
+    }
+
+    pub fn counter(self) -> Counter {
+        match self {
+            Kind::Haproxy(_, "peers", _) => Counter::Counts,
+            _ => Counter::Asks,
+        }
+    }
+
+    /// Whether the field `path` is written as HAProxy's printed rules do: without parameters, in lower case.
+    pub fn has_normal_paths(self) -> bool {
+        matches!(self, Kind::Haproxy(..))
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Haproxy(version, delivery, _) => write!(f, "HAProxy {} {delivery}", number(*version)),
+            Kind::Haproxy(version, delivery, _) => {
+                write!(f, "HAProxy {} {delivery}", haproxy::number(*version))
+            }
             Kind::Nginx => write!(f, "nginx"),
+            Kind::Caddy => write!(f, "Caddy"),
+            Kind::Traefik => write!(f, "Traefik"),
+            Kind::Envoy => write!(f, "Envoy"),
         }
-    }
-}
-
-fn number(version: Version) -> &'static str {
-    match version {
-        Version::V2_6 => "2.6",
-        Version::V3_0 => "3.0",
-        Version::V3_2 => "3.2",
     }
 }
 
@@ -44,79 +72,37 @@ fn number(version: Version) -> &'static str {
 pub struct Front {
     process: Process,
     pub address: SocketAddr,
-    _folder: TempDir,
+    /// The address for HTTP/2. Most take it beside HTTP/1.
+    pub http2: SocketAddr,
+    folder: TempDir,
 }
 
 impl Front {
-    /// None if it is not installed.
-    pub fn start(kind: Kind, slowlane: &Slowlane, app: &App) -> Option<Front> {
+    /// None if it is not installed. The address is that of slowlane's listener for peers.
+    pub fn start(kind: Kind, slowlane: &Slowlane, peers: SocketAddr, app: &App) -> Option<Front> {
         match kind {
             Kind::Haproxy(version, delivery, main) => {
-                Front::haproxy(version, (delivery, main), slowlane, app)
+                haproxy::start(version, (delivery, main), slowlane, peers, app)
             }
-            Kind::Nginx => Some(Front::nginx(slowlane, app)),
+            Kind::Nginx => Some(nginx::start(slowlane, app)),
+            Kind::Caddy => examples::caddy(slowlane, app),
+            Kind::Traefik => examples::traefik(slowlane, app),
+            Kind::Envoy => examples::envoy(slowlane, app),
         }
     }
 
-    fn haproxy(
-        version: Version,
-        (delivery, main): (&str, &str),
-        slowlane: &Slowlane,
-        app: &App,
-    ) -> Option<Front> {
-        let binary = version.binary()?;
-        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
-        let dir = folder.path().display().to_string();
-        let agent = format!("unix:{}", slowlane.socket("spop").display());
-        let args = ["haproxy", "--version", number(version), "--delivery", delivery, "--spop", &agent];
-        let places = ["--dir", &dir, "--bind", &address.to_string(), "--app", &app.address.to_string()];
-        print(slowlane, &[&args[..], &places].concat());
-        // A busy machine may stall for the shipped 100 ms, and the request would pass.
-        edit(&folder.path().join("spoe-slowlane.conf"), "processing 100ms", "processing 5s");
-        // The application of an operator that tells it the address of the client.
-        edit(
-            &folder.path().join(main),
-            "backend app\n",
-            "backend app\n    http-request set-header X-Forwarded-For %[src]\n",
-        );
-        let process = Process::start(Command::new(binary).args(["-db", "-f", &format!("{dir}/{main}")]));
-        Some(Front { process, address, _folder: folder }.once_it_listens())
+    /// The tables of HAProxy.
+    pub fn tables(&self) -> Tables {
+        Tables::at(self.folder.path())
     }
 
-    fn nginx(slowlane: &Slowlane, app: &App) -> Front {
-        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
-        let dir = folder.path().display().to_string();
-        let agent = slowlane.http.to_string();
-        let places = ["--dir", &dir, "--listen", &address.to_string(), "--app", &app.address.to_string()];
-        print(slowlane, &[&["nginx", "--http", &agent], &places[..]].concat());
-        let main = folder.path().join("nginx.conf");
-        for at in ["/var/log/nginx", "/var/lib/nginx", "/run"] {
-            let text = fs::read_to_string(&main).unwrap();
-            fs::write(&main, text.replace(at, &dir)).unwrap();
-        }
-        let spare = own_address().to_string();
-        edit(
-            &folder.path().join("slowlane-upstream.conf"),
-            "127.0.0.1:9009 backup",
-            &format!("{spare} backup"),
-        );
-        edit(
-            &folder.path().join("slowlane-upstream.conf"),
-            "listen     127.0.0.1:9009",
-            &format!("listen {spare}"),
-        );
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = Command::new("nginx");
-        command.args(["-p", &dir, "-c"]).arg(main).args(["-e", "stderr", "-g", "daemon off;"]);
-        Front { process: Process::start(&mut command), address, _folder: folder }.once_it_listens()
-    }
-
-    fn once_it_listens(mut self) -> Front {
+    fn once_it_listens(process: Process, address: SocketAddr, folder: TempDir) -> Front {
+        let mut front = Front { process, address, http2: address, folder };
         eventually("the proxy listens", || {
-            assert!(self.process.is_running(), "it ended:\n{}", self.process.log().join("\n"));
-            TcpStream::connect(self.address).ok()
+            assert!(front.process.is_running(), "it ended:\n{}", front.process.log().join("\n"));
+            TcpStream::connect(front.address).ok()
         });
-        self
+        front
     }
 }
 
@@ -125,6 +111,7 @@ impl Drop for Front {
     fn drop(&mut self) {
         if self.process.is_running() {
             self.process.signal("TERM");
+            self.process.wait();
         }
     }
 }
@@ -136,7 +123,18 @@ fn print(slowlane: &Slowlane, args: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Replaces a text that the file must contain.
 fn edit(path: &Path, what: &str, with: &str) {
     let text = fs::read_to_string(path).unwrap();
     fs::write(path, replace(&text, what, with)).unwrap();
+}
+
+/// A file of an example, with these texts replaced.
+fn copy(file: &str, to: &Path, places: &[(&str, &str)]) {
+    let text = fs::read_to_string(project("examples").join(file)).unwrap();
+    let each = |text: String, (what, with): &(&str, &str)| {
+        assert!(text.contains(what), "no {what:?} in {file}");
+        text.replace(what, with)
+    };
+    fs::write(to, places.iter().fold(text, each)).unwrap();
 }
