@@ -95,8 +95,9 @@ impl KeySecret {
         Key(hasher.finish())
     }
 
+    /// The keyed hash itself. The input of a key begins with a digit, so that of anything else must not.
     #[inline]
-    fn hasher(self) -> SipHasher13 {
+    pub fn hasher(self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
     }
 }

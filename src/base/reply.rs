@@ -1,5 +1,7 @@
 //! The reply: what a proxy is told of a decision.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::slo_id::SloId;
 use crate::base::ticket::Ticket;
 use crate::base::verdict::{Decision, Verdict};
@@ -17,7 +19,7 @@ use crate::base::verdict::{Decision, Verdict};
 /// assert_eq!((reply.verdict, reply.remaining), (Verdict::Pass, 9));
 /// assert_eq!(reply.ticket.as_deref(), decision.ticket().as_ref());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     pub verdict: Verdict,
     pub slo: SloId,

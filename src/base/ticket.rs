@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use arrayvec::{ArrayString, ArrayVec};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::base::key::{Key, KeySecret};
@@ -31,7 +32,7 @@ pub const COUNTED_MAX: usize = 3;
 /// let other = KeySecret::from_bytes([1; 16]);
 /// assert!(Ticket::open(&text, other).is_err());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     begun_ms: u32,
     pub cost: u32,
@@ -39,7 +40,7 @@ pub struct Ticket {
 }
 
 /// An SLO that counts a request until its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     pub slo: SloId,
     pub key: Key,

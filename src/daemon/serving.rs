@@ -76,8 +76,8 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
 pub(super) async fn take_over(config: &Config, mut predecessor: Predecessor) -> anyhow::Result<Serving> {
     let (clock, secret) = (predecessor.clock, predecessor.key_secret);
     let built = Built::new(config, clock, secret, predecessor.listeners()).await?;
-    let throttle = built.agent.throttle.clone();
-    let taking = spawn_blocking(move || predecessor.take(&throttle).map(|taken| (taken, predecessor)));
+    let agent = built.agent.clone();
+    let taking = spawn_blocking(move || predecessor.take(&agent).map(|taken| (taken, predecessor)));
     let (connections, predecessor) = taking.await?.context("cannot take over from the process before")?;
     let summary = summary(&built.agent, built.reload.as_ref());
     let named = move || {

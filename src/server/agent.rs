@@ -17,6 +17,7 @@ use crate::observe::observer::{ChargeListener, Observer};
 use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
+use crate::server::repeats::Repeats;
 use crate::throttle::Throttle;
 
 /// The state shared by all connections.
@@ -30,6 +31,8 @@ pub struct Agent {
     pub(super) secret: KeySecret,
     pub(super) observer: Observer,
     pub(super) holds: Arc<Holds>,
+    /// In a box, so that its locks share no cache line with what every request reads.
+    pub(crate) repeats: Box<Repeats>,
     /// Where requests are taken back, if another process has the table.
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
@@ -59,6 +62,7 @@ impl Agent {
             secret,
             observer,
             holds,
+            repeats: Box::new(Repeats::new(secret)),
             elsewhere,
             holds_line,
             abandoned_line,

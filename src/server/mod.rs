@@ -26,7 +26,7 @@ mod page;
 pub(crate) mod patience;
 pub mod peers;
 mod process_use;
-mod repeats;
+pub(crate) mod repeats;
 pub mod runtime_api;
 pub mod shutdown;
 pub mod spoe;

@@ -1,14 +1,15 @@
 //! Repeated requests: after an internal redirect, nginx asks again with the same request id.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
+use crate::base::key::KeySecret;
 use crate::base::reply::Reply;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
@@ -28,16 +29,17 @@ const SHARDS: usize = 16;
 
 /// A whole question: a hash of its lines.
 ///
-/// Its secret is drawn at the start, so no client can find two questions with one sign.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Its secret is that of the keys, so no client can find two questions with one sign. After an upgrade the sign is the
+/// same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sign(u64);
 
 /// Room for nearly every question.
 const LINES_BYTES: usize = 512;
 
 /// A reply, and the end of its delay.
-#[derive(Debug)]
-struct Answer {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
     sign: Sign,
     reply: Reply,
     due: Timestamp,
@@ -54,17 +56,9 @@ impl Answer {
 
 /// The answers whose delay has ended within the last second or goes on, by question.
 #[derive(Debug)]
-pub(super) struct Repeats {
+pub(crate) struct Repeats {
     hasher: SipHasher13,
     shards: [Mutex<Shard>; SHARDS],
-}
-
-impl Default for Repeats {
-    fn default() -> Repeats {
-        let secret = RandomState::new();
-        let hasher = SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1));
-        Repeats { hasher, shards: Default::default() }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +69,10 @@ struct Shard {
 }
 
 impl Repeats {
+    pub(super) fn new(secret: KeySecret) -> Repeats {
+        Repeats { hasher: secret.hasher(), shards: Default::default() }
+    }
+
     /// The sign of a question, of all its lines in their order, without their ends.
     pub(super) fn sign<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Sign {
         let (mut bytes, mut longer) = (ArrayVec::<u8, LINES_BYTES>::new(), Vec::new());
@@ -113,15 +111,24 @@ impl Repeats {
     pub(super) fn remember(&self, sign: Sign, reply: &Reply, due: Timestamp, now: Timestamp) -> bool {
         let mut shard = self.shard(sign);
         shard.sweep(now);
-        let room = shard.answers.len() < ANSWERS_MAX;
-        if room {
-            let answer = Answer { sign, reply: reply.clone(), due, repeats: 0 };
-            match shard.answers.entry(sign.0, |known| known.sign == sign, |known| known.sign.0) {
-                Entry::Occupied(mut known) => *known.get_mut() = answer,
-                Entry::Vacant(vacant) => drop(vacant.insert(answer)),
-            }
+        shard.put(Answer { sign, reply: reply.clone(), due, repeats: 0 })
+    }
+
+    /// All answers that count still, a shard at a time.
+    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<Answer>> {
+        self.shards.iter().map(move |shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.answers.iter().filter(|answer| answer.forgotten_at() > now).cloned().collect()
+        })
+    }
+
+    /// Remembers what an earlier process did, as far as there is room.
+    pub(crate) fn put_back(&self, answers: Vec<Answer>, now: Timestamp) {
+        for answer in answers {
+            let mut shard = self.shard(answer.sign);
+            shard.sweep(now);
+            shard.put(answer);
         }
-        room
     }
 
     fn shard(&self, Sign(hash): Sign) -> MutexGuard<'_, Shard> {
@@ -131,6 +138,18 @@ impl Repeats {
 }
 
 impl Shard {
+    /// Keeps an answer; false if there is no room.
+    fn put(&mut self, answer: Answer) -> bool {
+        let (sign, room) = (answer.sign, self.answers.len() < ANSWERS_MAX);
+        if room {
+            match self.answers.entry(sign.0, |known| known.sign == sign, |known| known.sign.0) {
+                Entry::Occupied(mut known) => *known.get_mut() = answer,
+                Entry::Vacant(vacant) => drop(vacant.insert(answer)),
+            }
+        }
+        room
+    }
+
     /// Removes expired answers, at most once a second.
     fn sweep(&mut self, now: Timestamp) {
         if now.since(self.swept_at) >= MEMORY {
@@ -143,7 +162,9 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::key::Key;
     use crate::base::slo_id::SloId;
+    use crate::base::ticket::{Counted, Ticket};
 
     fn reply(verdict: Verdict) -> Reply {
         Reply { verdict, slo: SloId::DEFAULT, remaining: 0, ticket: None }
@@ -151,7 +172,7 @@ mod tests {
 
     /// Some answers, a moment, and a question.
     fn scene() -> (Repeats, Timestamp, Sign) {
-        let repeats = Repeats::default();
+        let repeats = Repeats::new(KeySecret::KNOWN);
         let sign = repeats.sign([&b"id"[..]].into_iter());
         (repeats, Timestamp::from_millis(10_000), sign)
     }
@@ -190,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_sign_needs_each_byte_in_its_line_and_the_secret() {
-        let (repeats, other) = (Repeats::default(), Repeats::default());
+        let (repeats, other) = (Repeats::new(KeySecret::KNOWN), Repeats::new(KeySecret::from_bytes([1; 16])));
         let long = "a".repeat(LINES_BYTES);
         for same in [["id", "a", "bc"], ["id", &long, "bc"], [&long, "a", "bc"]] {
             let sign =
@@ -208,6 +229,28 @@ mod tests {
     }
 
     #[test]
+    fn the_next_process_repeats_them_too() {
+        let (repeats, start, sign) = scene();
+        let (over, ms) = (repeats.sign([&b"over"[..]].into_iter()), Duration::from_millis);
+        let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 9 };
+        let ticket = Some(Box::new(Ticket::new(start, 1, [counted])));
+        let delayed = Reply { ticket, ..reply(Verdict::Delay(ms(300))) };
+        assert!(repeats.remember(over, &reply(Verdict::Pass), start, start));
+        let later = start + ms(1_000);
+        assert!(repeats.remember(sign, &delayed, later + ms(300), later));
+
+        let next = Repeats::new(KeySecret::KNOWN);
+        for answers in repeats.remembered(later) {
+            let bytes = postcard::to_extend(&answers, Vec::new()).unwrap();
+            next.put_back(postcard::from_bytes(&bytes).unwrap(), later);
+        }
+        assert_eq!(next.recall(sign, later), repeats.recall(sign, later));
+        assert_eq!(next.recall(sign, later + ms(100)).unwrap().verdict, Verdict::Delay(ms(200)));
+        let kept = next.remembered(start).flatten().count();
+        assert_eq!(kept, 1, "the other one is over");
+    }
+
+    #[test]
     fn a_flood_of_ids_is_bounded() {
         let (repeats, start, _) = scene();
         let remember = |id: u32, now| {
@@ -216,6 +259,15 @@ mod tests {
         };
         let kept = (0u32..400_000).filter(|&id| remember(id, start));
         assert_eq!(kept.count(), SHARDS * ANSWERS_MAX);
+        let next = Repeats::new(KeySecret::KNOWN);
+        // Twice as many as it has room for.
+        for turn in 0..2 {
+            for mut answers in repeats.remembered(start) {
+                answers.iter_mut().for_each(|answer| answer.sign.0 ^= turn);
+                next.put_back(answers, start);
+            }
+        }
+        assert_eq!(next.remembered(start).flatten().count(), SHARDS * ANSWERS_MAX);
         assert!(remember(400_000, start + Duration::from_secs(2)));
     }
 }

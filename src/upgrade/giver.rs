@@ -175,7 +175,7 @@ impl Giver {
         Ok(())
     }
 
-    /// Gives what has changed since, and the connections.
+    /// Gives what has changed since, the connections, and the answers that nginx may ask for again.
     fn give_rest(&self, channel: &Channel, transfers: &[Transfer]) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         let writer = state(channel, &Message::Changes)?;
@@ -187,6 +187,9 @@ impl Giver {
                 Transfer::Http(_, unread) => Message::Http(unread.to_vec()),
             };
             channel.send(&message, Some(transfer.as_fd()))?;
+        }
+        for answers in self.agent.repeats.remembered(self.agent.clock.now()) {
+            channel.send(&Message::Answers(answers), None)?;
         }
         channel.send(&Message::Yours, None)?;
         expect(channel, |message| matches!(message, Message::Taken))

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::base::address::Address;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Decision;
+use crate::server::repeats::Answer;
 use crate::server::talk::Talk;
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`] or
-/// of a type in it needs a new number: [`Talk`] and [`Decision`] too. Snapshots have a version of their own.
-pub(super) const VERSION: u32 = 1;
+/// of a type in it needs a new number: [`Talk`], [`Answer`] and [`Decision`] too. Snapshots have a version of their own.
+pub(super) const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
@@ -33,6 +34,8 @@ pub(super) enum Message {
     Spop(Talk),
     /// Old, with the socket: a connection of nginx or another proxy, and what was read of it.
     Http(Vec<u8>),
+    /// Old: answers that nginx may ask for again.
+    Answers(Vec<Answer>),
     /// Old: that was all. It decides nothing any more.
     Yours,
     /// New: it has everything, and serves from now on.

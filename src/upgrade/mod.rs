@@ -10,7 +10,7 @@
 //!  ◀──────────────────────────────────── Restored
 //!  stops deciding; connections stop where they are
 //!  Changes: the rows written meanwhile, blocks ────▶  puts them back
-//!  Spop…, Http…: connections; Yours ───────────────▶
+//!  Spop…, Http…: connections; Answers…; Yours ─────▶
 //!  ◀─────────────────────────────────────── Taken    serves
 //!  Main; TakenBack…, until its last hold is over ──▶
 //! ```

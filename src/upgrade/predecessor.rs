@@ -89,9 +89,9 @@ impl Predecessor {
     ///
     /// # Errors
     /// The old process has ended or gone on alone.
-    pub(crate) fn take(&self, throttle: &Throttle) -> anyhow::Result<Connections> {
+    pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Connections> {
         self.channel.send(&Message::Built, None)?;
-        while self.restore(throttle)? {
+        while self.restore(&agent.throttle)? {
             self.channel.send(&Message::Restored, None)?;
         }
         let mut connections = Connections::default();
@@ -99,6 +99,7 @@ impl Predecessor {
             match self.channel.receive()? {
                 (Message::Spop(talk), Some(socket)) => connections.spop.push((socket, talk)),
                 (Message::Http(unread), Some(socket)) => connections.http.push((socket, unread)),
+                (Message::Answers(answers), None) => agent.repeats.put_back(answers, self.clock.now()),
                 (Message::Yours, None) => return Ok(connections),
                 (message, _) => bail!("unexpected: {message:?}"),
             }

@@ -1,6 +1,7 @@
 //! Upgrades of a real slowlane: a new process takes over, under load and in the middle of things.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
 use crate::support::eventually;
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{Delivery, Haproxy, each, telling_patiently};
+use crate::support::haproxy::{Delivery, Haproxy, each, replace, telling_patiently};
 use crate::support::load::Load;
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::{Slowlane, signal};
@@ -68,6 +69,48 @@ fn through_nginx_twenty_upgrades_lose_no_count() {
     let (mut slowlane, app) = (slowlane(""), Backend::start());
     let nginx = Nginx::shipped(&slowlane.http.to_string(), app.address);
     admits_exactly(&mut slowlane, nginx.address);
+}
+
+/// A proxy asks, another process takes over, and the proxy asks again with the same id.
+#[test]
+fn a_repeated_question_counts_once_across_an_upgrade() {
+    let mut slowlane = slowlane("");
+    let ask = |slowlane: &Slowlane, id: &str| {
+        slowlane.check("?hold=off", &[("X-Request-Id", id), ("X-Slowlane-Website", "paced.example")])
+    };
+    let delay = |answer: Response| answer.header("x-slowlane-delay").map(|text| text.parse::<u32>().unwrap());
+    assert_eq!(delay(ask(&slowlane, "1")), None);
+    let first = delay(ask(&slowlane, "2")).expect("it is to wait");
+    slowlane.upgrade();
+    let again = delay(ask(&slowlane, "2")).expect("it still is");
+    assert!(again <= first, "{again} ms after {first} ms");
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 0.0, "nobody has decided again");
+    assert!(delay(ask(&slowlane, "3")) > Some(again), "another request is counted");
+}
+
+/// The application fails, so nginx asks again for the location that answers instead. The first answer was held by the old
+/// process, the second question goes to the new one.
+#[test]
+fn a_request_that_nginx_redirects_within_counts_once_across_an_upgrade() {
+    let (mut slowlane, app) = (slowlane(""), Backend::start());
+    let failing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let location = format!(
+        "\n        location /gone/ {{ proxy_pass http://{}; error_page 502 = /elsewhere; }}\n        location / {{",
+        failing.local_addr().unwrap()
+    );
+    let nginx = Nginx::with(&slowlane.http.to_string(), app.address, |config| {
+        replace(&config, "\n        location / {", &location)
+    });
+    let host = [("Host", "paced.example")];
+    assert_eq!(nginx.client().request("GET", "/", &host, "").status, 200);
+    let (mut client, asked_at) = (nginx.client(), Instant::now());
+    client.send("GET", "/gone/", &host, "").unwrap();
+    eventually("it is held", || (slowlane.metric("slowlane_holds", "") == 1.0).then_some(()));
+    slowlane.upgrade();
+    drop(failing.accept().unwrap());
+    assert_eq!(client.receive("GET", asked_at).unwrap().status, 200);
+    assert_eq!(app.saw("/elsewhere").method, "GET");
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 0.0, "the new process has decided nothing");
 }
 
 #[test]
@@ -149,7 +192,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         (r"printf '\002\000\000\000\000\011' >&0; sleep 9", "no slowlane that can take over"),
         // It says Hello, Built and Restored, and ends once the old one has stopped deciding.
         (
-            r"printf '\002\000\000\000\000\001\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",
+            r"printf '\002\000\000\000\000\002\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",
             "did not come up",
         ),
     ];
@@ -174,7 +217,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
     }
     replace_program(
         &slowlane,
-        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\001\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
+        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\002\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
     );
     let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
     assert!(told.problems.iter().any(|line| line.contains("did not come up")), "{:?}", told.problems);

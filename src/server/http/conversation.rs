@@ -16,7 +16,7 @@ use crate::proxy::nginx::{self, CHECK, Manner, QueryError};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
-use crate::server::repeats::{Repeats, Sign};
+use crate::server::repeats::Sign;
 use crate::throttle::Decisions;
 use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Room, Status, Version};
 
@@ -26,7 +26,6 @@ const OUT_BYTES_MAX: usize = 64 * 1024;
 /// What the connections have in common.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    repeats: Repeats,
     query_line: OncePerSecond,
     foreign_line: OncePerSecond,
 }
@@ -172,11 +171,14 @@ impl Conversation {
         self.tell(&reply, asked, quota);
     }
 
-    /// Notes that the next answer is the last one, also one that is held.
-    pub(super) fn end(&mut self) {
+    /// Notes that the next answer is the last one, also one that is held. The process that takes over is to know it, too:
+    /// after an internal redirect, that one is asked.
+    pub(super) fn end(&mut self, now: Timestamp) {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
             held.asked.keeps_alive = false;
+            let (sign, due, reply) = (held.sign, held.due, Reply::to(&held.decision));
+            self.remember(sign, &reply, due, now);
         }
     }
 
@@ -216,8 +218,11 @@ impl Conversation {
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
-        let sign = nginx::repeatable(head, asked.manner).map(|lines| self.shared.repeats.sign(lines));
-        if let Some(reply) = sign.and_then(|sign| self.shared.repeats.recall(sign, now)) {
+        let sign = nginx::repeatable(head, asked.manner).map(|lines| self.agent.repeats.sign(lines));
+        let known = sign.and_then(|sign| self.agent.repeats.recall(sign, now));
+        // Held by the process before this one, and not answered yet: nginx does not ask again before.
+        let is_due = |reply: &Reply| !(asked.manner.hold && matches!(reply.verdict, Verdict::Delay(_)));
+        if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
             let quota = quota(&policy, reply.slo, reply.remaining, asked.manner);
             return self.tell(&reply, asked, quota);
@@ -266,7 +271,7 @@ impl Conversation {
 
     /// Remembers a reply whose delay ends at `due`.
     fn remember(&self, sign: Option<Sign>, reply: &Reply, due: Timestamp, now: Timestamp) {
-        if sign.is_some_and(|sign| !self.shared.repeats.remember(sign, reply, due, now)) {
+        if sign.is_some_and(|sign| !self.agent.repeats.remember(sign, reply, due, now)) {
             self.agent.metrics.request_ids_forgotten.inc();
         }
     }

@@ -154,7 +154,7 @@ impl Link {
             handover.pass_on(Transfer::Http(self.stream, unread));
             return Ok(());
         }
-        self.conversation.end();
+        self.conversation.end(self.agent.clock.now());
         if is_quiet {
             self.read_at_once().await?;
             self.answer();
