@@ -27,6 +27,7 @@ mod demo;
 mod evasion;
 mod examples;
 mod fields;
+mod full_disk;
 mod haproxy;
 mod laws;
 mod log;

@@ -36,6 +36,8 @@ pub(super) struct Writer {
     clock: Clock,
     /// The last write may have stopped in the middle of a line.
     is_torn: bool,
+    /// The log has told that lines are lost.
+    is_told: bool,
 }
 
 /// The open file, with its device and inode to detect rotation.
@@ -54,7 +56,8 @@ impl Writer {
                 (Box::new(file), Some(opened))
             }
         };
-        Ok(Writer { out, file, metrics, failed_line: OncePerSecond::default(), clock, is_torn: false })
+        let failed_line = OncePerSecond::default();
+        Ok(Writer { out, file, metrics, failed_line, clock, is_torn: false, is_told: false })
     }
 
     /// Runs until the last sender is dropped.
@@ -91,12 +94,22 @@ impl Writer {
             Ok(()) => {
                 self.is_torn = false;
                 self.metrics.lines.inc_by(count);
+                if std::mem::take(&mut self.is_told) {
+                    tracing::info!("the decision log is written again");
+                }
             }
             Err(error) => {
                 self.is_torn = true;
                 self.metrics.dropped_write.inc_by(count);
-                if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {
-                    tracing::error!(suppressed, "cannot write to the decision log: {error}");
+                // A disk that is full and not by turns has two lines a second at most.
+                if !self.is_told
+                    && let Some(suppressed) = self.failed_line.allow(self.clock.now())
+                {
+                    self.is_told = true;
+                    tracing::error!(
+                        suppressed,
+                        "cannot write to the decision log: {error}; its lines are dropped until it can be"
+                    );
                 }
             }
         }

@@ -40,7 +40,7 @@ impl Queue {
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<Queue> {
         let (messages, received) = sync_channel(QUEUE_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer { out, dropped: dropped.clone(), told: 0, since_told: 0 };
+        let writer = Writer { out, dropped: dropped.clone(), told: 0, since_told: 0, is_torn: false };
         thread::Builder::new().name("log".into()).spawn(move || writer.run(&received))?;
         Ok(Queue { messages, dropped })
     }
@@ -96,6 +96,8 @@ struct Writer<W> {
     told: u64,
     /// The lines written since then.
     since_told: usize,
+    /// The last write may have stopped in the middle of a line.
+    is_torn: bool,
 }
 
 impl<W: Write> Writer<W> {
@@ -131,19 +133,30 @@ impl<W: Write> Writer<W> {
         self.since_told = 0;
         let dropped = self.dropped.load(Relaxed);
         if dropped > self.told {
-            let count = dropped - self.told;
-            self.told = dropped;
-            tracing::warn!("{count} log lines dropped: standard error did not take them in time");
+            tracing::warn!("{} log lines dropped: standard error did not take them", dropped - self.told);
             let line = OWN.with_borrow_mut(|own| own.as_mut().map(std::mem::take));
-            self.write(&line.unwrap_or_default());
+            // On a full disk this line is lost, too, and comes again.
+            if self.write_line(&line.unwrap_or_default()).is_ok() {
+                self.told = dropped;
+            }
         }
     }
 
     fn write(&mut self, line: &[u8]) {
         self.since_told += 1;
-        if self.write_all(line).is_err() {
+        if self.write_line(line).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
+    }
+
+    /// A full disk may hold the first part of a line. A line break separates it from the next one.
+    fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
+        let end: &[u8] = if self.is_torn { b"\n" } else { b"" };
+        self.is_torn = true;
+        self.write_all(end)?;
+        self.write_all(line)?;
+        self.is_torn = false;
+        Ok(())
     }
 
     /// Like `Write::write_all`, for a standard error that another program has set not to block.
@@ -218,6 +231,40 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// Takes `room` bytes, then nothing until somebody makes room.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<std::sync::Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (taken, room) = &mut *self.0.lock().unwrap();
+            let count = bytes.len().min(*room);
+            *room -= count;
+            taken.extend_from_slice(&bytes[..count]);
+            if count == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_that_are_counted_and_spoils_no_other() {
+        let disk = Disk::default();
+        disk.0.lock().unwrap().1 = "one\ntw".len();
+        let mut queue = Queue::start(disk.clone()).unwrap();
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            queue.write_all(line.as_bytes()).unwrap();
+            queue.flush();
+        }
+        assert_eq!(queue.dropped(), 3);
+        disk.0.lock().unwrap().1 = usize::MAX;
+        queue.write_all(b"five\n").unwrap();
+        queue.flush();
+        assert_eq!(String::from_utf8_lossy(&disk.0.lock().unwrap().0), "one\ntw\nfive\n");
     }
 
     #[test]
