@@ -436,15 +436,40 @@ eventually serves "2 SLOs"
 
 # An agent that hangs is found by the watchdog, and another one started.
 kill -STOP "$agent"
-revived() { [ "$(systemctl show -p NRestarts --value slowlane)" = 1 ] && ask 9002 /readyz | grep -q '^ready$'; }
-eventually revived
+revived() { [ "$(systemctl show -p NRestarts --value slowlane)" = "$1" ] && ask 9002 /readyz | grep -q '^ready$'; }
+eventually revived 1
+
+# The sandbox holds: no privilege to gain, no capability, and a filter of system calls.
+shut_in() { [ "$(awk '/^(CapEff|NoNewPrivs|Seccomp):/ { printf "%s ", $2 }' /proc/$(pid)/status)" = '0000000000000000 1 2 ' ]; }
+shut_in
+
+# A new process takes over within it, by command or signal. It is the main one, and its watchdog goes on.
+taken_over() { [ "$(pid)" != "$agent" ] && ! kill -0 "$agent"; }
+watched() { [ "$(systemctl show -p WatchdogTimestampMonotonic --value slowlane)" != "$1" ]; }
+for way in 'slowlane upgrade' 'systemctl kill --kill-whom=main --signal=SIGUSR2 slowlane'; do
+    agent=$(pid)
+    $way
+    eventually taken_over
+    [ "$(systemctl is-active slowlane)" = active ]
+    [ "$(ps -o user= -p $(pid))" = slowlane ]
+    shut_in
+    serves "2 SLOs"
+    for _ in 1 2 3; do eventually watched "$(systemctl show -p WatchdogTimestampMonotonic --value slowlane)"; done
+done
+echo '2006 burst=1 rate=1/s' >>/etc/slowlane/policy/slo.map
+systemctl reload slowlane
+eventually serves "3 SLOs"
+revived 1
+kill -STOP "$(pid)"
+eventually revived 2
+[ -s /var/lib/slowlane/state ]
 
 # An upgrade restarts it; who had switched it off finds it off.
 agent=$(pid)
 dpkg --force-confdef --force-confold -i /mnt/2.deb
 [ "$(pid)" != "$agent" ]
 systemctl is-active slowlane
-serves "2 SLOs"
+serves "3 SLOs"
 systemctl disable slowlane
 dpkg --force-confold --force-downgrade -i /mnt/1.deb
 fails systemctl is-enabled slowlane
