@@ -4,7 +4,7 @@ use std::fs::{self, DirEntry};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::eventually;
 
@@ -16,6 +16,8 @@ pub struct Process {
     name: String,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    /// The threads that keep the log.
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Process {
@@ -29,11 +31,9 @@ impl Process {
         command.stdin(input).stdout(output).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let log = Arc::default();
-        if let Some(output) = child.stdout.take() {
-            keep(output, &log);
-        }
-        keep(child.stderr.take().unwrap(), &log);
-        Process { name, child, log }
+        let mut readers = vec![keep(child.stderr.take().unwrap(), &log)];
+        readers.extend(child.stdout.take().map(|output| keep(output, &log)));
+        Process { name, child, log, readers }
     }
 
     pub fn id(&self) -> u32 {
@@ -48,9 +48,11 @@ impl Process {
     pub fn logged(&mut self, marker: &str) -> String {
         let what = format!("{} logs {marker:?}", self.name);
         eventually(&what, || {
+            // Before the log: one that has ended may have lines that nobody has read yet.
+            let is_whole = self.readers.iter().all(JoinHandle::is_finished);
             let log = self.log();
             let found = log.iter().find_map(|line| line.split_once(marker));
-            if found.is_none() {
+            if found.is_none() && is_whole {
                 self.assert_running(&log);
             }
             found.map(|(_, rest)| rest.to_owned())
@@ -114,12 +116,12 @@ impl Drop for Process {
     }
 }
 
-fn keep(output: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) {
+fn keep(output: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
     let log = log.clone();
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
             let Ok(line) = line else { return };
             log.lock().unwrap().push(String::from_utf8_lossy(&line).into_owned());
         }
-    });
+    })
 }
