@@ -539,19 +539,23 @@ fn no_request_passes_because_nginx_has_no_connection_left_to_ask() {
             let few = format!("worker_connections {connections}");
             let few = replace(&one, "worker_connections 4096", &few);
             // What nginx serves itself needs no connection but the client's.
-            replace(&few, "location / {", "location = /gif { empty_gif; }\n        location / {")
+            let gifs =
+                "location = /gif { empty_gif; }\n        location = /open { auth_request off; empty_gif; }";
+            replace(&few, "location / {", &format!("{gifs}\n        location / {{"))
         });
-        let streams: Vec<TcpStream> =
-            (0..40).map(|_| TcpStream::connect(scene.nginx.address).unwrap()).collect();
-        // Connections with half a request cannot be closed to make room.
-        for mut stream in &streams {
-            stream.write_all(b"GET /gif HTTP/1.1\r\nHost: denied.example\r\n").unwrap();
-        }
+        // Connections with half a request cannot be closed to make room. The answer to the one before it says that nginx
+        // has read it.
+        let half = b"GET /open HTTP/1.1\r\nHost: a\r\n\r\nGET /gif HTTP/1.1\r\nHost: denied.example\r\n";
+        let sent = Instant::now();
+        let begun = |_| {
+            let mut stream = TcpStream::connect(scene.nginx.address).ok()?;
+            stream.write_all(half).ok()?;
+            let mut client = Client::over(stream).ok()?;
+            client.receive("GET", sent).ok().map(|_| client)
+        };
+        let mut clients: Vec<Client> = (0..40).filter_map(begun).collect();
         // No answer yet: each check needs a connection of its own.
         scene.slowlane.process.stop();
-        let mut clients: Vec<Client> =
-            streams.into_iter().map(|stream| Client::over(stream).unwrap()).collect();
-        let sent = Instant::now();
         clients.retain_mut(|client| client.send_rest("\r\n").is_ok());
         let has_none = |line: &String| line.contains("worker_connections are not enough");
         eventually("nginx has no connection left", || {
