@@ -6,8 +6,11 @@ use std::time::Duration;
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 
-/// The most blocks.
-const BLOCKS_MAX: usize = 20_000;
+/// The most blocks of operators, as on each node.
+const OPERATOR_BLOCKS_MAX: usize = 10_000;
+
+/// The most blocked keys. They have a room of their own: clients earn as many of them as they like.
+const KEY_BLOCKS_MAX: usize = 20_000;
 
 /// Nodes that have missed more changes than this read the whole list.
 const CHANGES_MAX: usize = 1_000;
@@ -43,6 +46,8 @@ pub struct BlockNews {
     pub seq: u64,
     pub extent: Extent,
     pub list: Vec<(Target, Option<Duration>)>,
+    /// The places of the node's changes for which there was no room. No other node learns of them.
+    pub refused: Vec<usize>,
 }
 
 /// What a list of the store has.
@@ -81,21 +86,24 @@ pub struct Board {
     epoch: String,
     /// The number of the last change.
     seq: u64,
-    ends: BTreeMap<Target, Timestamp>,
+    of_operators: Room,
+    of_keys: Room,
     /// The last changes, each with the end of the block, or none if it is no longer blocked.
     changes: VecDeque<(Target, Option<Timestamp>)>,
 }
 
 impl Board {
     pub fn new(epoch: String) -> Board {
-        Board { epoch, seq: 0, ends: BTreeMap::new(), changes: VecDeque::new() }
+        let (of_operators, of_keys) = (Room::new(OPERATOR_BLOCKS_MAX), Room::new(KEY_BLOCKS_MAX));
+        Board { epoch, seq: 0, of_operators, of_keys, changes: VecDeque::new() }
     }
 
     /// Takes up the changes of a node, and answers with those of the others.
     pub fn tell(&mut self, words: &BlockWords, now: Timestamp) -> BlockNews {
         let (extent, list) = self.news(words, now);
-        words.changes.iter().for_each(|word| self.change(word, now));
-        BlockNews { epoch: self.epoch.clone(), seq: self.seq, extent, list }
+        let has_no_room = |(place, word)| (!self.change(word, now)).then_some(place);
+        let refused = words.changes.iter().enumerate().filter_map(has_no_room).collect();
+        BlockNews { epoch: self.epoch.clone(), seq: self.seq, extent, list, refused }
     }
 
     /// What the node does not know yet.
@@ -108,38 +116,65 @@ impl Board {
             let told = |(target, ends): &(Target, Option<Timestamp>)| (target.clone(), ends.and_then(rest));
             return (Extent::News, news.map(told).collect());
         }
-        let in_force =
-            self.ends.iter().filter_map(|(target, &ends)| Some((target.clone(), Some(rest(ends)?))));
+        let all = self.of_operators.ends.iter().chain(&self.of_keys.ends);
+        let in_force = all.filter_map(|(target, &ends)| Some((target.clone(), Some(rest(ends)?))));
         (if has_lost { Extent::Lost } else { Extent::All }, in_force.collect())
     }
 
-    fn change(&mut self, word: &BlockWord, now: Timestamp) {
+    /// Takes up a change. False if there is no room for it.
+    fn change(&mut self, word: &BlockWord, now: Timestamp) -> bool {
+        let room = match word.target {
+            Target::Fields(_) => &mut self.of_operators,
+            Target::Key(_) => &mut self.of_keys,
+        };
         let ends = word.rest.map(|rest| now + rest.min(REST_MAX));
-        let before = self.ends.get(&word.target).copied();
+        let before = room.ends.get(&word.target).copied();
         let is_later = ends.is_some_and(|ends| before.is_none_or(|before| ends > before + LATER));
         if word.is_taught && !is_later {
-            return;
+            return true;
         }
-        match ends {
-            None => {
-                self.ends.remove(&word.target);
-            }
-            Some(ends) if before.is_some() || self.has_room(now) => {
-                self.ends.insert(word.target.clone(), ends);
-            }
-            Some(_) => {}
+        if !room.put(&word.target, ends, now) {
+            return false;
         }
         self.seq += 1;
         self.changes.push_back((word.target.clone(), ends));
         if self.changes.len() > CHANGES_MAX {
             self.changes.pop_front();
         }
+        true
+    }
+}
+
+/// Blocks of one kind, each with its end.
+#[derive(Debug)]
+struct Room {
+    ends: BTreeMap<Target, Timestamp>,
+    most: usize,
+}
+
+impl Room {
+    fn new(most: usize) -> Room {
+        Room { ends: BTreeMap::new(), most }
+    }
+
+    /// Sets a block, or ends it. False without room for one more.
+    fn put(&mut self, target: &Target, ends: Option<Timestamp>, now: Timestamp) -> bool {
+        match ends {
+            None => {
+                self.ends.remove(target);
+            }
+            Some(ends) if self.ends.contains_key(target) || self.has_room(now) => {
+                self.ends.insert(target.clone(), ends);
+            }
+            Some(_) => return false,
+        }
+        true
     }
 
     fn has_room(&mut self, now: Timestamp) -> bool {
-        self.ends.len() < BLOCKS_MAX || {
+        self.ends.len() < self.most || {
             self.ends.retain(|_, ends| *ends > now);
-            self.ends.len() < BLOCKS_MAX
+            self.ends.len() < self.most
         }
     }
 }
@@ -210,23 +245,47 @@ mod tests {
         }
         assert_eq!(next.seq, 1, "what is taught twice is no news");
         node.tell(&mut next, vec![taught(30)], START);
-        assert_eq!(next.ends[&target(1)], START + Duration::from_secs(60), "the later end counts");
+        assert_eq!(
+            next.of_operators.ends[&target(1)],
+            START + Duration::from_secs(60),
+            "the later end counts"
+        );
+    }
+
+    fn word(text: String) -> BlockWord {
+        let target = Target::parse(text.as_bytes()).unwrap();
+        BlockWord { target, rest: Some(Duration::from_secs(60)), is_taught: false }
     }
 
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
         let mut board = Board::new("a".into());
-        let word = |number: usize| BlockWord {
-            target: Target::parse(format!("website={number}.example").as_bytes()).unwrap(),
-            rest: Some(Duration::from_secs(60)),
-            is_taught: false,
-        };
+        let word = |number: usize| word(format!("website={number}.example"));
         let mut node = Reader::default();
-        for number in 0..BLOCKS_MAX + 5 {
-            node.tell(&mut board, vec![word(number)], START);
+        let refused = (0..OPERATOR_BLOCKS_MAX + 5)
+            .map(|number| node.tell(&mut board, vec![word(number)], START).refused.len())
+            .sum::<usize>();
+        assert_eq!((board.of_operators.ends.len(), refused), (OPERATOR_BLOCKS_MAX, 5));
+        assert_eq!((board.seq, board.changes.len()), (OPERATOR_BLOCKS_MAX as u64, CHANGES_MAX));
+        let gone = BlockWord { rest: None, ..word(OPERATOR_BLOCKS_MAX) };
+        let changes = vec![word(0), word(OPERATOR_BLOCKS_MAX + 5), gone];
+        let news = node.tell(&mut board, changes, START);
+        assert_eq!(news.refused, [1], "a known block needs no room, and an end needs none");
+        node.tell(&mut board, vec![word(OPERATOR_BLOCKS_MAX + 5)], START + Duration::from_secs(61));
+        assert_eq!(board.of_operators.ends.len(), 1, "those that are over make room");
+    }
+
+    /// Clients earn blocks of keys as fast as they like.
+    #[test]
+    fn keys_take_no_room_of_operators() {
+        let mut board = Board::new("a".into());
+        let mut node = Reader::default();
+        for number in 0..=KEY_BLOCKS_MAX {
+            let news = node.tell(&mut board, vec![word(format!("key={number:016X}"))], START);
+            assert_eq!(news.refused.len(), usize::from(number == KEY_BLOCKS_MAX));
         }
-        assert_eq!((board.ends.len(), board.changes.len()), (BLOCKS_MAX, CHANGES_MAX));
-        node.tell(&mut board, vec![word(BLOCKS_MAX + 5)], START + Duration::from_secs(61));
-        assert_eq!(board.ends.len(), 1, "those that are over make room");
+        assert!(node.tell(&mut board, vec![block(1, 60)], START).refused.is_empty());
+        let news = Reader::default().tell(&mut board, vec![], START);
+        assert_eq!((news.list[0].0.clone(), news.list.len()), (target(1), KEY_BLOCKS_MAX + 1));
     }
 }

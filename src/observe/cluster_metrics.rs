@@ -22,6 +22,7 @@ pub struct ClusterMetrics {
     pub silent_s: Counter<f64, AtomicU64>,
     pub keys_refused: Counter,
     pub other_policies: Gauge,
+    pub blocks_alone: Gauge,
     pub errors: Arc<Family<[(&'static str, &'static str); 1], Counter>>,
 }
 
@@ -49,6 +50,8 @@ impl ClusterMetrics {
         registry.register("keys_refused", help, metrics.keys_refused.clone());
         let help = "Nodes with other SLOs than this one";
         registry.register("other_policies", help, metrics.other_policies.clone());
+        let help = "Blocks that hold on this node alone, because the store has no room for them";
+        registry.register("blocks_alone", help, metrics.blocks_alone.clone());
         registry.register("errors", "Failures of the store, by kind", (*metrics.errors).clone());
         metrics
     }

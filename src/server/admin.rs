@@ -227,7 +227,7 @@ async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
     }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body(request).await.unwrap_or_default();
-    told(blocks::block(agent, &query, &body))
+    told(blocks::block(agent, &query, &body).await)
 }
 
 /// Answers `/api/unblock`.

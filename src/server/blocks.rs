@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::time::{sleep, timeout};
 
 use crate::base::columns::aligned;
 use crate::base::query::Query;
@@ -10,9 +11,10 @@ use crate::base::shown::shown;
 use crate::base::target::{self, Target};
 use crate::base::time::Timestamp;
 use crate::base::units::{self, left, written};
+use crate::cluster::Cluster;
 use crate::policy::Policy;
 use crate::server::agent::Agent;
-use crate::throttle::{Block, BlockOrigin};
+use crate::throttle::{Block, BlockOrigin, Reach, Receipt};
 
 /// The most blocked keys that are listed.
 const KEYS_LISTED_MAX: usize = 1_000;
@@ -23,11 +25,39 @@ const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 
 const KEY: &str = "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses\n";
 
-/// Answers `/api/block`: refuses requests with the fields of the query for the time in the body.
+const UNTOLD: &str = "the store is silent: the other nodes learn of it once it answers\n";
+
+const NO_ROOM: &str =
+    "the store has no room for one more; end some with `slowlane unblock`, or block a network\n";
+
+/// The longest wait for the store. Nodes tell it of a block at once.
+const STORE_WAIT: Duration = Duration::from_secs(1);
+
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Answers `/api/block`: refuses requests with the fields of the query for the time in the body. In a cluster it waits
+/// for the store.
 ///
 /// # Errors
 /// The reason, with its remedy.
-pub(super) fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, String> {
+pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, String> {
+    let (told, target, receipt) = block_here(agent, query, body)?;
+    let Some(receipt) = receipt else { return Ok(told) };
+    let reach = async {
+        while receipt.reach() == Reach::Unknown && !agent.throttle.cluster().is_none_or(Cluster::is_silent) {
+            sleep(LOOK).await;
+        }
+        receipt.reach()
+    };
+    match timeout(STORE_WAIT, reach).await.unwrap_or(Reach::Unknown) {
+        Reach::All => Ok(told),
+        Reach::Unknown => Ok(told + UNTOLD),
+        Reach::Here => Err(format!("{target} is blocked on this node alone: {NO_ROOM}")),
+    }
+}
+
+/// Blocks on this node. The receipt will tell of the others.
+fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(String, Target, Option<Receipt>), String> {
     let (policy, now) = (agent.throttle.policy(), agent.clock.now());
     let typed = typed(query)?;
     if let Ok(Target::Key(_)) = Target::of(typed.clone()) {
@@ -35,7 +65,7 @@ pub(super) fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, S
     }
     let fields = policy.block_fields(typed).map_err(line)?;
     let time = time(body)?;
-    agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
+    let receipt = agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
     let unknown: Vec<&str> = fields.iter().map(|(name, _)| name).filter(|name| !policy.knows(name)).collect();
     let note = match unknown.is_empty() {
         true => String::new(),
@@ -43,7 +73,7 @@ pub(super) fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, S
     };
     let target = Target::Fields(fields);
     tracing::info!("an operator blocks {target} for {}", written(time));
-    Ok(format!("blocked {target} for {}\n{note}", written(time)))
+    Ok((format!("blocked {target} for {}\n{note}", written(time)), target, receipt))
 }
 
 /// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they make up.

@@ -2,21 +2,24 @@
 --
 -- KEYS, in order:
 --   state     a hash: epoch -> drawn when the store began, seq -> the number of the last change
---   blocks    a sorted set: target of a block -> its end in ms
+--   blocks    a sorted set: target of a block by an operator -> its end in ms
+--   keys      the same for keys: clients earn as many of them as they like, and take no room of operators
 --   changes   a stream of the last changes: <seq>-0 -> target, end in ms or 0
 -- ARGV, in order: the epoch and the last change that the node knows, an epoch to begin with, and for each change:
 --   target    the text of the requests that are blocked
 --   rest_ms   how long they are blocked; negative: no longer
 --   taught    1: the node only fears that the store has forgotten it
--- Answer: the epoch, the number of the last change, the kind of the list, then targets, each with its rest in ms or -1.
+-- Answer: the epoch, the number of the last change, the kind of the list, the list, the changes without room.
+-- The list has targets, each with its rest in ms or -1. Changes are counted from 0; no node learns of one without room.
 --   news      the changes since the one that the node knows
 --   all       all blocks in force: the changes in between are no longer kept one by one
 --   lost      all blocks in force, but the store has forgotten some that the node may know
-local CHANGES_MAX, BLOCKS_MAX, KEPT_MS, REST_MS = 1000, 20000, 86400000, 366 * 86400000
-local state, blocks, changes = KEYS[1], KEYS[2], KEYS[3]
+local CHANGES_MAX, OPERATORS_MAX, KEYS_MAX, KEPT_MS, REST_MS = 1000, 10000, 20000, 86400000, 366 * 86400000
+local state, blocks, keys, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 own(state, 'hash')
 own(blocks, 'zset')
+own(keys, 'zset')
 own(changes, 'stream')
 
 local now_ms = math.floor(now / 1000)
@@ -33,11 +36,13 @@ local cursor = tonumber(ARGV[2]) or 0
 local has_lost = ARGV[1] ~= epoch or cursor > seq
 if has_lost or seq - cursor > redis.call('XLEN', changes) then
   kind = has_lost and 'lost' or 'all'
-  redis.call('ZREMRANGEBYSCORE', blocks, '-inf', now_ms)
-  local all = redis.call('ZRANGE', blocks, 0, BLOCKS_MAX - 1, 'WITHSCORES')
-  for i = 1, #all, 2 do
-    list[#list + 1] = all[i]
-    list[#list + 1] = string.format('%.0f', math.min(tonumber(all[i + 1]) - now_ms, REST_MS))
+  for room, most in pairs({ [blocks] = OPERATORS_MAX, [keys] = KEYS_MAX }) do
+    redis.call('ZREMRANGEBYSCORE', room, '-inf', now_ms)
+    local all = redis.call('ZRANGE', room, 0, most - 1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+      list[#list + 1] = all[i]
+      list[#list + 1] = string.format('%.0f', math.min(tonumber(all[i + 1]) - now_ms, REST_MS))
+    end
   end
 elseif cursor < seq then
   for _, change in ipairs(redis.call('XRANGE', changes, string.format('%.0f-0', cursor + 1), '+')) do
@@ -47,31 +52,41 @@ elseif cursor < seq then
   end
 end
 
+-- Whether there is room for one more; blocks that are over make room.
+local function has_room(room, most)
+  if redis.call('ZCARD', room) < most then return true end
+  redis.call('ZREMRANGEBYSCORE', room, '-inf', now_ms)
+  return redis.call('ZCARD', room) < most
+end
+
+local refused = {}
 for i = 4, #ARGV, 3 do
   local target, rest, taught = ARGV[i], tonumber(ARGV[i + 1]) or -1, ARGV[i + 2] == '1'
+  local room, most = blocks, OPERATORS_MAX
+  if string.sub(target, 1, 4) == 'key=' then room, most = keys, KEYS_MAX end
   local ends = rest >= 0 and now_ms + math.min(rest, REST_MS) or 0
-  local before = tonumber(redis.call('ZSCORE', blocks, target) or 0)
+  local before = tonumber(redis.call('ZSCORE', room, target) or 0)
   -- A node's clock and the way here make a taught end a little later or earlier.
   if not taught or ends > before + 1000 then
-    if ends == 0 then
-      redis.call('ZREM', blocks, target)
-    elseif before > 0 or redis.call('ZCARD', blocks) < BLOCKS_MAX then
-      redis.call('ZADD', blocks, ends, target)
-    end
-    seq = seq + 1
-    local id = string.format('%.0f-0', seq)
-    local added = redis.pcall('XADD', changes, 'MAXLEN', CHANGES_MAX, id, 't', target, 'u', string.format('%.0f', ends))
-    if type(added) == 'table' and added.err then
-      -- The stream is older than the state: it begins anew, and all nodes read the whole list.
-      redis.call('DEL', changes)
+    if ends > 0 and before == 0 and not has_room(room, most) then
+      refused[#refused + 1] = (i - 4) / 3
+    else
+      if ends == 0 then redis.call('ZREM', room, target) else redis.call('ZADD', room, ends, target) end
+      seq = seq + 1
+      local id, last = string.format('%.0f-0', seq), string.format('%.0f', ends)
+      local added = redis.pcall('XADD', changes, 'MAXLEN', CHANGES_MAX, id, 't', target, 'u', last)
+      if type(added) == 'table' and added.err then
+        -- The stream is older than the state: it begins anew, and all nodes read the whole list.
+        redis.call('DEL', changes)
+      end
     end
   end
 end
 redis.call('HSET', state, 'epoch', epoch, 'seq', string.format('%.0f', seq))
 redis.call('PEXPIRE', state, KEPT_MS)
 redis.call('PEXPIRE', changes, KEPT_MS)
-if #ARGV > 3 then
-  local last = redis.call('ZREVRANGE', blocks, 0, 0, 'WITHSCORES')
-  if last[2] then redis.call('PEXPIREAT', blocks, string.format('%.0f', math.min(tonumber(last[2]), now_ms + REST_MS) + 60000)) end
+for _, room in ipairs(#ARGV > 3 and { blocks, keys } or {}) do
+  local last = redis.call('ZREVRANGE', room, 0, 0, 'WITHSCORES')
+  if last[2] then redis.call('PEXPIREAT', room, string.format('%.0f', math.min(tonumber(last[2]), now_ms + REST_MS) + 60000)) end
 end
-return { epoch, string.format('%.0f', seq), kind, list }
+return { epoch, string.format('%.0f', seq), kind, list, refused }

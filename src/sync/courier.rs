@@ -1,12 +1,12 @@
 //! Carries blocks between this node and the store.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 use crate::cluster::{BlockNews, BlockWord, BlockWords, Extent};
-use crate::throttle::{Block, Change, Throttle};
+use crate::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
 
 /// An exchange carries this many changes at most. The rest goes with the next one.
 const CHANGES_MAX: usize = 500;
@@ -14,57 +14,96 @@ const CHANGES_MAX: usize = 500;
 /// More changes than this wait for the store as the whole list of blocks.
 const WAITING_MAX: usize = 10_000;
 
+/// How often blocks without room in the store are offered to it again.
+const OFFER: Duration = Duration::from_secs(2);
+
 /// Carries blocks between this node and the store.
 #[derive(Debug, Default)]
 pub(super) struct Courier {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not taken up yet.
-    waiting: VecDeque<(Change, bool)>,
-    /// How many of them are on their way.
-    sent: usize,
+    /// Changes of this node that the store has not taken up yet, and blocks that it may have forgotten.
+    waiting: VecDeque<Waiting>,
+    teaching: VecDeque<Waiting>,
+    /// How many of both are on their way.
+    sent: (usize, usize),
+    /// Blocks for which the store has no room, with their ends. They hold on this node alone. At most all of its blocks.
+    alone: BTreeMap<Target, Timestamp>,
+    offered: Timestamp,
+}
+
+/// A change that waits for the store.
+#[derive(Debug)]
+struct Waiting {
+    change: Change,
+    is_taught: bool,
+    receipt: Option<Receipt>,
+}
+
+impl Waiting {
+    fn taught(target: Target, until: Timestamp) -> Waiting {
+        Waiting { change: Change { target, until: Some(until) }, is_taught: true, receipt: None }
+    }
+
+    fn word(&self, now: Timestamp) -> BlockWord {
+        let Change { target, until } = &self.change;
+        let rest = until.map(|until| until.since(now));
+        BlockWord { target: target.clone(), rest, is_taught: self.is_taught }
+    }
 }
 
 impl Courier {
     /// Takes up the changes of this node. True if there are any to tell.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
-        let changes = throttle.take_changes();
-        self.waiting.extend(changes.list.into_iter().map(|change| (change, false)));
-        if changes.lost > 0 || self.waiting.len() > WAITING_MAX {
+        let Changes { ordered, keys, lost } = throttle.take_changes();
+        let new = |change, receipt| Waiting { change, is_taught: false, receipt };
+        self.waiting.extend(ordered.into_iter().map(|Ordered { change, receipt }| new(change, receipt)));
+        self.waiting.extend(keys.into_iter().map(|change| new(change, None)));
+        if lost > 0 || self.waiting.len() > WAITING_MAX {
             self.teach_all(throttle, now);
         }
-        !self.waiting.is_empty()
+        if self.teaching.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
+            self.offered = now;
+            let some = self.alone.iter().filter(|(_, until)| **until > now).take(CHANGES_MAX);
+            self.teaching = some.map(|(target, until)| Waiting::taught(target.clone(), *until)).collect();
+        }
+        !self.waiting.is_empty() || !self.teaching.is_empty()
     }
 
     pub(super) fn words(&mut self, now: Timestamp) -> BlockWords {
-        self.sent = self.waiting.len().min(CHANGES_MAX);
-        let word = |(change, is_taught): &(Change, bool)| BlockWord {
-            target: change.target.clone(),
-            rest: change.until.map(|until| until.since(now)),
-            is_taught: *is_taught,
-        };
-        let changes = self.waiting.iter().take(self.sent).map(word).collect();
+        let waiting = self.waiting.len().min(CHANGES_MAX);
+        self.sent = (waiting, self.teaching.len().min(CHANGES_MAX - waiting));
+        let sent = self.waiting.iter().take(self.sent.0).chain(self.teaching.iter().take(self.sent.1));
+        let changes = sent.map(|waiting| waiting.word(now)).collect();
         BlockWords { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
-    /// Takes up the answer of the store.
-    pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) {
-        let own: Vec<(Change, bool)> = self.waiting.drain(..self.sent).collect();
-        self.sent = 0;
+    /// Blocks that hold on this node alone, because the store has no room for them.
+    pub(super) fn alone(&self) -> usize {
+        self.alone.len()
+    }
+
+    /// Takes up the answer of the store. Returns the number of its blocks for which this node has no room.
+    pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
+        let mut own: Vec<Waiting> = self.waiting.drain(..self.sent.0).collect();
+        own.extend(self.teaching.drain(..self.sent.1));
+        self.sent = (0, 0);
+        self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
         // Of one target, the store takes the change of this node after that of another.
         let mine: Vec<Change> = own
             .iter()
-            .filter(|(change, is_taught)| !is_taught && of_store.contains(&change.target))
-            .map(|(change, _)| change.clone())
+            .filter(|own| !own.is_taught && of_store.contains(&own.change.target))
+            .map(|own| own.change.clone())
             .collect();
         if news.extent != Extent::News {
-            let is_gone = |target: &Target| {
-                !of_store.contains(target)
-                    && own.iter().chain(&self.waiting).all(|(change, _)| change.target != *target)
+            let on_their_way = own.iter().chain(&self.waiting).chain(&self.teaching);
+            let known: HashSet<&Target> = on_their_way.map(|waiting| &waiting.change.target).collect();
+            let is_gone = |Block { target, .. }: &Block| {
+                !of_store.contains(target) && !known.contains(target) && !self.alone.contains_key(target)
             };
             let here = throttle.blocks(usize::MAX, now).into_iter().filter(Block::is_in_force);
-            let gone: Vec<Block> = here.filter(|block| is_gone(&block.target)).collect();
+            let gone: Vec<Block> = here.filter(is_gone).collect();
             match news.extent {
                 Extent::Lost => self.teach(gone),
                 // They were ended while this node did not listen.
@@ -75,27 +114,46 @@ impl Courier {
             target,
             until: rest.map(|rest| now + rest),
         };
-        let changes: Vec<Change> = news.list.into_iter().map(change).chain(mine).collect();
-        if !changes.is_empty() {
-            throttle.apply(changes, now);
-        }
         (self.epoch, self.seq) = (news.epoch, news.seq);
+        let changes: Vec<Change> = news.list.into_iter().map(change).chain(mine).collect();
+        if changes.is_empty() { 0 } else { throttle.apply(changes, now) }
+    }
+
+    /// Notes which of its own changes the store has taken up.
+    fn settle(&mut self, own: &[Waiting], news: &BlockNews, now: Timestamp) {
+        for (target, _) in &news.list {
+            self.alone.remove(target);
+        }
+        for (place, Waiting { change, receipt, .. }) in own.iter().enumerate() {
+            let is_refused = news.refused.contains(&place);
+            match change.until.filter(|_| is_refused) {
+                Some(until) => self.alone.insert(change.target.clone(), until),
+                None => self.alone.remove(&change.target),
+            };
+            if let Some(receipt) = receipt {
+                receipt.write(if is_refused { Reach::Here } else { Reach::All });
+            }
+        }
+        self.alone.retain(|_, until| *until > now);
     }
 
     /// The words did not reach the store, or nobody knows. They are sent again.
     pub(super) fn lost(&mut self) {
-        self.sent = 0;
+        self.sent = (0, 0);
     }
 
     /// Teaches the store these blocks.
     fn teach(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        let change = |Block { target, until, .. }| (Change { target, until: Some(until) }, true);
-        self.waiting.extend(blocks.into_iter().map(change));
+        self.teaching = blocks.into_iter().map(|block| Waiting::taught(block.target, block.until)).collect();
     }
 
-    /// Teaches the store every block of this node, instead of the changes that wait.
+    /// Teaches the store every block of this node, instead of the changes that wait. An operator's end of a block stays
+    /// one.
     fn teach_all(&mut self, throttle: &Throttle, now: Timestamp) {
-        self.waiting.clear();
+        let is_end =
+            |Change { target, until }: &Change| until.is_none() && matches!(target, Target::Fields(_));
+        self.waiting.retain(|waiting| is_end(&waiting.change));
+        self.waiting.truncate(WAITING_MAX);
         self.teach(throttle.blocks(usize::MAX, now).into_iter().filter(Block::is_in_force));
     }
 }

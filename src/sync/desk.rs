@@ -169,7 +169,7 @@ impl Desk {
         let changes = changes.chunks_exact(3).map(change).collect::<Option<_>>()?;
         let words = BlockWords { epoch: text(epoch)?.to_owned(), seq: text(seq)?.parse().ok()?, changes };
         let news = self.board.tell(&words, now);
-        resp::write_array(out, 4);
+        resp::write_array(out, 5);
         resp::write_bulk(out, news.epoch);
         resp::write_bulk(out, news.seq.to_string());
         resp::write_bulk(out, news.extent.word());
@@ -178,6 +178,8 @@ impl Desk {
             resp::write_bulk(out, target.to_string());
             resp::write_bulk(out, numbers::of_rest(rest));
         }
+        resp::write_array(out, news.refused.len());
+        news.refused.iter().for_each(|place| resp::write_bulk(out, place.to_string()));
         Some(())
     }
 }
@@ -264,10 +266,13 @@ mod tests {
     fn blocks_go_from_node_to_node() {
         let (mut desk, mut client) = open();
         let block = ["SLOWLANE.BLOCKS", "0", "", "0", "x", "source=192.0.2.66", "60000", "0"];
-        assert_eq!(ask(&mut desk, &mut client, &block), "*4\r\n$1\r\ne\r\n$1\r\n1\r\n$4\r\nlost\r\n*0\r\n");
+        assert_eq!(
+            ask(&mut desk, &mut client, &block),
+            "*5\r\n$1\r\ne\r\n$1\r\n1\r\n$4\r\nlost\r\n*0\r\n*0\r\n"
+        );
         assert_eq!(
             ask(&mut desk, &mut client, &["SLOWLANE.BLOCKS", "0", "e", "0", "x"]),
-            "*4\r\n$1\r\ne\r\n$1\r\n1\r\n$4\r\nnews\r\n*2\r\n$17\r\nsource=192.0.2.66\r\n$5\r\n60000\r\n"
+            "*5\r\n$1\r\ne\r\n$1\r\n1\r\n$4\r\nnews\r\n*2\r\n$17\r\nsource=192.0.2.66\r\n$5\r\n60000\r\n*0\r\n"
         );
     }
 

@@ -288,15 +288,15 @@ impl Store {
             let is_taught = u8::from(*is_taught).to_string();
             arguments.extend([target.to_string(), numbers::of_rest(*rest), is_taught]);
         }
-        let keys = self.common(&["state", "blocks", "changes"]);
-        let (epoch, seq, kind, list): (String, u64, String, Vec<Vec<u8>>) =
-            self.call(Call::Blocks, keys, arguments).await?;
+        type Answer = (String, u64, String, Vec<Vec<u8>>, Vec<usize>);
+        let keys = self.common(&["state", "blocks", "keys", "changes"]);
+        let (epoch, seq, kind, list, refused): Answer = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
             // A stranger's text is no block.
             Some((Target::parse(&pair[0]).ok()?, numbers::rest(&pair[1])?))
         });
         let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
-        Ok(BlockNews { epoch, seq, extent, list: list.collect() })
+        Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
     async fn beat(&self, beat: &Beat) -> Result<Census, StoreError> {

@@ -14,6 +14,7 @@ use crate::base::time::Timestamp;
 use crate::cluster::{Beat, Census, Cluster, Member, PRESENT};
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::ClusterMetrics;
+use crate::observe::log::OncePerSecond;
 use crate::observe::revive::revived;
 use crate::observe::status::{ClusterLine, Status};
 use crate::sync::courier::Courier;
@@ -91,6 +92,9 @@ struct Task<'n> {
     beaten: Option<Instant>,
     asked: Option<Instant>,
     courier: Courier,
+    /// Blocks that hold on this node alone, as told last.
+    alone: usize,
+    without_room_line: OncePerSecond,
     census: Census,
     /// The nodes with other SLOs, as told last.
     others: Vec<String>,
@@ -114,6 +118,8 @@ impl<'n> Task<'n> {
             beaten: None,
             asked: None,
             courier: Courier::default(),
+            alone: 0,
+            without_room_line: OncePerSecond::default(),
             census: Census::default(),
             others: Vec::new(),
             other_secret: None,
@@ -208,11 +214,34 @@ impl<'n> Task<'n> {
         }
         if let Some(blocks) = blocks {
             self.asked = Some(sent);
-            self.courier.news(blocks, throttle, now);
+            let without_room = self.courier.news(blocks, throttle, now);
+            self.tell_of_blocks(without_room, now);
         }
         if let Some(census) = census {
             self.beaten = Some(sent);
             self.counted(census, now);
+        }
+    }
+
+    /// Tells of blocks that not all nodes have: when they come and when they go, and those without room here.
+    fn tell_of_blocks(&mut self, without_room: usize, now: Timestamp) {
+        let alone = self.courier.alone();
+        match (self.alone, alone) {
+            (0, 1..) => tracing::warn!(
+                "cluster: the store has no room for {alone} blocks: they hold on this node alone, and are offered again"
+            ),
+            (1.., 0) => tracing::info!("cluster: no block holds on this node alone"),
+            _ => {}
+        }
+        self.alone = alone;
+        self.node.metrics.blocks_alone.set(alone as i64);
+        if without_room > 0
+            && let Some(suppressed) = self.without_room_line.allow(now)
+        {
+            tracing::warn!(
+                suppressed,
+                "cluster: this node has no room for {without_room} blocks of the others"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use crate::base::time::Timestamp;
 use crate::base::units::DURATION_MAX;
 use crate::policy::BlockIndex;
 use crate::throttle::blocks::{BlockError, Operators};
-use crate::throttle::changes::{Change, Changes};
+use crate::throttle::changes::{Change, Changes, Receipt};
 use crate::throttle::key_blocks::KeyBlock;
 use crate::throttle::state::{InForce, Throttle};
 
@@ -71,6 +71,7 @@ pub struct BlockUsage {
 
 impl Throttle {
     /// Refuses all requests with these fields until a moment. A second block of the same fields replaces the first.
+    /// Returns a receipt if other nodes are to learn of it.
     ///
     /// ```
     /// # use slowlane::{base::draw::Draw, policy::Policy, base::request::{Request, Value}, table::Sizing, throttle::Throttle};
@@ -90,15 +91,21 @@ impl Throttle {
     ///
     /// # Errors
     /// There are too many blocks, or too many distinct sets of fields.
-    pub fn block(&self, fields: Fields, until: Timestamp, now: Timestamp) -> Result<(), BlockError> {
+    pub fn block(
+        &self,
+        fields: Fields,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Option<Receipt>, BlockError> {
         let mut operators = self.blocks.operators();
         let (policy, mut index) = self.index(&operators);
         operators.set(fields.clone(), until, now, |fields, blocked| {
             policy.add_block(&mut index, fields, blocked)
         })?;
-        self.blocks.feed.note(|| Change { target: Target::Fields(fields), until: Some(until) });
+        let change = || Change { target: Target::Fields(fields), until: Some(until) };
+        let receipt = self.blocks.feed.note_fields(change);
         self.put_in_force(&operators);
-        Ok(())
+        Ok(receipt)
     }
 
     /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks without
@@ -127,7 +134,11 @@ impl Throttle {
             Target::Fields(fields) => operators.blocks.remove(fields).is_some(),
         };
         if was_there {
-            self.blocks.feed.note(|| Change { target: target.clone(), until: None });
+            let change = || Change { target: target.clone(), until: None };
+            match target {
+                Target::Key(_) => self.blocks.feed.note_key(change),
+                Target::Fields(_) => _ = self.blocks.feed.note_fields(change),
+            }
             self.put_in_force(&operators);
         }
         was_there

@@ -120,7 +120,7 @@ impl Blocks {
     #[cold]
     fn begin(&self, case: &Case<'_>, block: KeyBlock, now: Timestamp) {
         if self.keys.put(case.key, block, now) && !block.is_dry_run {
-            self.feed.note(|| Change { target: Target::Key(case.key), until: Some(block.until) });
+            self.feed.note_key(|| Change { target: Target::Key(case.key), until: Some(block.until) });
         }
     }
 }

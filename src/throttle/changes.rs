@@ -1,13 +1,14 @@
 //! The changes of blocks, kept for one reader.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 
-/// The most changes that wait for the reader. Further ones push the oldest out.
+/// The most changes by operators that wait for the reader, and the most of keys. Further ones push the oldest of their
+/// kind out: what clients earn costs no change of an operator.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
@@ -18,12 +19,55 @@ pub struct Change {
     pub until: Option<Timestamp>,
 }
 
+/// The nodes on which a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reach {
+    /// The store has not answered yet.
+    Unknown,
+    /// The store has it, for all nodes.
+    All,
+    /// The store has no room for it.
+    Here,
+}
+
+/// Tells the operator of a block which nodes have it. The reader of the changes writes it.
+#[derive(Clone, Debug, Default)]
+pub struct Receipt(Arc<AtomicU8>);
+
+impl Receipt {
+    pub fn reach(&self) -> Reach {
+        [Reach::Unknown, Reach::All, Reach::Here][usize::from(self.0.load(Relaxed))]
+    }
+
+    pub fn write(&self, reach: Reach) {
+        self.0.store(reach as u8, Relaxed);
+    }
+}
+
+/// A change by an operator, with the receipt of a block.
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    pub change: Change,
+    pub receipt: Option<Receipt>,
+}
+
 /// The changes since the reader took them last, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Changes {
-    pub list: VecDeque<Change>,
+    /// Those of fields.
+    pub ordered: VecDeque<Ordered>,
+    /// Those of keys.
+    pub keys: VecDeque<Change>,
     /// Changes that were pushed out. If there are any, the reader needs the whole list of blocks.
     pub lost: u64,
+}
+
+impl Changes {
+    /// All of them.
+    pub fn into_list(self) -> impl Iterator<Item = Change> {
+        self.ordered.into_iter().map(|ordered| ordered.change).chain(self.keys)
+    }
 }
 
 /// Keeps changes once there is a reader. Without one, it keeps nothing.
@@ -34,17 +78,25 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Keeps a change for the reader.
-    pub(super) fn note(&self, change: impl FnOnce() -> Change) {
-        if !self.has_reader.load(Relaxed) {
-            return;
-        }
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        if changes.list.len() == CHANGES_MAX {
-            changes.list.pop_front();
-            changes.lost += 1;
-        }
-        changes.list.push_back(change());
+    /// Keeps a change of a key.
+    pub(super) fn note_key(&self, change: impl FnOnce() -> Change) {
+        self.keep(|Changes { keys, lost, .. }| push(keys, change(), lost));
+    }
+
+    /// Keeps a change of fields. Returns the receipt of a block, if there is a reader.
+    pub(super) fn note_fields(&self, change: impl FnOnce() -> Change) -> Option<Receipt> {
+        self.keep(|Changes { ordered, lost, .. }| {
+            let change = change();
+            let receipt = change.until.map(|_| Receipt::default());
+            push(ordered, Ordered { change, receipt: receipt.clone() }, lost);
+            receipt
+        })
+        .flatten()
+    }
+
+    fn keep<R>(&self, note: impl FnOnce(&mut Changes) -> R) -> Option<R> {
+        let has_reader = self.has_reader.load(Relaxed);
+        has_reader.then(|| note(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// The changes since the last call. The first call returns none: changes are kept from then on.
@@ -52,6 +104,14 @@ impl Feed {
         self.has_reader.store(true, Relaxed);
         std::mem::take(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn push<T>(list: &mut VecDeque<T>, change: T, lost: &mut u64) {
+    if list.len() == CHANGES_MAX {
+        list.pop_front();
+        *lost += 1;
+    }
+    list.push_back(change);
 }
 
 #[cfg(test)]
@@ -63,14 +123,29 @@ mod tests {
     fn nothing_is_kept_without_a_reader_and_the_newest_with_one() {
         let feed = Feed::default();
         let note = |bits| {
-            feed.note(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
+            feed.note_key(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
         };
         note(1);
-        assert_eq!(feed.take(), Changes::default());
+        assert!(feed.take().keys.is_empty());
         (0..CHANGES_MAX as u64 + 3).for_each(note);
-        let Changes { list, lost } = feed.take();
-        assert_eq!((list.len(), lost), (CHANGES_MAX, 3));
-        assert_eq!(list[0].target, Target::Key(Key::from_bits(3)));
-        assert_eq!(feed.take(), Changes::default());
+        let Changes { keys, lost, .. } = feed.take();
+        assert_eq!((keys.len(), lost), (CHANGES_MAX, 3));
+        assert_eq!(keys[0].target, Target::Key(Key::from_bits(3)));
+        assert!(feed.take().keys.is_empty());
+    }
+
+    #[test]
+    fn what_clients_earn_pushes_out_no_change_of_an_operator() {
+        let feed = Feed::default();
+        feed.take();
+        let fields = || Target::parse(b"source=192.0.2.66").unwrap();
+        let block = feed.note_fields(|| Change { target: fields(), until: Some(Timestamp::default()) });
+        let end = feed.note_fields(|| Change { target: fields(), until: None });
+        assert!(block.is_some_and(|receipt| receipt.reach() == Reach::Unknown) && end.is_none());
+        for bits in 0..=CHANGES_MAX as u64 {
+            feed.note_key(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
+        }
+        let changes = feed.take();
+        assert_eq!((changes.ordered.len(), changes.lost), (2, 1));
     }
 }

@@ -28,7 +28,7 @@ mod undo;
 pub use annexes::{Annexes, Aside};
 pub use blocking::{Block, BlockOrigin, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
-pub use changes::{CHANGES_MAX, Change, Changes};
+pub use changes::{CHANGES_MAX, Change, Changes, Ordered, Reach, Receipt};
 pub use decide::Decisions;
 pub use elsewhere::{Paced, Standing};
 pub use foresee::{Foreseen, View};

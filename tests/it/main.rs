@@ -17,6 +17,7 @@ mod blocks_served;
 mod book;
 mod cli;
 mod cluster;
+mod cluster_blocks;
 mod concurrency;
 mod config;
 mod config_peers;
