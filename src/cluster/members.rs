@@ -20,6 +20,17 @@ pub struct Member {
     pub clock_ms: i64,
 }
 
+/// How a node takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Node,
+    /// The node of a token server. Its key secret counts until that of another node comes: a token server that has just
+    /// started, or a standby, knows none of the keys that the nodes count.
+    Own,
+    /// It has no requests under shared SLOs, and leaves the rate to the nodes.
+    Onlooker,
+}
+
 /// How long a node counts without a heartbeat.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 

@@ -35,7 +35,7 @@ pub use held::{Answer, Words};
 pub use keys::Telling;
 pub use lease::{LeaseMessage, LeasePosting, LeaseRecord, LeaseReply, LeaseView};
 pub use ledger::{Ledger, Posting};
-pub use members::{Beat, Census, Member, PRESENT, SECRET_KEPT};
+pub use members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
 pub use node::Cluster;
 pub use plan::Plan;
 pub use quota::QuotaPlan;

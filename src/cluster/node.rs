@@ -25,6 +25,7 @@ pub struct Cluster {
     nodes: AtomicU32,
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
+    is_used: AtomicBool,
     keys: SharedKeys,
 }
 
@@ -32,7 +33,21 @@ impl Cluster {
     pub fn new(settings: Settings) -> Cluster {
         let nodes = AtomicU32::new(settings.nodes.max(1));
         let keys = SharedKeys::new(settings.keys_max);
-        Cluster { settings, nodes, round_trip_us: AtomicU32::new(0), is_silent: AtomicBool::new(true), keys }
+        let (is_silent, is_used) = (AtomicBool::new(true), AtomicBool::new(false));
+        Cluster { settings, nodes, round_trip_us: AtomicU32::new(0), is_silent, is_used, keys }
+    }
+
+    /// Whether this node has had a request under a shared SLO.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Relaxed)
+    }
+
+    /// Notes a request under a shared SLO.
+    #[inline]
+    pub fn note_use(&self) {
+        if !self.is_used() {
+            self.is_used.store(true, Relaxed);
+        }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -141,6 +156,7 @@ impl Cluster {
 
     /// Charges a request that it refuses and that passes all the same. False if it is a matter of this node alone.
     pub fn owe(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> bool {
+        self.note_use();
         let Some(judgement) = self.judge(key, terms, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
             let (numbers, cost) = (self.numbers(terms), arrival.cost.into());

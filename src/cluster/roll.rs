@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::members::{Beat, Census, Member, PRESENT, SECRET_KEPT};
+use crate::cluster::members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
 
 /// The most nodes.
 const NODES_MAX: usize = 1_000;
@@ -20,21 +20,33 @@ const CROWDED: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Roll {
     members: BTreeMap<String, (Member, Timestamp)>,
-    /// The key secret of the first node, and when it is forgotten.
-    secret: Option<(String, Timestamp)>,
+    secret: Option<Secret>,
     crowded: BTreeMap<Key, Timestamp>,
 }
 
-impl Roll {
-    /// Takes up a heartbeat.
-    pub fn beat(&mut self, Beat { member, secret, crowded }: Beat, now: Timestamp) -> Census {
-        let known = self.secret.take().filter(|(_, ends)| now < *ends);
-        let secret = known.map_or(secret, |(secret, _)| secret);
-        self.secret = Some((secret.clone(), now + SECRET_KEPT));
+/// The key secret of the first node.
+#[derive(Debug)]
+struct Secret {
+    hex: String,
+    /// When it is forgotten.
+    ends: Timestamp,
+    of: Presence,
+}
 
+impl Roll {
+    /// Takes up a heartbeat. That of an onlooker leaves nothing behind.
+    pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Census {
+        let Beat { member, secret, crowded } = beat;
+        let gives_way = |known: &Secret| known.of == Presence::Own && presence == Presence::Node;
+        self.secret.take_if(|known| now >= known.ends || gives_way(known));
+        let hex = self.secret.as_ref().map_or(secret, |known| known.hex.clone());
         self.members.retain(|_, (_, at)| now.since(*at) <= PRESENT);
-        if self.members.len() < NODES_MAX || self.members.contains_key(&member.run) {
-            self.members.insert(member.run.clone(), (member, now));
+        if presence != Presence::Onlooker {
+            let of = self.secret.as_ref().map_or(presence, |known| known.of);
+            self.secret = Some(Secret { hex: hex.clone(), ends: now + SECRET_KEPT, of });
+            if self.members.len() < NODES_MAX || self.members.contains_key(&member.run) {
+                self.members.insert(member.run.clone(), (member, now));
+            }
         }
 
         self.crowded.retain(|_, at| now.since(*at) <= CROWDED);
@@ -45,7 +57,7 @@ impl Roll {
         }
         Census {
             now_us: now.as_nanos() / 1_000,
-            secret,
+            secret: hex,
             members: self.members.values().map(|(member, _)| member.clone()).collect(),
             crowded: self.crowded.keys().copied().collect(),
         }
@@ -69,27 +81,50 @@ mod tests {
     #[test]
     fn the_first_node_brings_the_secret_and_it_outlives_the_last_one() {
         let mut roll = Roll::default();
-        assert_eq!(roll.beat(beat(1, &[]), START).secret, "secret of 1");
+        assert_eq!(roll.beat(beat(1, &[]), Presence::Node, START).secret, "secret of 1");
         let later = START + (SECRET_KEPT - Duration::from_secs(1));
-        assert_eq!(roll.beat(beat(2, &[]), later).secret, "secret of 1");
-        assert_eq!(roll.beat(beat(3, &[]), later + SECRET_KEPT).secret, "secret of 3");
+        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, later).secret, "secret of 1");
+        assert_eq!(roll.beat(beat(3, &[]), Presence::Node, later + SECRET_KEPT).secret, "secret of 3");
+    }
+
+    /// A token server that restarts, or takes over as the standby, has a secret of its own.
+    #[test]
+    fn the_secret_of_a_token_server_gives_way_to_that_of_the_first_node() {
+        let mut roll = Roll::default();
+        let mut secret = |run, presence| roll.beat(beat(run, &[]), presence, START).secret;
+        let (node, own, onlooker) = (Presence::Node, Presence::Own, Presence::Onlooker);
+        assert_eq!(secret(9, onlooker), "secret of 9");
+        assert_eq!([secret(1, own), secret(1, own), secret(9, onlooker)], ["secret of 1"; 3]);
+        assert_eq!(
+            [secret(2, node), secret(1, own), secret(3, node), secret(9, onlooker)],
+            ["secret of 2"; 4]
+        );
+        assert_eq!(
+            roll.beat(beat(9, &[]), onlooker, START).members.len(),
+            3,
+            "an onlooker counts for nothing"
+        );
     }
 
     #[test]
     fn a_node_counts_until_it_has_been_silent_for_a_while() {
         let mut roll = Roll::default();
-        roll.beat(beat(1, &[]), START);
-        assert_eq!(roll.beat(beat(2, &[]), START + PRESENT).members.len(), 2);
-        let members = roll.beat(beat(2, &[]), START + PRESENT + Duration::from_millis(1)).members;
+        roll.beat(beat(1, &[]), Presence::Node, START);
+        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, START + PRESENT).members.len(), 2);
+        let members =
+            roll.beat(beat(2, &[]), Presence::Node, START + PRESENT + Duration::from_millis(1)).members;
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["node2"]);
     }
 
     #[test]
     fn crowded_keys_are_told_to_all_for_a_while() {
         let mut roll = Roll::default();
-        roll.beat(beat(1, &[7]), START);
-        assert_eq!(roll.beat(beat(2, &[]), START + CROWDED).crowded, [Key::from_bits(7)]);
-        assert_eq!(roll.beat(beat(2, &[]), START + CROWDED + Duration::from_millis(1)).crowded, []);
+        roll.beat(beat(1, &[7]), Presence::Node, START);
+        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, START + CROWDED).crowded, [Key::from_bits(7)]);
+        assert_eq!(
+            roll.beat(beat(2, &[]), Presence::Node, START + CROWDED + Duration::from_millis(1)).crowded,
+            []
+        );
     }
 
     #[test]
@@ -97,9 +132,9 @@ mod tests {
         let mut roll = Roll::default();
         let keys: Vec<u64> = (0..2 * CROWDED_MAX as u64).collect();
         for run in 0..NODES_MAX + 10 {
-            roll.beat(beat(run, &[]), START);
+            roll.beat(beat(run, &[]), Presence::Node, START);
         }
-        let census = roll.beat(beat(0, &keys), START);
+        let census = roll.beat(beat(0, &keys), Presence::Node, START);
         assert_eq!((census.members.len(), census.crowded.len()), (NODES_MAX, CROWDED_MAX));
     }
 }

@@ -291,17 +291,19 @@ impl Cluster {
         (self, server)
     }
 
-    /// None without a store: this slowlane is alone. `identity` is its certificate and the key.
+    /// None without a store: this slowlane is alone. A token server is its own store by default. `identity` is the node's
+    /// certificate and the key.
     pub(super) fn settings(
         self,
         identity: Option<(PathBuf, PathBuf)>,
         is_secret_fixed: bool,
+        is_token_server: bool,
     ) -> Option<SyncConfig> {
         let Cluster { store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes, .. } = self;
         let settings = Settings { period, silent_after, on_silence, keys_max, nodes };
         let host = || uname().nodename().to_string_lossy().into_owned();
         Some(SyncConfig {
-            store: store?,
+            store: store.or(is_token_server.then(StoreUrl::own))?,
             node: node.unwrap_or_else(host),
             prefix,
             ca,

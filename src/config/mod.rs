@@ -313,7 +313,7 @@ impl Config {
             [token_server.as_ref().map(|server| &server.listen), peers.as_ref().map(|peers| &peers.listen)];
         listen::report_collisions(listens.into_iter().chain(others).flatten(), &mut report);
         let cert = node_files(cluster.cert.clone(), cluster.key.clone(), &mut report);
-        let cluster = cluster.settings(cert, key_secret.is_some());
+        let cluster = cluster.settings(cert, key_secret.is_some(), token_server.is_some());
         let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
             spop,

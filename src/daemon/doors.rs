@@ -162,6 +162,11 @@ impl Doors {
             .collect()
     }
 
+    /// `None`: this slowlane is no store of others.
+    pub(super) fn token_server(&self) -> Option<Arc<TokenServer>> {
+        self.token_server.as_ref().map(|door| door.server.clone())
+    }
+
     /// `None` without TLS.
     pub(super) fn certificates(&self) -> Option<&Again> {
         self.certificates.as_ref()

@@ -125,7 +125,8 @@ impl Built {
         {
             let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
             let (throttle, status, clock) = (agent.throttle.clone(), agent.status.clone(), agent.clock);
-            let joining = Node { config, cluster, throttle, reload, clock, metrics, status };
+            let token_server = doors.token_server();
+            let joining = Node { config, token_server, cluster, throttle, reload, clock, metrics, status };
             node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
         }
         let (end, shutdown) = shutdown::channel();

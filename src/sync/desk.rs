@@ -6,7 +6,7 @@ use crate::base::key::{Key, KeySecret};
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 use crate::base::token::Token;
-use crate::cluster::{Beat, BlockWord, BlockWords, Board, Ledger, Member, Roll};
+use crate::cluster::{Beat, BlockWord, BlockWords, Board, Ledger, Member, Presence, Roll};
 use crate::sync::call::Call;
 use crate::sync::numbers;
 use crate::wire::resp;
@@ -36,6 +36,7 @@ pub(super) struct Desk {
 pub(super) struct Client {
     /// It has shown the token, or there is none.
     pub(super) is_known: bool,
+    pub(super) presence: Presence,
 }
 
 impl Desk {
@@ -51,7 +52,7 @@ impl Desk {
     }
 
     pub(super) fn client(&self) -> Client {
-        Client { is_known: self.token.is_none() }
+        Client { is_known: self.token.is_none(), presence: Presence::Node }
     }
 
     pub(super) fn records(&self) -> usize {
@@ -77,7 +78,7 @@ impl Desk {
             return resp::write_error(out, "NOAUTH Authentication required.");
         }
         if let Some(call) = Call::ALL.into_iter().find(|call| is(call.command())) {
-            if self.call(call, words, now, out).is_none() {
+            if self.call(call, client, words, now, out).is_none() {
                 resp::write_error(out, FAULTY);
             }
         } else if is("PING") {
@@ -106,13 +107,20 @@ impl Desk {
     }
 
     /// None: these are no arguments of this call.
-    fn call(&mut self, call: Call, words: &[&[u8]], now: Timestamp, out: &mut Vec<u8>) -> Option<()> {
+    fn call(
+        &mut self,
+        call: Call,
+        client: &Client,
+        words: &[&[u8]],
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let (keys, words) = words.split_first()?;
         let keys: usize = text(keys)?.parse().ok()?;
         let (keys, words) = words.split_at_checked(keys)?;
         match call {
             Call::Rate | Call::Count | Call::Lease => self.post(call, keys, words, now, out),
-            Call::Beat => self.beat(words, now, out),
+            Call::Beat => self.beat(client, words, now, out),
             Call::Blocks => self.tell_blocks(words, now, out),
         }
     }
@@ -142,11 +150,11 @@ impl Desk {
         Some(())
     }
 
-    fn beat(&mut self, words: &[&[u8]], now: Timestamp, out: &mut Vec<u8>) -> Option<()> {
+    fn beat(&mut self, client: &Client, words: &[&[u8]], now: Timestamp, out: &mut Vec<u8>) -> Option<()> {
         let (&[_run, member, secret, _present, _kept], crowded) = words.split_first_chunk()?;
         let (member, secret) = (Member::read(member)?, KeySecret::read(secret)?.to_hex());
         let crowded = crowded.iter().map(|key| Key::from_hex(text(key)?)).collect::<Option<_>>()?;
-        let census = self.roll.beat(Beat { member, secret, crowded }, now);
+        let census = self.roll.beat(Beat { member, secret, crowded }, client.presence, now);
         resp::write_array(out, 4);
         resp::write_bulk(out, census.now_us.to_string());
         resp::write_bulk(out, census.secret);

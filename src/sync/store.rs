@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
@@ -18,11 +19,12 @@ use thiserror::Error;
 use crate::base::key::Key;
 use crate::base::target::Target;
 use crate::cluster::{
-    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Extent, Member, PRESENT, SECRET_KEPT, Telling,
-    Words,
+    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Cluster, Extent, Member, PRESENT, Presence,
+    SECRET_KEPT, Telling, Words,
 };
 use crate::sync::call::Call;
 use crate::sync::numbers;
+use crate::sync::token_server::TokenServer;
 use crate::sync::url::{StorePlace, StoreUrl};
 
 /// A message has this many keys at most, so that the store is never busy for longer than about 2 ms.
@@ -44,6 +46,26 @@ pub(super) struct Door {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     /// The beginning of all keys.
     pub(super) prefix: String,
+    pub(super) own: Option<Own>,
+}
+
+/// The token server of this slowlane, which is the store of its own node.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    pub(super) server: Arc<TokenServer>,
+    pub(super) cluster: Arc<Cluster>,
+    /// The key secret is that of a file.
+    pub(super) is_secret_fixed: bool,
+}
+
+impl Own {
+    fn presence(&self) -> Presence {
+        match (self.cluster.is_used(), self.is_secret_fixed) {
+            (false, _) => Presence::Onlooker,
+            (true, false) => Presence::Own,
+            (true, true) => Presence::Node,
+        }
+    }
 }
 
 /// Why the store gives no answer.
@@ -55,6 +77,8 @@ pub(super) enum StoreError {
     Garbage,
     #[error("no sentinel knows a master with this name")]
     NoMaster,
+    #[error("this slowlane is no token server")]
+    NoTokenServer,
     #[error(transparent)]
     Redis(#[from] RedisError),
 }
@@ -65,7 +89,7 @@ impl StoreError {
         match self {
             StoreError::Silent(_) => "silent",
             StoreError::Garbage => "garbage",
-            StoreError::NoMaster => "unreachable",
+            StoreError::NoMaster | StoreError::NoTokenServer => "unreachable",
             StoreError::Redis(error) if error.is_timeout() => "silent",
             StoreError::Redis(error) => match (error.kind(), error.code()) {
                 (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
@@ -87,6 +111,7 @@ enum Link {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
     TokenServer(MultiplexedConnection),
+    Own(Own),
 }
 
 /// What is due for the store.
@@ -139,6 +164,7 @@ impl Door {
                 Link::Cluster(client.get_async_connection().await?)
             }
             StorePlace::TokenServer(info) => Link::TokenServer(self.server(info.clone()).await?),
+            StorePlace::Own => Link::Own(self.own.clone().ok_or(StoreError::NoTokenServer)?),
         };
         let scripts = Call::ALL.map(|call| (call, Script::new(&call.script()))).into();
         Ok(Store { link, prefix: self.prefix.clone(), scripts })
@@ -250,7 +276,7 @@ impl Store {
     /// The name of a key in the store. The tag chooses its server in a Redis Cluster.
     fn name(&self, tag: u64, key: &str) -> String {
         match self.link {
-            Link::TokenServer(_) => key.to_owned(),
+            Link::TokenServer(_) | Link::Own(_) => key.to_owned(),
             Link::Server(_) | Link::Cluster(_) => format!("{}{{{tag:x}}}{key}", self.prefix),
         }
     }
@@ -277,6 +303,13 @@ impl Store {
                     .arg(arguments)
                     .query_async(&mut link)
                     .await
+            }
+            Link::Own(own) => {
+                let head = [call.command().to_owned(), keys.len().to_string()];
+                let words: Vec<String> = head.into_iter().chain(keys).chain(arguments).collect();
+                let answer = own.server.answer_own(own.presence(), &words);
+                let answer = redis::parse_redis_value(&answer)?;
+                Ok(T::from_redis_value(answer.extract_error()?)?)
             }
         }
     }

@@ -20,7 +20,8 @@ use crate::observe::status::{ClusterLine, Status};
 use crate::sync::courier::Courier;
 use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
-use crate::sync::store::{Door, Due, Store, StoreError, Told};
+use crate::sync::store::{Door, Due, Own, Store, StoreError, Told};
+use crate::sync::token_server::TokenServer;
 use crate::throttle::Throttle;
 use crate::watch::Reload;
 
@@ -37,6 +38,8 @@ const KEYS_MAX: usize = 4_000;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) config: SyncConfig,
+    /// The token server of this slowlane, if it is one.
+    pub(crate) token_server: Option<Arc<TokenServer>>,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) reload: Option<Reload>,
@@ -52,8 +55,10 @@ impl Node {
     /// A file of TLS cannot be used, or the system starts no thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
         self.config.check_tls().map_err(io::Error::other)?;
-        let SyncConfig { store, ca, identity, prefix, .. } = self.config.clone();
-        let door = Door { url: store, ca, identity, prefix };
+        let SyncConfig { store, ca, identity, prefix, is_secret_fixed, .. } = self.config.clone();
+        let cluster = self.cluster.clone();
+        let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
+        let door = Door { url: store, ca, identity, prefix, own };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
@@ -94,6 +99,8 @@ struct Task<'n> {
     courier: Courier,
     /// Blocks that hold on this node alone, as told last.
     alone: usize,
+    /// Whether this node had had a request under a shared SLO at its last exchange.
+    was_used: bool,
     without_room_line: OncePerSecond,
     census: Census,
     /// The nodes with other SLOs, as told last.
@@ -119,6 +126,7 @@ impl<'n> Task<'n> {
             asked: None,
             courier: Courier::default(),
             alone: 0,
+            was_used: false,
             without_room_line: OncePerSecond::default(),
             census: Census::default(),
             others: Vec::new(),
@@ -160,7 +168,10 @@ impl<'n> Task<'n> {
     async fn exchange(&mut self, store: &Store) -> Result<(), StoreError> {
         let Node { cluster, clock, throttle, .. } = self.node;
         let now = clock.now();
-        let is_beat_due = self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
+        // The others learn of a token server's own requests from the first one on.
+        let is_new = self.was_used != cluster.is_used();
+        let is_beat_due = is_new || self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
+        self.was_used = cluster.is_used();
         let has_changes = self.courier.gather(throttle, now);
         let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= cluster.settings().period);
         let due = Due {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::base::token::Token;
+use crate::cluster::Presence;
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::TokenServerMetrics;
 use crate::server::patience::Patience;
@@ -71,13 +72,20 @@ impl TokenServer {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The answer to a command of this slowlane's own node.
+    pub(super) fn answer_own(&self, presence: Presence, words: &[String]) -> Vec<u8> {
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        let mut out = Vec::new();
+        self.answer(&mut Client { is_known: true, presence }, &words, &mut out);
+        out
+    }
+
     fn answer(&self, client: &mut Client, words: &[&[u8]], out: &mut Vec<u8>) {
         let mut desk = self.desk();
         desk.answer(client, words, self.clock.now(), out);
         self.metrics.records.set(i64::try_from(desk.records()).unwrap_or(i64::MAX));
         let refused = desk.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
-        self.metrics.commands.inc();
     }
 }
 
@@ -116,6 +124,7 @@ impl Visit {
             match self.reader.read(&self.read[used..], bytes_max) {
                 Ok(Some((words, length))) => {
                     self.server.answer(&mut self.client, &words, out);
+                    self.server.metrics.commands.inc();
                     used += length;
                 }
                 Ok(None) => break,

@@ -18,6 +18,12 @@ pub(crate) struct StoreUrl {
 }
 
 impl StoreUrl {
+    /// A token server is the store of its own node.
+    pub(crate) fn own() -> StoreUrl {
+        let text = "this token server".to_owned();
+        StoreUrl { written: text.clone(), text, place: StorePlace::Own }
+    }
+
     pub(crate) fn has_password(&self) -> bool {
         self.text != self.written
     }
@@ -48,6 +54,8 @@ pub(super) enum StorePlace {
     Cluster(Vec<ConnectionInfo>),
     /// `slowlane://host:port`, or `slowlanes://host:port` over TLS.
     TokenServer(ConnectionInfo),
+    /// This slowlane is the token server.
+    Own,
 }
 
 /// Why a text is no address of a store.

@@ -347,6 +347,9 @@ impl Throttle {
     ) -> Option<Judgement> {
         let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
         let Slo { law, sharing, .. } = case.slo;
+        if *sharing != Sharing::Local {
+            cluster.note_use();
+        }
         let terms = Terms::new(*sharing, law);
         let shared = terms.and_then(|terms| match way {
             Way::Judge => cluster.judge(case.key, &terms, entry, arrival),

@@ -14,7 +14,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{client, own_address};
 
 /// Twenty requests, then one in an hour: what is used up is used up for the length of a test.
-const POLICY: &[(&str, &str)] = &[
+pub(crate) const POLICY: &[(&str, &str)] = &[
     (
         "slo.map",
         "0 rate=unlimited\n2001 burst=20 rate=1/h law=token-bucket\n2002 burst=20 rate=1/h law=token-bucket cluster=local\n\

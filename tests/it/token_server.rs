@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::redis::{is_joined, is_told, logged, node, passed, up};
+use crate::redis::{POLICY, is_joined, is_told, logged, node, passed, up};
 use crate::support::redis::Redis;
 use crate::support::slowlane::BINARY;
 use crate::support::token_server::{Pair, TokenServer};
-use crate::support::{PATIENCE, eventually, project};
+use crate::support::{PATIENCE, client, eventually, project};
 use fastrand::Rng;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -40,11 +40,13 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     assert!(server.slowlane.metric("slowlane_token_server_records", "") >= 1.0);
     assert!(server.slowlane.metric("slowlane_token_server_commands_total", "") >= 4.0);
     assert_eq!(server.slowlane.metric("slowlane_connections", "cluster"), 2.0);
-    // The token server itself shares no SLO.
+    // The token server itself has no requests.
     let admin = server.slowlane.admin.to_string();
     let told = Command::new(BINARY).args(["cluster", "--admin", &admin]).output().unwrap();
-    let told = String::from_utf8(told.stderr).unwrap();
-    assert!(told.contains("this slowlane is alone: it has no [cluster] store"), "{told}");
+    let told = String::from_utf8(told.stdout).unwrap();
+    let nodes: Vec<&str> = told.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
+    assert!(told.starts_with("store this token server: answers"), "{told}");
+    assert!(nodes.len() == 2 && ["one", "other"].iter().all(|node| nodes.contains(node)), "{told}");
 }
 
 /// A leased quota is never exceeded, and windows are counted together, as with Redis.
@@ -66,22 +68,65 @@ fn quotas_and_windows_are_shared_without_redis() {
     }
 }
 
+/// A token server that decides for a proxy, too, is a node like the others.
+#[test]
+fn a_token_server_counts_its_own_requests_with_those_of_its_nodes() {
+    let server = TokenServer::with_policy(POLICY, "node = \"server\"");
+    let [one, other] = [node("one", &server.url()), node("other", &server.url())];
+    let nodes = [&server.slowlane, &one, &other];
+    nodes.iter().for_each(|node| is_joined(node, 2));
+    passed(&server.slowlane, "split.example", 1);
+    nodes.iter().for_each(|node| is_joined(node, 3));
+    eventually("all have one key secret", || {
+        let taken = nodes.iter().map(|node| node.metric("slowlane_policy_reloads_total", "")).sum::<f64>();
+        (taken >= 2.0).then_some(())
+    });
+    let mut used = 0;
+    let mut ask = |website| {
+        let more = nodes.iter().map(|node| passed(node, website, 7)).sum::<usize>();
+        used += more;
+        (used, more)
+    };
+    eventually("the quota is used up", || (ask("leased.example").0 >= 196).then_some(()));
+    eventually("nothing is left", || (ask("leased.example").1 == 0).then_some(()));
+    assert!(used <= 200, "a leased quota is never exceeded: {used}");
+    let block = ["block", "website=quiet.example", "--for", "10m", "--admin"];
+    let block = Command::new(BINARY).args(block).arg(server.slowlane.admin.to_string()).output().unwrap();
+    assert!(block.status.success(), "{block:?}");
+    for node in nodes {
+        eventually("the block holds", || (passed(node, "quiet.example", 1) == 0).then_some(()));
+    }
+    let shown = client::get(server.slowlane.admin, "/api/cluster", &[]).body;
+    assert!(shown.starts_with("store this token server: answers") && shown.contains("server"), "{shown}");
+}
+
 /// The first one dies. HAProxy sends the nodes to the standby, which learns from them what was used up.
 #[test]
 fn a_standby_takes_over_and_learns_from_the_nodes() {
-    let pair = Pair::start();
+    takes_over(&[("slo.map", "0 rate=unlimited\n")]);
+}
+
+/// It has a key secret of its own, which no node takes.
+#[test]
+fn a_standby_with_slos_takes_the_key_secret_of_the_nodes() {
+    takes_over(POLICY);
+}
+
+fn takes_over(files: &[(&str, &str)]) {
+    let pair = Pair::start(files);
     let [one, other] = [node("one", &pair.url()), node("other", &pair.url())];
     let Pair { mut first, standby, balancer: _balancer } = pair;
     for node in [&one, &other] {
         is_joined(node, 2);
     }
+    // The standby knows keys of its own.
+    passed(&standby.slowlane, "paced.example", 9);
     eventually("the burst is used up", || {
         (passed(&one, "shop.example", 4) + passed(&other, "shop.example", 4) == 0).then_some(())
     });
     for node in [&one, &other] {
         is_told(node);
     }
-    assert_eq!(standby.slowlane.metric("slowlane_token_server_records", ""), 0.0);
     first.slowlane.kill();
     for node in [&one, &other] {
         eventually("the node has met the standby", || {

@@ -466,7 +466,7 @@ fn standby(effort: Effort) {
     for (name, spread) in [("400 clients, even", Spread::Even), ("400 clients, 80 % on one", Spread::Skewed)]
     {
         block_on(async {
-            let pair = Pair::start();
+            let pair = Pair::start(&[("slo.map", "0 rate=unlimited\n")]);
             let address = ("slowlane", pair.balancer.address);
             let mut fleet = Fleet::at(pair, address, node_count(effort), SLO, NEAR).await;
             let addresses = fleet.addresses();
@@ -480,7 +480,7 @@ fn standby(effort: Effort) {
         });
     }
     println!("two HAProxys 2.6 and an nginx, 500/s together\n{:<34}{}", "", Figures::HEADER);
-    let pair = Pair::start();
+    let pair = Pair::start(&[("slo.map", "0 rate=unlimited\n")]);
     let url = pair.url();
     let mut doors = Doors::at(pair, &url, "burst=100 rate=500/s", |_, text| text);
     let addresses = doors.addresses();

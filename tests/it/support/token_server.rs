@@ -12,21 +12,23 @@ use super::process::Process;
 use super::slowlane::Slowlane;
 use super::{eventually, own_address, project};
 
-/// A slowlane that is the store of others. Its own proxies share nothing with them.
+/// A slowlane that is the store of others.
 pub struct TokenServer {
     pub slowlane: Slowlane,
     pub address: SocketAddr,
 }
 
 impl TokenServer {
-    /// With these further lines of the section `[cluster]`.
+    /// With these further lines of the section `[cluster]`. It has no SLO to share.
     pub fn start(more: &str) -> TokenServer {
+        TokenServer::with_policy(&[("slo.map", "0 rate=unlimited\n")], more)
+    }
+
+    /// With SLOs of its own.
+    pub fn with_policy(files: &[(&str, &str)], more: &str) -> TokenServer {
         let address = own_address();
         let config = format!("[cluster]\nlisten = [\"{address}\"]\n{more}\n");
-        TokenServer {
-            slowlane: Slowlane::with_config(&[("slo.map", "0 rate=unlimited\n")], &config),
-            address,
-        }
+        TokenServer { slowlane: Slowlane::with_config(files, &config), address }
     }
 
     pub fn url(&self) -> String {
@@ -82,8 +84,9 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn start() -> Pair {
-        let (first, standby) = (TokenServer::start(""), TokenServer::start(""));
+    /// Both of them have this policy.
+    pub fn start(files: &[(&str, &str)]) -> Pair {
+        let [first, standby] = [(); 2].map(|()| TokenServer::with_policy(files, ""));
         let balancer = Balancer::start(&first, &standby);
         Pair { first, standby, balancer }
     }

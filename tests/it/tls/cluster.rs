@@ -46,7 +46,7 @@ fn nodes_share_an_slo_by_a_token_server_over_tls() {
     let lines = format!("{}client_ca = \"{}\"\n", servers.pair("server").lines(), nodes.cert().display());
     let config =
         format!("[cluster]\nlisten = [\"127.0.0.1:{port}\"]\ntoken_file = \"token\"\n[cluster.tls]\n{lines}");
-    let files = [&[("../token", TOKEN)], POLICY].concat();
+    let files = [("../token", TOKEN), ("slo.map", "0 rate=unlimited\n")];
     let server = Slowlane::with_config(&files, &config);
     let store = format!("slowlanes://:{TOKEN}@localhost:{port}");
     let own = nodes.pair("node");
