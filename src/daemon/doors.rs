@@ -143,9 +143,9 @@ impl Doors {
         });
         if let Some(TokenServerDoor { entrance, server, thread }) = &self.token_server {
             thread.enter(|| {
-                let server = server.clone();
-                entrance.open(agent, shutdown, Vec::new(), move |stream, (), _, shutdown| {
-                    server.clone().serve(stream, shutdown)
+                let (server, lobby) = (server.clone(), &server.lobby);
+                entrance.open_lobby(agent, shutdown, lobby, move |stream, guest, shutdown| {
+                    server.clone().serve(stream, guest, shutdown)
                 });
             });
         }

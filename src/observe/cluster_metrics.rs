@@ -68,6 +68,7 @@ pub struct TokenServerMetrics {
     pub records: Gauge,
     pub refused: Counter,
     pub commands: Counter,
+    pub strangers_gone: Counter,
 }
 
 impl TokenServerMetrics {
@@ -82,6 +83,8 @@ impl TokenServerMetrics {
         let help = "Messages about a key for which this token server had no room";
         registry.register("records_refused", help, metrics.refused.clone());
         registry.register("commands", "Commands of nodes to this token server", metrics.commands.clone());
+        let help = "Connections without the token that gave way to newer ones";
+        registry.register("strangers_gone", help, metrics.strangers_gone.clone());
         metrics
     }
 }

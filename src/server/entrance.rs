@@ -12,8 +12,9 @@ use crate::observe::revive::revived_task;
 use crate::server::agent::Agent;
 use crate::server::gate::Gate;
 use crate::server::listener::Listener;
+use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
+use crate::server::stream::{Accepted, Stream};
 
 /// The listeners of one protocol, and the most connections that they may have together.
 #[derive(Debug)]
@@ -62,8 +63,38 @@ impl Entrance {
                 drop((open, place));
             });
         }
+        self.accept_all(agent, shutdown, move |accept, shutdown| {
+            let serve = serve.clone();
+            async move { accept.serve_known(shutdown, serve).await }
+        });
+    }
+
+    /// The same for clients that have to show who they are: each begins in the lobby.
+    pub(crate) fn open_lobby<S, F>(
+        &self,
+        agent: &Arc<Agent>,
+        shutdown: &Shutdown,
+        lobby: &Arc<Lobby>,
+        serve: S,
+    ) where
+        S: Fn(Stream, Guest, Shutdown) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let lobby = lobby.clone();
+        self.accept_all(agent, shutdown, move |accept, shutdown| {
+            let (lobby, serve) = (lobby.clone(), serve.clone());
+            async move { accept.serve_guests(&lobby, shutdown, serve).await }
+        });
+    }
+
+    /// Runs an accept loop on each listener.
+    fn accept_all<A, F>(&self, agent: &Arc<Agent>, shutdown: &Shutdown, run: A)
+    where
+        A: Fn(Arc<Accept>, Shutdown) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
         for listener in &self.listeners {
-            let accept = Accept {
+            let accept = Arc::new(Accept {
                 listener: listener.clone(),
                 places: self.places.clone(),
                 gate: self.gate.clone(),
@@ -71,8 +102,14 @@ impl Entrance {
                 agent: agent.clone(),
                 error_line: OncePerSecond::default(),
                 full_line: OncePerSecond::default(),
-            };
-            tokio::spawn(accept.run(shutdown.clone(), serve.clone()));
+            });
+            let (run, shutdown) = (run.clone(), shutdown.clone());
+            tokio::spawn(async move {
+                revived_task("a listener", || run(accept.clone(), shutdown.clone())).await;
+                // This order removes the socket file before the shutdown can finish.
+                drop(accept);
+                drop(shutdown);
+            });
         }
     }
 }
@@ -89,46 +126,17 @@ struct Accept {
 }
 
 impl Accept {
-    async fn run<K, S, F>(self, shutdown: Shutdown, serve: S)
-    where
-        K: Default + Send + 'static,
-        S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = ()> + Send + 'static,
-    {
-        revived_task("a listener", || self.accept(shutdown.clone(), serve.clone())).await;
-        // This order removes the socket file before the shutdown can finish.
-        drop(self);
-        drop(shutdown);
-    }
-
-    /// Accepts connections until the shutdown begins.
+    /// Serves connections until the shutdown begins.
     ///
     /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
     /// requests pass after the proxy's own timeout.
-    async fn accept<K, S, F>(&self, shutdown: Shutdown, serve: S)
+    async fn serve_known<K, S, F>(&self, shutdown: Shutdown, serve: S)
     where
         K: Default + Send + 'static,
         S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                () = shutdown.begun() => return,
-            };
-            let accepted = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    self.accept_failed(&error).await;
-                    continue;
-                }
-            };
-            self.metrics.accepted.inc();
-            tracing::debug!(listener = %self.listener, "a connection");
-            if !self.gate.admits(&accepted, self.agent.clock.now()) {
-                self.metrics.not_allowed.inc();
-                continue;
-            }
+        while let Some(accepted) = self.next(&shutdown).await {
             let place = tokio::select! {
                 place = self.place() => Some(place),
                 // The next process accepts no connection that this one has accepted.
@@ -143,6 +151,54 @@ impl Accept {
                 }
                 drop((open, place));
             });
+        }
+    }
+
+    /// Serves connections until the shutdown begins, each from the lobby on.
+    async fn serve_guests<S, F>(&self, lobby: &Arc<Lobby>, shutdown: Shutdown, serve: S)
+    where
+        S: Fn(Stream, Guest, Shutdown) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while let Some(accepted) = self.next(&shutdown).await {
+            let (guest, go) = lobby.enter(self.places.clone());
+            let open = Open::new(&self.metrics);
+            let (serve, gate, mut shutdown) = (serve.clone(), self.gate.clone(), shutdown.clone());
+            tokio::spawn(async move {
+                let served = async {
+                    if let Some(stream) = gate.open(accepted, &mut shutdown).await {
+                        serve(stream, guest, shutdown).await;
+                    }
+                };
+                tokio::select! {
+                    () = served => {}
+                    _ = go => {}
+                }
+                drop(open);
+            });
+        }
+    }
+
+    /// The next connection that may come in. None: the shutdown has begun.
+    async fn next(&self, shutdown: &Shutdown) -> Option<Accepted> {
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = shutdown.begun() => return None,
+            };
+            let accepted = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.accept_failed(&error).await;
+                    continue;
+                }
+            };
+            self.metrics.accepted.inc();
+            tracing::debug!(listener = %self.listener, "a connection");
+            if self.gate.admits(&accepted, self.agent.clock.now()) {
+                return Some(accepted);
+            }
+            self.metrics.not_allowed.inc();
         }
     }
 

@@ -21,6 +21,7 @@ mod http1;
 mod inbox;
 mod linger;
 pub(crate) mod listener;
+pub(crate) mod lobby;
 mod outbox;
 mod page;
 pub(crate) mod patience;

@@ -11,6 +11,7 @@ use crate::base::token::Token;
 use crate::cluster::Presence;
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::TokenServerMetrics;
+use crate::server::lobby::{Guest, Lobby};
 use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
@@ -35,10 +36,18 @@ const ANSWER_BYTES: usize = 64 << 10;
 /// What is kept of a buffer that has grown.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// The most connections that have not shown the token. A node shows it at once: while its bytes are on their way,
+/// hundreds of strangers would have to come.
+const STRANGERS_MAX: usize = 200;
+
+/// The error that Redis has for it.
+const FULL: &str = "ERR max number of clients reached";
+
 /// A slowlane that is the store of others. All connections share what it keeps.
 #[derive(Debug)]
 pub(crate) struct TokenServer {
     desk: Mutex<Desk>,
+    pub(crate) lobby: Arc<Lobby>,
     clock: Clock,
     metrics: TokenServerMetrics,
 }
@@ -46,14 +55,16 @@ pub(crate) struct TokenServer {
 impl TokenServer {
     pub(crate) fn new(token: Option<Token>, clock: Clock, metrics: TokenServerMetrics) -> Arc<TokenServer> {
         let desk = Desk::new(token, format!("{:016x}", fastrand::u64(..)));
-        Arc::new(TokenServer { desk: Mutex::new(desk), clock, metrics })
+        let lobby = Lobby::new(STRANGERS_MAX, metrics.strangers_gone.clone());
+        Arc::new(TokenServer { desk: Mutex::new(desk), lobby, clock, metrics })
     }
 
     /// Serves until the client closes or falls silent, or the shutdown begins.
-    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, shutdown: Shutdown) {
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, guest: Guest, shutdown: Shutdown) {
         let client = self.desk().client();
         let mut visit = Visit {
             client,
+            guest,
             server: self,
             stream: Patience::with(stream, IDLE_MAX),
             read: Vec::new(),
@@ -94,6 +105,7 @@ struct Visit {
     server: Arc<TokenServer>,
     stream: Patience,
     client: Client,
+    guest: Guest,
     /// Bytes read but not yet used.
     read: Vec<u8>,
     reader: Reader,
@@ -125,6 +137,10 @@ impl Visit {
                 Ok(Some((words, length))) => {
                     self.server.answer(&mut self.client, &words, out);
                     self.server.metrics.commands.inc();
+                    if self.client.is_known && !self.guest.is_known() {
+                        resp::write_error(out, FULL);
+                        return Err(io::ErrorKind::ConnectionRefused.into());
+                    }
                     used += length;
                 }
                 Ok(None) => break,

@@ -13,6 +13,7 @@ use crate::support::slowlane::BINARY;
 use crate::support::token_server::{Pair, TokenServer};
 use crate::support::{PATIENCE, client, eventually, project};
 use fastrand::Rng;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -171,6 +172,34 @@ fn without_its_token_a_node_shares_nothing() {
     let node = node("friend", &server.url().replace("//", &format!("//:{TOKEN}@")));
     is_joined(&node, 1);
     assert!(!node.process.log().iter().any(|line| line.contains(TOKEN)));
+}
+
+/// More strangers than there are connections for nodes come, and stay.
+#[test]
+fn strangers_keep_no_node_out() {
+    const STRANGERS: usize = 3_000;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    fs::write(&path, TOKEN).unwrap();
+    let server = TokenServer::start(&format!("token_file = \"{}\"", path.display()));
+    let friend = node("friend", &server.url().replace("//", &format!("//:{TOKEN}@")));
+    is_joined(&friend, 1);
+    let mut strangers: Vec<TcpStream> =
+        (0..STRANGERS).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    assert_eq!(server.ask(&["AUTH", TOKEN]), "+OK\r\n");
+    let mut is_open = |stranger: &mut TcpStream| {
+        stranger.set_nonblocking(true).unwrap();
+        !matches!(stranger.read(&mut [0; 9]), Ok(0))
+    };
+    let open = strangers.iter_mut().map(&mut is_open).filter(|&is_open| is_open).count();
+    // Without a lobby, 2,000 of them stay for five seconds, and the rest comes before the login.
+    assert!(open <= 500, "{open} strangers are still there");
+    assert!(is_open(strangers.last_mut().unwrap()), "the oldest of them have gone");
+    assert!(server.slowlane.metric("slowlane_token_server_strangers_gone_total", "") >= 2_500.0);
+    assert_eq!((up(&friend), logged(&friend, "the store is silent")), (1.0, 0));
 }
 
 /// Other machines could read the key secret, and clear every SLO.
