@@ -223,7 +223,8 @@ fn the_lines_to_paste_make_ones_own_configuration_ask() {
         let output = Command::new(binary).args(["-dW", "-c", "-f"]).arg(&path).output().unwrap();
         assert!(output.status.success(), "{own}\n{}", String::from_utf8_lossy(&output.stderr));
         let comments = text.lines().filter(|line| line.trim_start().starts_with('#')).count();
-        assert!(comments <= 5 && !text.contains("bind "), "only the lines to paste:\n{text}");
+        assert!(text.contains("three eighths of the global maxconn"), "{text}");
+        assert!(comments <= 6 && !text.contains("bind "), "only the lines to paste:\n{text}");
         assert!(part("your frontend").contains("send-spoe-group slowlane decide"), "{text}");
     }
 }

@@ -37,6 +37,7 @@ mod maps;
 mod missing;
 mod monitoring;
 mod nginx;
+mod open_files;
 mod package;
 mod page;
 mod peers;

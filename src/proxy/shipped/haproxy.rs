@@ -317,6 +317,9 @@ impl Timeouts {
 /// The first words of the lines in the section `global` that slowlane needs.
 const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-per-thread "];
 
+/// What the operator's own limits must allow.
+const ROOM: &str = "# Leave room for slowlane's connections: the frontends together take three eighths of the global maxconn at most.\n";
+
 /// The lines of a configuration to paste into one's own, under the name of their section, without comments.
 pub fn lines_to_paste(main: &File) -> String {
     let lines: Vec<&str> = main.text.lines().collect();
@@ -331,6 +334,7 @@ pub fn lines_to_paste(main: &File) -> String {
         ("the end of the file", &lines[at("backend slowlane-agents")..]),
     ];
     let mut text = format!("{}\n# The SPOE file that is named here: --file spoe-slowlane.conf\n", lines[0]);
+    text += ROOM;
     for (place, lines) in parts.iter().filter(|(_, lines)| !lines.is_empty()) {
         text += &format!("\n# For {place}:\n");
         for line in lines.iter().filter(|line| !line.trim_start().starts_with('#') && !line.is_empty()) {
