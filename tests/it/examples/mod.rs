@@ -3,6 +3,8 @@
 mod all;
 mod bots;
 mod connections;
+mod crowd;
+mod fields;
 mod files;
 mod lists;
 mod paths;

@@ -137,6 +137,15 @@ impl Stage {
         self.serve(command);
     }
 
+    /// Starts slowlane with a config, which may log to the folder of the example.
+    pub fn start_slowlane_with(&mut self, config: &str) {
+        let path = self.own_folder().join("slowlane.toml");
+        fs::write(&path, config).unwrap();
+        let mut command = self.command("slowlane run");
+        command.arg("--config").arg(path);
+        self.serve(command);
+    }
+
     /// Starts slowlane with a wall clock that shows noon of this day, in UTC.
     pub fn start_slowlane_at_noon(&mut self) {
         const DAY_S: i64 = 86_400;
