@@ -25,8 +25,6 @@ pub fn caddy(slowlane: &Slowlane, app: &App) -> Option<Front> {
             ("\n:8080 {", &format!("\n:{} {{\n\tbind {}", address.port(), address.ip())),
             ("127.0.0.1:9001", &slowlane.http.to_string()),
             ("127.0.0.1:8000", &app.address.to_string()),
-            // A busy machine may stall for so long, and the request would pass.
-            ("dial_timeout 100ms", "dial_timeout 5s"),
         ],
     );
     let mut command = Command::new(program);
@@ -65,7 +63,6 @@ pub fn envoy(slowlane: &Slowlane, app: &App) -> Option<Front> {
             ("address: 0.0.0.0, port_value: 8080", &at(address)),
             ("address: 127.0.0.1, port_value: 9001", &at(slowlane.http)),
             ("address: 127.0.0.1, port_value: 8000", &at(app.address)),
-            ("connect_timeout: 0.1s", "connect_timeout: 5s"),
         ],
     );
     let mut command = Command::new(program);
