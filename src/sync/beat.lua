@@ -13,6 +13,8 @@
 --   crowded   the keys that are crowded here, any number of them
 -- Answer: now in us, the key secret, the words of all nodes, the crowded keys.
 local NODES_MAX, CROWDED_MAX, CROWDED_US = 1000, 10000, 2e6
+-- No node gets longer values than nodes write: they are a stranger's. A node's words have four texts of 128 bytes.
+local RUN_BYTES_MAX, WORDS_BYTES_MAX, SECRET_BYTES_MAX, KEY_BYTES_MAX = 64, 2048, 64, 16
 local nodes, secret, crowded = KEYS[1], KEYS[2], KEYS[3]
 
 own(nodes, 'hash')
@@ -25,13 +27,14 @@ redis.call('PEXPIRE', nodes, ARGV[5])
 redis.call('SET', secret, ARGV[3], 'NX', 'PX', ARGV[5])
 redis.call('PEXPIRE', secret, ARGV[5])
 
-local words, fields = {}, redis.call('HGETALL', nodes)
-for i = 1, #fields, 2 do
-  local at, own_words = string.match(fields[i + 1], '^(%d+) (.*)$')
+local words = {}
+for _, run in ipairs(redis.call('HKEYS', nodes)) do
+  local is_long = #run > RUN_BYTES_MAX or redis.call('HSTRLEN', nodes, run) > WORDS_BYTES_MAX
+  local at, own_words = string.match(is_long and '' or redis.call('HGET', nodes, run), '^(%d+) (.*)$')
   local age = at and now - tonumber(at)
   -- A moment in the future is one of another master, whose clock is ahead.
   if not age or age > tonumber(ARGV[4]) or age < -60e6 then
-    redis.call('HDEL', nodes, fields[i])
+    redis.call('HDEL', nodes, run)
   else
     words[#words + 1] = own_words
   end
@@ -41,4 +44,8 @@ for i = 6, #ARGV do redis.call('ZADD', crowded, now, ARGV[i]) end
 redis.call('ZREMRANGEBYSCORE', crowded, '-inf', now - CROWDED_US)
 redis.call('ZREMRANGEBYRANK', crowded, 0, -CROWDED_MAX - 1)
 redis.call('PEXPIRE', crowded, 10000)
-return { string.format('%.0f', now), redis.call('GET', secret), words, redis.call('ZRANGE', crowded, 0, -1) }
+local keys = {}
+for _, key in ipairs(redis.call('ZRANGE', crowded, 0, -1)) do
+  if #key > KEY_BYTES_MAX then redis.call('ZREM', crowded, key) else keys[#keys + 1] = key end
+end
+return { string.format('%.0f', now), redis.call('GETRANGE', secret, 0, SECRET_BYTES_MAX - 1), words, keys }

@@ -15,6 +15,9 @@
 --   all       all blocks in force: the changes in between are no longer kept one by one
 --   lost      all blocks in force, but the store has forgotten some that the node may know
 local CHANGES_MAX, OPERATORS_MAX, KEYS_MAX, KEPT_MS, REST_MS = 1000, 10000, 20000, 86400000, 366 * 86400000
+-- No node gets longer values than nodes write: they are a stranger's. The longest target escapes each byte of eight
+-- values; the longest list is that of a stranger who has written many of them.
+local STATE_BYTES_MAX, TARGET_BYTES_MAX, LIST_BYTES_MAX = 32, 8720, 10e6
 local state, blocks, keys, changes = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 own(state, 'hash')
@@ -23,8 +26,10 @@ own(keys, 'zset')
 own(changes, 'stream')
 
 local now_ms = math.floor(now / 1000)
-local known = redis.call('HMGET', state, 'epoch', 'seq')
-local epoch, seq = known[1], tonumber(known[2] or '')
+local function known(field)
+  return redis.call('HSTRLEN', state, field) <= STATE_BYTES_MAX and redis.call('HGET', state, field)
+end
+local epoch, seq = known('epoch'), tonumber(known('seq') or '')
 if not epoch or not seq or seq ~= seq or seq < 0 or seq > 1e15 then
   epoch, seq = ARGV[3], 0
   redis.call('DEL', changes)
@@ -36,19 +41,31 @@ local cursor = tonumber(ARGV[2]) or 0
 local has_lost = ARGV[1] ~= epoch or cursor > seq
 if has_lost or seq - cursor > redis.call('XLEN', changes) then
   kind = has_lost and 'lost' or 'all'
-  for room, most in pairs({ [blocks] = OPERATORS_MAX, [keys] = KEYS_MAX }) do
-    redis.call('ZREMRANGEBYSCORE', room, '-inf', now_ms)
-    local all = redis.call('ZRANGE', room, 0, most - 1, 'WITHSCORES')
+  local bytes = 0
+  for _, room in ipairs({ { blocks, OPERATORS_MAX }, { keys, KEYS_MAX } }) do
+    redis.call('ZREMRANGEBYSCORE', room[1], '-inf', now_ms)
+    local all = redis.call('ZRANGE', room[1], 0, room[2] - 1, 'WITHSCORES')
     for i = 1, #all, 2 do
-      list[#list + 1] = all[i]
-      list[#list + 1] = string.format('%.0f', math.min(tonumber(all[i + 1]) - now_ms, REST_MS))
+      if #all[i] > TARGET_BYTES_MAX then
+        redis.call('ZREM', room[1], all[i])
+      elseif bytes + #all[i] > LIST_BYTES_MAX then
+        -- No block ends for being left out.
+        kind = 'lost'
+      else
+        bytes = bytes + #all[i]
+        list[#list + 1] = all[i]
+        list[#list + 1] = string.format('%.0f', math.min(tonumber(all[i + 1]) - now_ms, REST_MS))
+      end
     end
   end
 elseif cursor < seq then
-  for _, change in ipairs(redis.call('XRANGE', changes, string.format('%.0f-0', cursor + 1), '+')) do
-    local ends = tonumber(change[2][4]) or 0
-    list[#list + 1] = change[2][2]
-    list[#list + 1] = string.format('%.0f', ends > now_ms and math.min(ends - now_ms, REST_MS) or -1)
+  local first, last = string.format('%.0f-0', cursor + 1), string.format('%.0f-0', seq)
+  for _, change in ipairs(redis.call('XRANGE', changes, first, last, 'COUNT', CHANGES_MAX)) do
+    local target, ends = change[2][2], tonumber(change[2][4]) or 0
+    if #target <= TARGET_BYTES_MAX then
+      list[#list + 1] = target
+      list[#list + 1] = string.format('%.0f', ends > now_ms and math.min(ends - now_ms, REST_MS) or -1)
+    end
   end
 end
 

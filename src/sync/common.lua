@@ -7,6 +7,13 @@ local function within(text, low, high)
   return math.min(math.max(x, low), high)
 end
 
+-- A record is 171 bytes at most. A longer value is a stranger's, and is not read.
+local RECORD_BYTES_MAX = 256
+local function record_of(key)
+  local length = redis.pcall('STRLEN', key)
+  return type(length) == 'number' and length <= RECORD_BYTES_MAX and redis.call('GET', key)
+end
+
 -- A value of another type, which a stranger has written, is replaced.
 local function own(key, kind)
   local found = redis.call('TYPE', key).ok

@@ -25,7 +25,7 @@ for i, key in ipairs(KEYS) do
   local count, before, over = 0, 0, 0
   -- The loss of the next window.
   local function lost(count, over) return math.min(math.max(count + over - limit, 0), limit) end
-  local record = redis.pcall('GET', key)
+  local record = record_of(key)
   if type(record) == 'string' then
     local n, c, b, o = string.match(record, '^(%S+) (%S+) (%S+) (%S+)$')
     n, c, b, o = within(n, 0, 1e17), within(c, 0, MOST), within(b, 0, MOST), within(o, 0, MOST)

@@ -23,7 +23,7 @@ for i, key in ipairs(KEYS) do
   local window = within(ARGV[a + 7], 1000, 1e16) or 1e6
   local age = within(ARGV[a + 8], 0, 1e16)
   local begun, given, demand, at = now, 0, 0, now
-  local record = redis.pcall('GET', key)
+  local record = record_of(key)
   if type(record) == 'string' then
     local b, g, d, t = string.match(record, '^(%S+) (%S+) (%S+) (%S+)$')
     b, g, d, t = within(b, 0, 1e17), within(g, 0, limit), within(d, 0, MOST), within(t, 0, 1e17)

@@ -32,7 +32,7 @@ for i, key in ipairs(KEYS) do
   local tat, demand, slow, at, born, before, since = now - burst, 0, 0, now, now, NEVER, 0
   local returned, debts = NEVER, 0
   -- A value of another type is replaced.
-  local record = redis.pcall('GET', key)
+  local record = record_of(key)
   if type(record) == 'string' then
     local pattern = '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$'
     local x, y, z, w, b, f, s, r, d = string.match(record, pattern)

@@ -437,6 +437,62 @@ fn foreign_values_in_the_store_are_replaced() {
     assert_eq!(up(&one), 1.0);
 }
 
+/// The most memory that a process has had, in MB.
+fn peak_mb(node: &Slowlane) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", node.process.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() / 1024
+}
+
+/// What is longer than any value of slowlane's stays in the store.
+#[test]
+fn a_long_foreign_value_takes_no_memory_of_a_node() {
+    const TWENTY_MB: &str = "string.rep('x', 20 * 1024 * 1024)";
+    let redis = Redis::start();
+    let [one] = nodes(&redis);
+    passed(&one, "shop.example", 30);
+    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    is_told(&one);
+    let before = peak_mb(&one);
+    let keys = redis.ask(&["KEYS", "slowlane:*"]);
+    let record = keys.lines().find(|key| !key.contains("{cluster}")).unwrap();
+    let write = |key: &str, command: &str| {
+        let command = command.replace("KEY", &format!("'{key}'")).replace("LONG", TWENTY_MB);
+        let told = redis.ask(&["EVAL", &format!("return redis.call({command})"), "1", key]);
+        assert!(["OK", "0", "1"].contains(&told.as_str()) || told.ends_with("-0"), "{command}: {told}");
+    };
+    let cluster = |name: &str| format!("slowlane:{{cluster}}{name}");
+    let values = [
+        (record, "'SET', KEY, LONG"),
+        (&cluster("secret"), "'SET', KEY, LONG"),
+        (&cluster("nodes"), "'HSET', KEY, 'stranger', '1 ' .. LONG"),
+        (&cluster("nodes"), "'HSET', KEY, LONG, '1 {}'"),
+        (&cluster("crowded"), "'ZADD', KEY, 9e15, LONG"),
+        (&cluster("blocks"), "'ZADD', KEY, 99999999999999, LONG"),
+        (&cluster("keys"), "'ZADD', KEY, 99999999999999, LONG"),
+        (&cluster("changes"), "'XADD', KEY, '2-0', 't', LONG, 'u', '99999999999999'"),
+        // Without its epoch the store begins a new list.
+        (&cluster("state"), "'HSET', KEY, 'epoch', LONG"),
+        (&cluster("state"), "'HSET', KEY, 'seq', LONG"),
+    ];
+    for (values, source) in [(&values[..8], "192.0.2.100"), (&values[8..], "192.0.2.101")] {
+        values.iter().for_each(|(key, command)| write(key, command));
+        passed(&one, "shop.example", 3);
+        is_told(&one);
+        let late = node("late", &redis.url());
+        is_joined(&late, 2);
+        self::command(&late, &["block", &format!("source={source}"), "--for", "10m"]);
+        eventually("the block holds", || is_blocked(&one, source).then_some(()));
+        eventually("a late node has the blocks", || is_blocked(&late, "192.0.2.66").then_some(()));
+        assert!(peak_mb(&late) < before + 15, "{before} MB before, {} MB of a late node", peak_mb(&late));
+        drop(late);
+        is_joined(&one, 1);
+    }
+    assert!(peak_mb(&one) < before + 15, "{before} MB before, {} MB after", peak_mb(&one));
+    // A store that is busy with such values may have been silent for a moment.
+    eventually("the store answers", || (up(&one) == 1.0).then_some(()));
+}
+
 #[test]
 fn a_wrong_password_is_named_and_never_shown() {
     let redis = Redis::with(&["--requirepass", "turtle-secret"]);
