@@ -4,24 +4,22 @@ use std::time::Duration;
 
 use crate::cluster::held::Held;
 use crate::cluster::plan::Plan;
-use crate::cluster::terms::Numbers;
+use crate::cluster::terms::Situation;
 use crate::cluster::view::Glance;
 use crate::law::Arrival;
 
 /// The formula of a request of a shared key.
-pub(super) fn explain(held: Held, numbers: &Numbers, arrival: &Arrival) -> String {
-    let left = held.remaining(numbers, arrival.now);
-    match (held, numbers) {
-        (Held::Rate(view), Numbers::Rate(plan)) => {
-            of_rate(&view.glance(plan, arrival.now), plan, arrival.cost)
+pub(super) fn explain(held: Held, situation: &Situation<'_>, arrival: &Arrival) -> String {
+    let left = held.remaining(situation, arrival.now);
+    match held {
+        Held::Rate(pacing, view) => {
+            let plan = situation.plan(&pacing);
+            of_rate(&view.glance(&plan, arrival.now), &plan, arrival.cost)
         }
-        (Held::Count(_), Numbers::Quota(plan)) => {
-            format!("room for {left} of {} in the window, as far as all nodes have told", plan.limit)
+        Held::Count(windowed, _) => {
+            format!("room for {left} of {} in the window, as far as all nodes have told", windowed.limit)
         }
-        (Held::Lease(_), Numbers::Quota(plan)) => {
-            format!("this node holds {left} of {} of the window", plan.limit)
-        }
-        _ => "the mode of the SLO has changed".into(),
+        Held::Lease(windowed, _) => format!("this node holds {left} of {} of the window", windowed.limit),
     }
 }
 

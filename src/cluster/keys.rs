@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::cluster::held::{Answer, Held, Words};
-use crate::cluster::terms::{Numbers, Terms};
+use crate::cluster::terms::{Situation, Terms};
 use crate::table::Spread;
 
 /// Threads seldom meet in one of this many shards.
@@ -54,7 +54,6 @@ struct Shard {
 #[derive(Debug)]
 struct Kept {
     key: Key,
-    terms: Terms,
     held: Held,
     used: Timestamp,
     is_listed: bool,
@@ -63,13 +62,13 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(key: Key, terms: Terms, held: Held, used: Timestamp) -> Kept {
-        Kept { key, terms, held, used, is_listed: false, is_crowded: false }
+    fn new(key: Key, held: Held, used: Timestamp) -> Kept {
+        Kept { key, held, used, is_listed: false, is_crowded: false }
     }
 
     /// Whether it is no longer of use: everything is told, and its law has forgotten it.
     fn is_idle(&self, now: Timestamp) -> bool {
-        self.held.is_settled(now) && now.since(self.used) > self.terms.memory().saturating_add(IDLE)
+        self.held.is_settled(now) && now.since(self.used) > self.held.terms().memory().saturating_add(IDLE)
     }
 }
 
@@ -103,14 +102,14 @@ impl SharedKeys {
         let mut shard = self.shard(key);
         let place = match self.place(&shard, key) {
             Some(place) => place,
-            None => self.begin(&mut shard, Kept::new(key, *terms, begin(), now), now)?,
+            None => self.begin(&mut shard, Kept::new(key, begin(), now), now)?,
         };
         let Shard { views, to_tell, .. } = &mut *shard;
         let kept = &mut views[place];
-        if !kept.held.is_of(terms) {
+        if !kept.held.follow(terms) {
             kept.held = begin();
         }
-        (kept.terms, kept.used) = (*terms, now);
+        kept.used = now;
         if !kept.is_listed {
             kept.is_listed = true;
             to_tell.push(key);
@@ -119,22 +118,22 @@ impl SharedKeys {
     }
 
     /// Gives `read` what is held of a key, if anything is.
-    pub(super) fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut Held, &Terms) -> R) -> Option<R> {
+    pub(super) fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut Held) -> R) -> Option<R> {
         let mut shard = self.shard(key);
         let place = self.place(&shard, key)?;
-        let Kept { held, terms, .. } = &mut shard.views[place];
-        Some(read(held, terms))
+        Some(read(&mut shard.views[place].held))
     }
 
-    /// A copy of what is held of a key.
-    pub(super) fn copy(&self, key: Key) -> Option<Held> {
-        self.with_known(key, |held, _| held.clone())
+    /// A copy of what is held of a key, under these terms. None if their mode is another one.
+    pub(super) fn copy(&self, key: Key, terms: &Terms) -> Option<Held> {
+        let mut held = self.with_known(key, |held| held.clone())?;
+        held.follow(terms).then_some(held)
     }
 
     /// The words that are due, and those views gone that nobody uses.
     pub(super) fn collect(
         &self,
-        numbers: impl Fn(&Terms) -> Numbers,
+        situation: &Situation<'_>,
         now: Timestamp,
         tellings_max: usize,
     ) -> Vec<Telling> {
@@ -146,7 +145,7 @@ impl SharedKeys {
                 let chunk = TOLD_AT_ONCE.min(listed - begin).min(shard.to_tell.len());
                 for key in shard.to_tell.drain(..chunk).collect::<Vec<_>>() {
                     let has_room = tellings.len() < tellings_max;
-                    tellings.extend(self.tell(&mut shard, key, &numbers, now, has_room));
+                    tellings.extend(self.tell(&mut shard, key, situation, now, has_room));
                 }
             }
         }
@@ -158,13 +157,13 @@ impl SharedKeys {
         &self,
         shard: &mut Shard,
         key: Key,
-        numbers: impl Fn(&Terms) -> Numbers,
+        situation: &Situation<'_>,
         now: Timestamp,
         has_room: bool,
     ) -> Option<Telling> {
         let place = self.place(shard, key)?;
-        let Kept { terms, held, is_listed, .. } = &mut shard.views[place];
-        let words = if has_room { held.words(&numbers(terms), now) } else { None };
+        let Kept { held, is_listed, .. } = &mut shard.views[place];
+        let words = if has_room { held.words(situation, now) } else { None };
         *is_listed = !held.is_settled(now);
         if *is_listed {
             shard.to_tell.push(key);
@@ -196,7 +195,7 @@ impl SharedKeys {
 
     /// Notes that a telling did not reach the store.
     pub(super) fn lost(&self, telling: &Telling) {
-        self.with_known(telling.key, |held, _| held.lost(&telling.words));
+        self.with_known(telling.key, |held| held.lost(&telling.words));
     }
 
     /// Keys that are asked for so often that all nodes have to share them. At most so many.

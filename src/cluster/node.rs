@@ -11,7 +11,7 @@ use crate::cluster::held::{Answer, Held};
 use crate::cluster::keys::{SharedKeys, Telling};
 use crate::cluster::quiet::{self, Quiet};
 use crate::cluster::settings::{OnSilence, Settings};
-use crate::cluster::terms::{Numbers, Terms};
+use crate::cluster::terms::{Situation, Terms};
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::Entry;
 
@@ -66,8 +66,9 @@ impl Cluster {
     /// Judges a request under shared terms, and writes it into its entry and what is held of its key. None: the node
     /// has no room for its key, or the store is silent and the terms cannot go on without it.
     pub fn judge(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
-        self.judge_with(terms, entry, arrival, |numbers, begin| {
-            self.keys.with(key, terms, arrival.now, begin, |held| judge(held, numbers, arrival))
+        let &Arrival { now, cost, .. } = arrival;
+        self.judge_with(terms, entry, arrival, |situation, begin| {
+            self.keys.with(key, terms, now, begin, |held| held.judge(situation, cost, now))
         })
     }
 
@@ -80,9 +81,9 @@ impl Cluster {
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
-        self.judge_with(terms, entry, arrival, |numbers, begin| {
-            let mut held = self.keys.copy(key).filter(|held| held.is_of(terms)).unwrap_or_else(begin);
-            Some(judge(&mut held, numbers, arrival))
+        self.judge_with(terms, entry, arrival, |situation, begin| {
+            let mut held = self.keys.copy(key, terms).unwrap_or_else(begin);
+            Some(held.judge(situation, arrival.cost, arrival.now))
         })
     }
 
@@ -91,7 +92,7 @@ impl Cluster {
         terms: &Terms,
         entry: &mut Entry,
         arrival: &Arrival,
-        judge: impl FnOnce(&Numbers, &mut dyn FnMut() -> Held) -> Option<Judgement>,
+        judge: impl FnOnce(&Situation<'_>, &mut dyn FnMut() -> Held) -> Option<Judgement>,
     ) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
         if self.is_closed(terms) {
@@ -108,8 +109,8 @@ impl Cluster {
             if self.is_silent() && matches!(terms, Terms::Count(_)) {
                 return None;
             }
-            let numbers = self.numbers(terms);
-            let judgement = judge(&numbers, &mut || Held::new(terms, &numbers, untold, now))?;
+            let situation = self.situation();
+            let judgement = judge(&situation, &mut || Held::new(terms, &situation, untold, now))?;
             quiet::mark(entry);
             judgement
         };
@@ -141,12 +142,12 @@ impl Cluster {
                 "hardly used: {untold} requests untold, which the other nodes need not know of"
             ));
         }
-        Some(explain(self.keys.copy(key)?, &self.numbers(terms), arrival))
+        Some(explain(self.keys.copy(key, terms)?, &self.situation(), arrival))
     }
 
     /// What all nodes have used of a shared quota. None: this node holds nothing of it, or it is a rate.
     pub fn used(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Used> {
-        self.keys.copy(key)?.used(&self.numbers(terms), now)
+        self.keys.copy(key, terms)?.used(&self.situation(), now)
     }
 
     /// How long the row of a key matters.
@@ -159,8 +160,8 @@ impl Cluster {
         self.note_use();
         let Some(judgement) = self.judge(key, terms, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
-            let (numbers, cost) = (self.numbers(terms), arrival.cost.into());
-            self.keys.with_known(key, |held, _| held.overdraw(&numbers, cost, arrival.now));
+            let (situation, cost) = (self.situation(), arrival.cost.into());
+            self.keys.with_known(key, |held| held.overdraw(&situation, cost, arrival.now));
             entry.let_through(arrival.cost, arrival.now);
         }
         true
@@ -168,18 +169,18 @@ impl Cluster {
 
     /// The theoretical arrival time of a key that nodes share, as this node sees it. None: it holds nothing of the key.
     pub fn tat(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Timestamp> {
-        let ahead_s = self.keys.copy(key)?.full_in_s(&self.numbers(terms), now)?;
+        let ahead_s = self.keys.copy(key, terms)?.full_in_s(&self.situation(), now)?;
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
 
     /// Takes back a request whose client left before its turn.
     pub fn take_back(&self, key: Key, cost: u32) {
-        self.keys.with_known(key, |held, terms| held.take_back(&self.numbers(terms), cost.into()));
+        self.keys.with_known(key, |held| held.take_back(&self.situation(), cost.into()));
     }
 
     /// The messages that are due now.
     pub fn collect(&self, now: Timestamp, tellings_max: usize) -> Vec<Telling> {
-        self.keys.collect(|terms| self.numbers(terms), now, tellings_max)
+        self.keys.collect(&self.situation(), now, tellings_max)
     }
 
     /// Forgets what is held of keys that nobody has asked about for long. Call it once a second.
@@ -236,20 +237,8 @@ impl Cluster {
         quiet::mark(entry);
     }
 
-    fn numbers(&self, terms: &Terms) -> Numbers {
+    fn situation(&self) -> Situation<'_> {
         let round_trip = Duration::from_micros(self.round_trip_us.load(Relaxed).into());
-        terms.numbers(&self.settings, self.nodes(), round_trip)
-    }
-}
-
-/// Judges a request by what is held of its key.
-fn judge(held: &mut Held, numbers: &Numbers, arrival: &Arrival) -> Judgement {
-    let &Arrival { now, cost, .. } = arrival;
-    let answer = held.judge(numbers, cost.into(), now);
-    let remaining = held.remaining(numbers, now);
-    match answer {
-        Ok(delay) => Judgement::new(Verdict::after(delay), remaining),
-        Err(_) if numbers.is_beyond(cost.into()) => Judgement::never(remaining),
-        Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
+        Situation { settings: &self.settings, nodes: self.nodes(), round_trip }
     }
 }

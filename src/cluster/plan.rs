@@ -70,6 +70,11 @@ impl Plan {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
     }
 
+    /// Whether a request of this cost is never let through.
+    pub(super) fn is_beyond(&self, cost: f64) -> bool {
+        cost * self.slot_s() > self.burst_s() + self.cap_s()
+    }
+
     pub(super) fn band_s(&self) -> f64 {
         BAND_S
     }

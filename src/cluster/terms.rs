@@ -19,11 +19,30 @@ pub enum Terms {
     Lease(Windowed),
 }
 
-/// The numbers of terms, and of the cluster at this moment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Numbers {
-    Rate(Plan),
-    Quota(QuotaPlan),
+/// The cluster at this moment. It makes numbers of terms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation<'s> {
+    pub(super) settings: &'s Settings,
+    pub(super) nodes: u32,
+    pub(super) round_trip: Duration,
+}
+
+impl Situation<'_> {
+    pub(super) fn plan(&self, pacing: &Pacing) -> Plan {
+        Plan::new(pacing, self.settings, self.nodes)
+    }
+
+    pub(super) fn quota(&self, &Windowed { limit, window, is_sliding, calendar }: &Windowed) -> QuotaPlan {
+        QuotaPlan {
+            limit: f64::from(limit),
+            window_s: window.as_secs_f64(),
+            period: self.settings.period,
+            round_trip_s: self.round_trip.as_secs_f64(),
+            nodes: self.nodes,
+            is_sliding,
+            calendar,
+        }
+    }
 }
 
 impl Terms {
@@ -34,22 +53,6 @@ impl Terms {
             Sharing::Count => law.windowed().map(Terms::Count),
             Sharing::Lease => law.windowed().map(Terms::Lease),
             Sharing::Split | Sharing::Local => None,
-        }
-    }
-
-    pub(super) fn numbers(&self, settings: &Settings, nodes: u32, round_trip: Duration) -> Numbers {
-        match self {
-            Terms::Rate(pacing) => Numbers::Rate(Plan::new(pacing, settings, nodes)),
-            Terms::Count(Windowed { limit, window, is_sliding, calendar })
-            | Terms::Lease(Windowed { limit, window, is_sliding, calendar }) => Numbers::Quota(QuotaPlan {
-                limit: f64::from(*limit),
-                window_s: window.as_secs_f64(),
-                period: settings.period,
-                round_trip_s: round_trip.as_secs_f64(),
-                nodes,
-                is_sliding: *is_sliding,
-                calendar: *calendar,
-            }),
         }
     }
 
@@ -84,16 +87,6 @@ impl Terms {
             Terms::Rate(pacing) => Some((pacing.slot(), pacing.burst())),
             Terms::Count(Windowed { limit, window, .. }) => Some((*window / (*limit).max(1), *window)),
             Terms::Lease(_) => None,
-        }
-    }
-}
-
-impl Numbers {
-    /// Whether a request of this cost is never let through.
-    pub(super) fn is_beyond(&self, cost: f64) -> bool {
-        match self {
-            Numbers::Rate(plan) => cost * plan.slot_s() > plan.burst_s() + plan.cap_s(),
-            Numbers::Quota(plan) => cost > plan.limit,
         }
     }
 }
