@@ -294,6 +294,8 @@ impl LeaseRecord {
     /// Takes up a message. What was given merges by its maximum: nodes teach a store that has forgotten.
     pub fn merge(&mut self, posting: &LeasePosting, now_s: f64) -> LeaseReply {
         let &LeasePosting { want, asked, taught, limit, kept_back, window_s, age_s, .. } = posting;
+        // An edit may have lowered the limit.
+        self.given = self.given.min(limit);
         match age_s.map(|age_s| now_s - age_s) {
             // The clocks of nodes differ a little; the next period is a whole one later.
             Some(start_s) if self.given == 0.0 || start_s > self.begun_s + window_s / 2.0 => {

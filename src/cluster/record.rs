@@ -124,14 +124,16 @@ impl Record {
     /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
     pub fn merge(&mut self, posting: &RatePosting, now_s: f64) -> Reply {
         let &RatePosting { charge_s, cap_s, memory_s, .. } = posting;
-        let taught_s = posting.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| now_s + ahead_s);
+        let latest_s = now_s + cap_s + Plan::AHEAD_MAX_S;
+        let taught_s = posting.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
         let age_s = now_s - self.born_s;
+        let is_longer_known = posting.taught_s.is_some() && posting.known_age_s > age_s + LONGER_S;
         // A node's knowledge from before a silence is out of date.
-        if !posting.returns && age_s <= YOUNG_S && posting.known_age_s > age_s + LONGER_S {
+        if !posting.returns && age_s <= YOUNG_S && is_longer_known {
             self.before_s = self.before_s.max(taught_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
-        let known_s = self.tat_s.max(taught_s).min(now_s + cap_s + Plan::AHEAD_MAX_S);
+        let known_s = self.tat_s.max(taught_s).min(latest_s);
         let known_s = known_s.max(now_s - posting.burst_s);
         self.tat_s = match posting.returns {
             true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
@@ -155,7 +157,7 @@ impl Record {
         if now_s - self.returned_s > RETURN_S {
             (self.returned_s, self.debts_s) = (now_s, 0.0);
         }
-        self.debts_s += debt_s;
+        self.debts_s = (self.debts_s + debt_s).max(0.0);
         self.debts_s
     }
 }

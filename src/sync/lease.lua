@@ -18,7 +18,7 @@ local answers = {}
 for i, key in ipairs(KEYS) do
   local a = (i - 1) * 9
   local want, asked = within(ARGV[a + 1], -MOST, MOST) or 0, within(ARGV[a + 2], 0, MOST) or 0
-  local taught, rest = within(ARGV[a + 3], 0, MOST), within(ARGV[a + 4], 0, 1e16) or 0
+  local taught, rest = within(ARGV[a + 3], 0, MOST), within(ARGV[a + 4], -1e16, 1e16) or 0
   local limit, kept_back = within(ARGV[a + 5], 0, MOST) or 0, within(ARGV[a + 6], 0, MOST) or 0
   local window = within(ARGV[a + 7], 1000, 1e16) or 1e6
   local age = within(ARGV[a + 8], 0, 1e16)
@@ -40,7 +40,7 @@ for i, key in ipairs(KEYS) do
   elseif now >= begun + window then
     begun, given = now, 0
   end
-  if taught and given == 0 and taught > 0 and rest <= window then
+  if taught and given == 0 and taught > 0 and rest >= 0 and rest <= window then
     begun, given = now + rest - window, math.min(taught, limit)
   end
   demand = demand * math.exp((at - now) / MEMORY_US) + asked

@@ -18,6 +18,7 @@ mod book;
 mod cli;
 mod cluster;
 mod cluster_blocks;
+mod cluster_scripts;
 mod concurrency;
 mod config;
 mod config_peers;

@@ -69,6 +69,30 @@ fn quotas_and_windows_are_shared_without_redis() {
     }
 }
 
+/// More has been given of a quota than an edit leaves of it.
+#[test]
+fn a_leased_quota_may_be_edited_while_it_is_used() {
+    let server = TokenServer::start("");
+    let one = node("one", &server.url());
+    is_joined(&one, 1);
+    let mut used = 0;
+    eventually("most of the quota is used", || {
+        used += passed(&one, "leased.example", 9);
+        (used >= 180).then_some(())
+    });
+    let reloads = one.metric("slowlane_policy_reloads_total", "");
+    one.replace("slo.map", &POLICY[0].1.replace("rate=200/h", "rate=100/h"));
+    eventually("the edit is in force", || {
+        (one.metric("slowlane_policy_reloads_total", "") > reloads).then_some(())
+    });
+    let told = one.metric("slowlane_cluster_messages_total", "");
+    eventually("the node has asked for more", || {
+        passed(&one, "leased.example", 1);
+        (one.metric("slowlane_cluster_messages_total", "") >= told + 3.0).then_some(())
+    });
+    assert_eq!((one.metric("slowlane_cluster_errors_total", "garbage"), up(&one)), (0.0, 1.0));
+}
+
 /// A token server that decides for a proxy, too, is a node like the others.
 #[test]
 fn a_token_server_counts_its_own_requests_with_those_of_its_nodes() {
@@ -241,6 +265,7 @@ fn bytes_that_are_no_command_end_the_connection() {
 }
 
 /// The same messages, to Redis with the scripts and to a slowlane: the answers are the same but for the time between.
+/// Those in which seconds matter, of nodes that know more or come back, are compared in virtual time: `cluster_scripts`.
 #[test]
 fn a_slowlane_answers_as_the_scripts_do() {
     let (redis, server) = (Redis::start(), TokenServer::start(""));

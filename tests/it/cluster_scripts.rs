@@ -1,0 +1,173 @@
+//! The records of shared keys in Rust and in Lua: the same messages have the same answers, in virtual time.
+
+use std::fs;
+
+use fastrand::Rng;
+use slowlane::base::key::Key;
+use slowlane::base::time::Timestamp;
+use slowlane::cluster::{
+    Answer, CountPosting, CountReply, LeasePosting, LeaseReply, Ledger, Plan, Posting, RatePosting, Reply,
+};
+
+use crate::support::project;
+use crate::support::redis::Redis;
+
+const MESSAGES: usize = 400;
+
+/// Messages of this many keys alternate.
+const KEYS: u64 = 4;
+
+/// No record ends within a test: Redis would reckon with its own clock.
+const KEPT_S: f64 = 1e6;
+
+/// A number that the node does not know.
+const UNKNOWN: i64 = i64::MIN;
+
+/// The numbers of a message as the script takes them, but for the life of its record.
+type Draw = fn(&mut Rng) -> Vec<i64>;
+
+/// The same numbers for a token server.
+type Read = fn(&[i64]) -> Posting;
+
+/// Numbers of an answer, and by how much the rounding of the script may change each of them.
+type Numbers = Vec<(f64, f64)>;
+
+/// Redis takes the time from the last two arguments instead of its clock.
+fn script(name: &str) -> String {
+    let read = |name: &str| fs::read_to_string(project(&format!("src/sync/{name}.lua"))).unwrap();
+    let script =
+        (read("common") + &read(name)).replace("redis.call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}");
+    assert!(script.contains("#ARGV"), "the clock is replaced");
+    script
+}
+
+/// Mostly some milliseconds, often some seconds, and sometimes a minute.
+fn step_us(dice: &mut Rng) -> u64 {
+    match dice.u32(0..20) {
+        0 => dice.u64(0..60_000_000),
+        1..=7 => dice.u64(0..3_000_000),
+        _ => dice.u64(0..200_000),
+    }
+}
+
+fn are_the_same(name: &str, draw: Draw, read: Read) {
+    let seed = std::env::var("SLOWLANE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("SLOWLANE_SEED={seed}");
+    let (mut dice, redis, script) = (Rng::with_seed(seed), Redis::start(), script(name));
+    let (mut ledger, mut now_us) = (Ledger::new(100), 1_000_000_000_000);
+    for message in 0..MESSAGES {
+        now_us += step_us(&mut dice);
+        let (bits, numbers) = (dice.u64(0..KEYS), draw(&mut dice));
+        let written = |&number: &i64| if number == UNKNOWN { String::new() } else { number.to_string() };
+        let mut words: Vec<String> = ["EVAL", &script, "1"].map(str::to_owned).into();
+        words.push(format!("{bits:016X}"));
+        words.extend(numbers.iter().map(written));
+        let [seconds, rest] = [now_us / 1_000_000, now_us % 1_000_000];
+        words.extend([seconds, rest].map(|part| part.to_string()));
+        let of_lua = redis.ask(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let answer =
+            ledger.post(Key::from_bits(bits), &read(&numbers), Timestamp::from_nanos(now_us * 1_000));
+        let of_rust = numbers_of(&answer);
+        let lua: Vec<f64> = of_lua.split(' ').filter_map(|number| number.parse().ok()).collect();
+        let differs = |(lua, (rust, most)): (&f64, &(f64, f64))| (lua - rust).abs() > *most;
+        let is_same = lua.len() == of_rust.len() && !lua.iter().zip(&of_rust).any(differs);
+        assert!(is_same, "{name}, message {message}, {numbers:?}: {of_lua} in Lua, {of_rust:?} in Rust");
+    }
+}
+
+/// The script rounds times to microseconds, and demands to a ten thousandth, with each message.
+fn numbers_of(answer: &Answer) -> Numbers {
+    const US: f64 = 400.0;
+    match *answer {
+        Answer::Rate(Reply { ahead_s, demand, slow_demand, age_s }) => {
+            vec![(ahead_s * 1e6, US), (demand, 0.05), (slow_demand, 0.05), (age_s * 1e6, US)]
+        }
+        Answer::Count(CountReply { current, before, over, age_s }) => {
+            vec![(current, 0.5), (before, 0.5), (over, 0.5), (age_s * 1e6, US)]
+        }
+        Answer::Lease(LeaseReply { granted, given, rest_s }) => {
+            vec![(granted, 0.5), (given, 0.5), (rest_s * 1e6, US)]
+        }
+    }
+}
+
+fn or_unknown(dice: &mut Rng, number: i64) -> i64 {
+    if dice.u32(0..3) == 0 { UNKNOWN } else { number }
+}
+
+fn known(number: i64) -> Option<f64> {
+    (number != UNKNOWN).then_some(number as f64)
+}
+
+/// What a node lets through and knows; and sometimes a node that has been without the store.
+#[test]
+fn rates_are_the_same() {
+    let draw: Draw = |dice| {
+        let (charge, taught) = (dice.i64(-500_000..3_000_000), dice.i64(-9_000_000..20_000_000));
+        let (burst, cap) = (dice.i64(0..2) * 1_000_000, 10_200_000 + dice.i64(0..2) * 4_800_000);
+        let (taught, known_us) = (or_unknown(dice, taught), dice.i64(0..2) * dice.i64(0..9_000_000));
+        let (asked, lately, returns) = (dice.i64(0..100), dice.i64(0..100), i64::from(dice.u32(0..5) == 0));
+        let ttl_ms = (KEPT_S * 1e3) as i64;
+        vec![charge, asked, lately, burst, cap, taught, 1_000_000, ttl_ms, known_us, returns]
+    };
+    are_the_same("rate", draw, |numbers| {
+        let s = |place: usize| numbers[place] as f64 / 1e6;
+        Posting::Rate(RatePosting {
+            charge_s: s(0),
+            asked: numbers[1] as f64,
+            asked_lately: numbers[2] as f64,
+            burst_s: s(3),
+            cap_s: s(4) - Plan::AHEAD_MAX_S,
+            taught_s: known(numbers[5]).map(|us| us / 1e6),
+            memory_s: s(6),
+            kept_s: KEPT_S,
+            known_age_s: s(8),
+            returns: numbers[9] == 1,
+        })
+    });
+}
+
+/// Windows of five seconds, whose limit is edited.
+#[test]
+fn counts_are_the_same() {
+    let draw: Draw = |dice| {
+        let (charge, current) = (dice.i64(-20..200), dice.i64(0..1_500));
+        let (before, over, age) = (dice.i64(0..1_500), dice.i64(0..500), dice.i64(0..5_000_000));
+        let limit = 500 + dice.i64(0..2) * 500;
+        vec![charge, or_unknown(dice, current), before, over, age, limit, 5_000_000, (KEPT_S * 1e3) as i64]
+    };
+    are_the_same("count", draw, |numbers| {
+        let number = |place: usize| numbers[place] as f64;
+        let taught = known(numbers[1]).map(|current| CountReply {
+            current,
+            before: number(2),
+            over: number(3),
+            age_s: number(4) / 1e6,
+        });
+        let (charge, limit, window_s) = (number(0), number(5), number(6) / 1e6);
+        Posting::Count(CountPosting { charge, taught, limit, window_s, kept_s: KEPT_S })
+    });
+}
+
+/// Quotas of a minute, whose limit is edited. Near its end a node gets a part by its demand, which is none here.
+#[test]
+fn leases_are_the_same() {
+    let draw: Draw = |dice| {
+        let (want, given) = (dice.i64(-20..60), dice.i64(0..900));
+        let (rest, limit) = (dice.i64(-5_000_000..65_000_000), 400 + dice.i64(0..2) * 400);
+        vec![want, 0, or_unknown(dice, given), rest, limit, 20, 60_000_000, UNKNOWN, (KEPT_S * 1e3) as i64]
+    };
+    are_the_same("lease", draw, |numbers| {
+        let number = |place: usize| numbers[place] as f64;
+        Posting::Lease(LeasePosting {
+            want: number(0),
+            asked: number(1),
+            taught: known(numbers[2]).map(|given| (given, number(3) / 1e6)),
+            limit: number(4),
+            kept_back: number(5),
+            window_s: number(6) / 1e6,
+            age_s: known(numbers[7]).map(|us| us / 1e6),
+            kept_s: KEPT_S,
+        })
+    });
+}
