@@ -17,6 +17,7 @@ mod blocks_served;
 mod book;
 mod cli;
 mod cluster;
+mod cluster_assured;
 mod cluster_blocks;
 mod cluster_scripts;
 mod concurrency;
