@@ -332,8 +332,9 @@ const POLICY: [(&str, &str); 2] =
 fn is_throttled(mut client: Client, app: &Backend, what: &str) {
     let [first, second] = ["/first", "/second"].map(|path| client.request("GET", path, &[], ""));
     assert_eq!((first.status, second.status), (200, 200), "{what}");
-    let between = app.saw("/second").at - app.saw("/first").at;
-    assert!(between >= Duration::from_millis(400), "{what}: {between:?}");
+    // From the question on: on a busy machine the first request may reach the application late.
+    let after = app.saw("/second").at - first.asked_at;
+    assert!(after >= Duration::from_millis(400), "{what}: {after:?}");
 }
 
 #[test]
