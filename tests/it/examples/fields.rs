@@ -67,8 +67,9 @@ fn counted(stage: &Stage, requests: usize) -> Value {
 
 /// Each request that is served was counted once, under its own source and the host that the application read.
 fn no_header_chooses_what_is_counted(stage: &Stage) {
-    let plain = counted(stage, stage.app.count());
-    let mut served = stage.app.count();
+    // The proxy may have asked about a request that it could not pass on.
+    let (mut served, mut logged) = (stage.app.count(), stage.judged() as usize);
+    let plain = counted(stage, logged);
     for (number, attack) in attacks().into_iter().enumerate() {
         let mut headers: Vec<(&str, &str)> = attack.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         if !headers.iter().any(|&(name, _)| name == "Host") {
@@ -79,10 +80,12 @@ fn no_header_chooses_what_is_counted(stage: &Stage) {
         assert!([200, 400, 403, 404].contains(&status), "{status}: {attack:?}");
         if stage.app.count() == served {
             assert_ne!(status, 200, "{attack:?}");
+            // Envoy asks before it refuses a host.
+            logged = stage.judged() as usize;
             continue;
         }
-        served += 1;
-        let told = counted(stage, served);
+        (served, logged) = (served + 1, logged + 1);
+        let told = counted(stage, logged);
         let mut expected = plain["fields"].clone();
         let seen = stage.app.saw(&path);
         let host = seen.headers.iter().find_map(|header| header.strip_prefix("host:")).unwrap_or("").trim();
