@@ -32,6 +32,7 @@ mod examples;
 mod fields;
 mod full_disk;
 mod haproxy;
+mod ipv6;
 mod laws;
 mod log;
 mod many_keys;

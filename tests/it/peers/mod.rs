@@ -4,6 +4,7 @@ mod captures;
 mod cluster;
 mod faults;
 mod hostile;
+mod logged;
 mod paced;
 mod real;
 mod relay;
