@@ -146,8 +146,11 @@ fn takes_over(files: &[(&str, &str)]) {
     }
     // The standby knows keys of its own.
     passed(&standby.slowlane, "paced.example", 9);
+    let mut used = 0;
     eventually("the burst is used up", || {
-        (passed(&one, "shop.example", 4) + passed(&other, "shop.example", 4) == 0).then_some(())
+        let more = passed(&one, "shop.example", 4) + passed(&other, "shop.example", 4);
+        used += more;
+        (more == 0).then_some(())
     });
     for node in [&one, &other] {
         is_told(node);
@@ -159,7 +162,8 @@ fn takes_over(files: &[(&str, &str)]) {
         });
     }
     let more = passed(&one, "shop.example", 10) + passed(&other, "shop.example", 10);
-    assert_eq!(more, 0, "the standby knows what was used up");
+    // A node that cannot know what the others take refuses too early: then the rest of the burst is still to be had.
+    assert!(more == 0 || used + more <= 20, "the standby knows what was used up: {used}, then {more}");
     eventually("the standby keeps the key", || {
         (standby.slowlane.metric("slowlane_token_server_records", "") >= 1.0).then_some(())
     });
