@@ -8,6 +8,8 @@
 //!                                  the others before it that have no entry yet are tracked, so that slowlane learns of them
 //! ```
 
+use std::collections::BTreeSet;
+
 use crate::base::shown::shown;
 use crate::proxy::shipped::sample::sample;
 
@@ -254,8 +256,8 @@ fn odd(keys: &[&Paced]) -> String {
     for key in keys.iter().filter(|key| key.is_long()) {
         acls += &format!("    acl slowlane_odd {} -m len ge {KEY_BYTES}\n", key.key());
     }
-    let mut splits: Vec<String> = keys.iter().flat_map(|key| key.splits()).collect();
-    splits.dedup();
+    // Each once, also where several keys have it.
+    let splits: BTreeSet<String> = keys.iter().flat_map(|key| key.splits()).collect();
     for variable in splits {
         acls += &format!("    acl slowlane_odd var({variable}) -m sub {JOINT}\n");
     }
