@@ -105,7 +105,9 @@ impl Throttle {
         let Pending { keys, singles, .. } = pending;
         self.table.with_batch(keys, now, |place, entry, now| {
             let Single { case, arrival, ruling } = &mut singles[place];
-            *ruling = Some(self.judge(case, entry, Arrival { now, ..*arrival }, Way::Judge));
+            // The row's moment is the decision's: a ticket or a client that leaves refers to it.
+            arrival.now = now;
+            *ruling = Some(self.judge(case, entry, *arrival, Way::Judge));
         });
         // Decisions are made after the rows are unlocked.
         for Single { case, arrival, ruling } in singles.iter() {

@@ -87,6 +87,32 @@ fn no_law_forgets_what_another_thread_has_counted() {
     }
 }
 
+/// A thread that is behind asks in the quarter of the lease before: the ticket has the moment of the row, not the thread's.
+#[test]
+fn a_request_of_a_thread_that_is_behind_ends_in_the_quarter_that_counted_it() {
+    let throttle = throttle_of("0 burst=0 rate=1/s law=concurrency max=1 lease=4s", &[]);
+    let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Draw::MIDDLE);
+    let first = ask(101_001).ticket().unwrap();
+    assert_eq!(throttle.end(&throttle.policy(), &first, at_ms(101_001)).len(), 1);
+    let behind = ask(100_999).ticket().unwrap();
+    assert_eq!(throttle.end(&throttle.policy(), &behind, at_ms(101_001)).len(), 1);
+    assert!(ask(101_001).is_let_through());
+}
+
+/// What a thread that is behind takes back is taken out of the window that counted it.
+#[test]
+fn a_client_of_a_thread_that_is_behind_leaves_the_window_that_counted_it() {
+    for law in ["fixed-window", "sliding-window", "sliding-buckets", "sliding-log"] {
+        let throttle = throttle_of(&format!("0 burst=0 rate=2/s law={law}"), &[]);
+        let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Draw::MIDDLE);
+        assert!(ask(101_001).is_let_through());
+        let behind = ask(100_999);
+        assert!(behind.is_let_through() && !ask(101_001).is_let_through(), "{law}");
+        throttle.take_back(&throttle.policy(), &behind, at_ms(101_002));
+        assert!(ask(101_003).is_let_through(), "{law}");
+    }
+}
+
 proptest! {
     /// No end is lost, and no lease is made longer, by a thread that is behind.
     #[test]
