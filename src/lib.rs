@@ -57,22 +57,18 @@
     )
 )]
 
-pub mod base;
+mod admin_client;
 pub mod cli;
-pub mod cluster;
 pub mod config;
 mod daemon;
-pub mod law;
+#[cfg(feature = "lab")]
+mod demo;
+pub mod http;
 pub mod observe;
-pub mod peers;
-pub mod policy;
 pub mod proxy;
+pub mod resp;
 pub mod server;
-pub mod snapshot;
 mod sync;
-pub mod table;
-pub mod throttle;
-pub mod tools;
+mod top;
 mod upgrade;
 mod watch;
-pub mod wire;

@@ -18,19 +18,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::Metrics;
 use crate::observe::revive::revived;
 use crate::observe::status::Status;
 use crate::observe::systemd;
-use crate::policy::{Layout, Policy, Problems, Strays};
-use crate::throttle::Throttle;
 use directories::{LOOK, Watch, follow};
 pub(crate) use files::{Again, Sight};
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
 use settling::{SECOND_LOOK, Settling, Step};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::policy::{Layout, Policy, Problems, Strays};
+use slowlane_core::throttle::Throttle;
 use writers::{Noticed, Writers};
 
 /// Events that arrive within this time cause one look.

@@ -7,10 +7,10 @@ use std::str::FromStr;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use crate::base::address::{Address, AddressError};
+use crate::admin_client::{AdminClient, Question};
 use crate::config::{Config, Flags, Listen, read_token};
 use crate::server::tls::{Trust, client};
-use crate::tools::admin_client::{AdminClient, Question};
+use slowlane_core::base::address::{Address, AddressError};
 
 /// The address of the daemon, and its token.
 #[derive(Debug, Args)]

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::base::address::Address;
 use crate::config::{Config, Flags};
 use crate::sync::StoreUrl;
+use slowlane_core::base::address::Address;
 
 #[derive(Debug, Args)]
 pub(super) struct Files {

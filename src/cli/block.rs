@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use crate::base::units;
+use crate::admin_client::Question;
 use crate::cli::admin::{self, At};
 use crate::cli::fields::{Field, path};
-use crate::tools::admin_client::Question;
+use slowlane_core::base::units;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

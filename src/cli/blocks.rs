@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::admin_client::Question;
 use crate::cli::admin::{self, At};
-use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

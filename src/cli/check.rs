@@ -7,11 +7,11 @@ use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
-use crate::base::slo_id::SloId;
 use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::config::{Config, ConfigError, Flags};
-use crate::policy::{Policy, Problem, Problems, Warning};
 use crate::sync::StoreUrl;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::policy::{Policy, Problem, Problems, Warning};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

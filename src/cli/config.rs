@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::base::address::Address;
-use crate::base::hold::HOLD_SHIPPED;
-use crate::base::slo_id::SloId;
 use crate::cli::arguments::{RunArguments, config};
 use crate::config::{Config, Flags, Listen};
-use crate::policy::{Layout, Policy};
+use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{File, NAME, Tls, nginx};
-use crate::tools::installed;
+use slowlane_core::base::address::Address;
+use slowlane_core::base::hold::HOLD_SHIPPED;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::policy::{Layout, Policy};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

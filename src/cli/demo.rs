@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::base::units::Rate;
-use crate::tools::demo::{self, Look, Proxy, SECONDS_DEFAULT, SECONDS_MIN};
+use crate::demo::{self, Look, Proxy, SECONDS_DEFAULT, SECONDS_MIN};
+use slowlane_core::base::units::Rate;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::base::query;
+use slowlane_core::base::query;
 
 #[derive(Clone, Debug)]
 pub(super) struct Field {

@@ -11,16 +11,16 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 
-use crate::base::key::KeySecret;
-use crate::base::shown::shown;
-use crate::base::units;
 use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
-use crate::policy::Policy;
-use crate::throttle::Throttle;
-use crate::tools::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
-use crate::tools::replay::{self, Input, Outcome, Settings, Subject};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::units;
+use slowlane_core::policy::Policy;
+use slowlane_core::throttle::Throttle;
+use slowlane_lab::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
+use slowlane_lab::replay::{self, Input, Outcome, Settings, Subject};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

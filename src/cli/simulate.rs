@@ -10,10 +10,10 @@ use anyhow::{anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use crate::base::units::{self, Rate};
 use crate::cli::progress::Progress;
-use crate::law::Law;
-use crate::tools::simulate::{
+use slowlane_core::base::units::{self, Rate};
+use slowlane_core::law::Law;
+use slowlane_lab::simulate::{
     self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, Retry, SECONDS_MAX, Scenario, Share, Span, Spread,
 };
 

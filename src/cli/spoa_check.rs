@@ -7,13 +7,13 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::base::address::Address;
-use crate::base::units;
 use crate::cli::progress::Progress;
-use crate::tools::conformance::argument::Argument;
-use crate::tools::conformance::card;
-use crate::tools::conformance::play::{Agent, examine};
-use crate::tools::conformance::setting::{ARGUMENTS_MAX, Setting};
+use slowlane_core::base::address::Address;
+use slowlane_core::base::units;
+use slowlane_lab::conformance::argument::Argument;
+use slowlane_lab::conformance::card;
+use slowlane_lab::conformance::play::{Agent, examine};
+use slowlane_lab::conformance::setting::{ARGUMENTS_MAX, Setting};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
 
-use crate::base::key::Key;
+use crate::admin_client::Question;
 use crate::cli::admin::{self, At};
 use crate::cli::fields::{Field, path};
 use crate::observe::status::TABLE;
-use crate::tools::admin_client::Question;
+use slowlane_core::base::key::Key;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 
-use crate::base::key::KeySecret;
 use crate::cli::arguments::Files;
 use crate::config::{Config, Flags};
-use crate::policy::Policy;
-use crate::tools::policy_test::{self, FILE_BYTES_MAX, Fault, FileOutcome, Mistakes, Settings, Suite};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::policy::Policy;
+use slowlane_lab::policy_test::{self, FILE_BYTES_MAX, Fault, FileOutcome, Mistakes, Settings, Suite};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::admin::At;
-use crate::tools::top;
+use crate::top;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::admin_client::Question;
 use crate::cli::admin::{self, At};
-use crate::tools::admin_client::Question;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

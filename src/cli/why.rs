@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::base::key::KeySecret;
-use crate::base::request::{Request, Value};
+use crate::admin_client::Question;
 use crate::cli::admin::{self, At};
 use crate::cli::fields::{Field, path};
 use crate::config::{Config, Flags};
 use crate::observe::clock::Clock;
 use crate::observe::status::Why;
-use crate::policy::Policy;
-use crate::table::Sizing;
-use crate::throttle::Throttle;
-use crate::tools::admin_client::Question;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::Policy;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

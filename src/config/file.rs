@@ -7,12 +7,6 @@ use std::time::Duration;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
-use crate::base::address::Address;
-use crate::base::hold::WhenFull;
-use crate::base::kind::Kind as VerdictKind;
-use crate::base::network::Network;
-use crate::base::token::Token;
-use crate::cluster::{OnSilence, Settings};
 use crate::config::flags::Flags;
 use crate::config::peers::Peers;
 use crate::config::policy::Policy;
@@ -26,6 +20,12 @@ use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::server::listener::UNIX_MODE;
 use crate::sync::{StoreUrl, SyncConfig};
+use slowlane_core::base::address::Address;
+use slowlane_core::base::hold::WhenFull;
+use slowlane_core::base::kind::Kind as VerdictKind;
+use slowlane_core::base::network::Network;
+use slowlane_core::base::token::Token;
+use slowlane_core::cluster::{OnSilence, Settings};
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize, Serialize)]

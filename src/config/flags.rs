@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::base::address::Address;
 use crate::sync::StoreUrl;
+use slowlane_core::base::address::Address;
 
 /// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

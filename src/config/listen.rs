@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::address::Address;
-use crate::base::network::Network;
 use crate::config::error::ConfigError;
 use crate::config::secured::Tls;
 use crate::server::tls;
+use slowlane_core::base::address::Address;
+use slowlane_core::base::network::Network;
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);

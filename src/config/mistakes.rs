@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 
-use crate::base::shown::shown;
 use crate::config::file::File;
+use slowlane_core::base::shown::shown;
 
 /// The most mistakes that are told. A hundred mistakes usually have one cause.
 const MISTAKES_MAX: usize = 100;

@@ -28,17 +28,17 @@ use mistakes::Mistake;
 pub(crate) use peers::PeersConfig;
 use warnings::Secret;
 
-use crate::base::hold::HoldLimits;
-use crate::base::key::KeySecret;
-use crate::base::token::Token;
 use crate::observe::clock::Clock;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
 use crate::server::listener::Guarded;
 use crate::server::tls::{self, TlsError};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
-use crate::table::Sizing;
 use crate::watch::Source;
+use slowlane_core::base::hold::HoldLimits;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::token::Token;
+use slowlane_core::table::Sizing;
 
 /// The settings and the mistakes of a text. The files that it names are not read.
 ///
@@ -460,7 +460,7 @@ fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::address::Address;
+    use slowlane_core::base::address::Address;
 
     fn parse(text: &str) -> Result<Config, String> {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -3,11 +3,11 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::base::address::Address;
 use crate::config::error::ConfigError;
 use crate::config::listen::{HANDSHAKE_MAX, Listen, tls_files};
 use crate::config::secured::Tls;
 use crate::server::peers::Settings;
+use slowlane_core::base::address::Address;
 
 /// The most connections of peers. Each proxy has one.
 const CONNECTIONS_MAX: usize = 200;

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::within::within;
-use crate::policy::{Layout, LayoutError, Lookup, Method};
+use slowlane_core::policy::{Layout, LayoutError, Lookup, Method};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(try_from = "WrittenPolicy")]

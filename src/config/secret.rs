@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::base::key::KeySecret;
 use crate::config::error::ConfigError;
+use slowlane_core::base::key::KeySecret;
 
 const EXPECTED: &str = "expected 16 bytes or 32 hex digits, like `openssl rand -hex 16` prints";
 

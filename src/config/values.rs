@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-use crate::base::kind::Kind as VerdictKind;
-use crate::base::network::Network;
-use crate::base::units;
 use crate::config::within::within;
 use crate::observe::decision_log::Sample;
 use crate::server::hosts::Hosts;
 use crate::sync::StoreUrl;
+use slowlane_core::base::kind::Kind as VerdictKind;
+use slowlane_core::base::network::Network;
+use slowlane_core::base::units;
 
 /// A duration over zero: all of them are limits.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::base::hold::HoldLimits;
 use crate::config::listen::Listen;
+use slowlane_core::base::hold::HoldLimits;
 
 /// A file with a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]

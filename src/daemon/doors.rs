@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::base::address::Address;
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, TokenServerConfig};
 use crate::daemon::gates::Gates;
 use crate::daemon::rounds;
@@ -23,6 +22,7 @@ use crate::server::spoe::Spoe;
 use crate::server::transfer::Transfers;
 use crate::sync::TokenServer;
 use crate::watch::Again;
+use slowlane_core::base::address::Address;
 
 /// The names of the entrances, for sockets from systemd and for an upgrade.
 const SPOP: &str = "spop";

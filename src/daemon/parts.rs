@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 
-use crate::base::key::KeySecret;
-use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
 use crate::observe::metrics::Metrics;
 use crate::observe::status::Status;
-use crate::policy::Policy;
 use crate::server::Agent;
 use crate::server::peers::Peers;
 use crate::sync::Keeper;
-use crate::throttle::Throttle;
 use crate::watch::{self, Reload};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::cluster::Cluster;
+use slowlane_core::policy::Policy;
+use slowlane_core::throttle::Throttle;
 
 pub(super) fn metrics(config: &Config) -> Metrics {
     let mut metrics = Metrics::new().with_process(Clock::wall());

@@ -11,7 +11,7 @@ use crate::observe::revive::revived_task;
 use crate::observe::systemd;
 use crate::server::Agent;
 use crate::server::shutdown::Shutdown;
-use crate::throttle::KEY_BLOCKS_MAX;
+use slowlane_core::throttle::KEY_BLOCKS_MAX;
 
 /// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {

@@ -10,8 +10,6 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::base::key::KeySecret;
-use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::daemon::doors::Doors;
 use crate::daemon::{parts, rounds};
@@ -26,6 +24,8 @@ use crate::server::transfer::{Transfer, Transfers};
 use crate::sync::{Found, Keeper, Node, RunningNode};
 use crate::upgrade::{Giver, NotUpgraded, Predecessor, Program};
 use crate::watch::{Again, Reload};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::cluster::Cluster;
 
 /// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
 const DRAIN: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::base::time::{EARLIEST, Timestamp};
+use slowlane_core::base::time::{EARLIEST, Timestamp};
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
@@ -73,9 +73,9 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::verdict::Verdict;
-    use crate::law::{Arrival, Law, Objective, Options};
-    use crate::table::Entry;
+    use slowlane_core::base::verdict::Verdict;
+    use slowlane_core::law::{Arrival, Law, Objective, Options};
+    use slowlane_core::table::Entry;
 
     /// A machine without a battery starts in 1970 and learns the time later.
     #[test]

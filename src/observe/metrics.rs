@@ -17,15 +17,15 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::base::kind::Kind;
-use crate::base::slo_id::SloId;
-use crate::base::verdict::{Decision, Verdict};
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
 use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::process_metrics::ProcessMetrics;
 use crate::observe::state_metrics::StateMetrics;
 use crate::observe::tls_metrics::TlsMetrics;
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::verdict::{Decision, Verdict};
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use fastrand::Rng;
 use prometheus_client::metrics::counter::Counter;
 
-use crate::base::charge::Charge;
-use crate::base::request::{Request, Value};
-use crate::base::verdict::Decision;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
 use crate::observe::status::Status;
-use crate::policy::{Batch, Policy};
-use crate::table::Table;
+use slowlane_core::base::charge::Charge;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::verdict::Decision;
+use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::table::Table;
 
 /// Observes every decision, for all proxies.
 pub struct Observer {
@@ -123,13 +123,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::charge::ChargeKind;
-    use crate::base::draw::Draw;
-    use crate::base::request::Request;
-    use crate::base::time::Timestamp;
-    use crate::policy::Policy;
-    use crate::table::Sizing;
-    use crate::throttle::{Decisions, Throttle};
+    use slowlane_core::base::charge::ChargeKind;
+    use slowlane_core::base::draw::Draw;
+    use slowlane_core::base::request::Request;
+    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::policy::Policy;
+    use slowlane_core::table::Sizing;
+    use slowlane_core::throttle::{Decisions, Throttle};
 
     /// Two requests are let through, and one is taken back: three charges.
     #[test]

@@ -9,12 +9,12 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::KeySecret;
-use crate::base::quota::{POLICY_BYTES_MAX, Quota};
-use crate::base::request::Value;
-use crate::base::ticket::Ticket;
-use crate::base::verdict::{Decision, Verdict};
-use crate::wire::spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::quota::{POLICY_BYTES_MAX, Quota};
+use slowlane_core::base::request::Value;
+use slowlane_core::base::ticket::Ticket;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
 
 /// The question of a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,12 +201,12 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
-    use crate::base::request::Request;
-    use crate::base::slo_id::SloId;
-    use crate::base::time::Timestamp;
-    use crate::base::verdict::{Assurance, Judged};
-    use crate::wire::spop::{Action, Frame};
+    use slowlane_core::base::key::Key;
+    use slowlane_core::base::request::Request;
+    use slowlane_core::base::slo_id::SloId;
+    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::base::verdict::{Assurance, Judged};
+    use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
 

@@ -5,13 +5,13 @@ use std::{iter, str};
 
 use thiserror::Error;
 
-use crate::base::key::KeySecret;
-use crate::base::quota::Quota;
-use crate::base::reply::Reply;
-use crate::base::request::{FIELDS_MAX, Field, Value, is_same_name};
-use crate::base::units;
-use crate::base::verdict::Verdict;
-use crate::wire::http::{Answer, Head, Status};
+use crate::http::{Answer, Head, Status};
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::quota::Quota;
+use slowlane_core::base::reply::Reply;
+use slowlane_core::base::request::{FIELDS_MAX, Field, Value, is_same_name};
+use slowlane_core::base::units;
+use slowlane_core::base::verdict::Verdict;
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
@@ -233,13 +233,13 @@ fn limit(reply: &Reply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
-    use crate::base::request::Request;
-    use crate::base::slo_id::SloId;
-    use crate::base::ticket::Ticket;
-    use crate::base::time::Timestamp;
-    use crate::base::verdict::{Assurance, Decision, Judged};
-    use crate::wire::http::{Date, Version};
+    use crate::http::{Date, Version};
+    use slowlane_core::base::key::Key;
+    use slowlane_core::base::request::Request;
+    use slowlane_core::base::slo_id::SloId;
+    use slowlane_core::base::ticket::Ticket;
+    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::base::verdict::{Assurance, Decision, Judged};
 
     fn head(target: &str, headers: &[(&str, &str)]) -> Head<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();

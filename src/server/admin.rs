@@ -17,11 +17,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::base::key::Key;
-use crate::base::query::Query;
-use crate::base::request::Request as Asked;
-use crate::base::time::Timestamp;
-use crate::base::token::Token;
 use crate::observe::log;
 use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
@@ -31,7 +26,12 @@ use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands}
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::{admin_socket, blocks, http1, page, process_use};
-use crate::throttle::Throttle;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::query::Query;
+use slowlane_core::base::request::Request as Asked;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::token::Token;
+use slowlane_core::throttle::Throttle;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 

@@ -4,11 +4,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::base::hold::HoldLimits;
-use crate::base::key::KeySecret;
-use crate::base::ticket::Ticket;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::log::OncePerSecond;
@@ -18,7 +13,12 @@ use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
 use crate::server::repeats::Repeats;
-use crate::throttle::Throttle;
+use slowlane_core::base::hold::HoldLimits;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::ticket::Ticket;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::throttle::Throttle;
 
 /// The state shared by all connections.
 #[derive(Debug)]

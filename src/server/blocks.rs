@@ -5,16 +5,16 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::base::columns::aligned;
-use crate::base::query::Query;
-use crate::base::shown::shown;
-use crate::base::target::{self, Target};
-use crate::base::time::Timestamp;
-use crate::base::units::{self, left, written};
-use crate::cluster::Cluster;
-use crate::policy::Policy;
 use crate::server::agent::Agent;
-use crate::throttle::{Block, BlockOrigin, Reach, Receipt};
+use slowlane_core::base::columns::aligned;
+use slowlane_core::base::query::Query;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::target::{self, Target};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::units::{self, left, written};
+use slowlane_core::cluster::Cluster;
+use slowlane_core::policy::Policy;
+use slowlane_core::throttle::{Block, BlockOrigin, Reach, Receipt};
 
 /// The most blocked keys that are listed.
 const KEYS_LISTED_MAX: usize = 1_000;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::base::network::Network;
-use crate::base::time::Timestamp;
 use crate::observe::log::OncePerSecond;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::{Accepted, Stream};
 use crate::server::tls::Tls;
+use slowlane_core::base::network::Network;
+use slowlane_core::base::time::Timestamp;
 
 /// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.
 #[derive(Debug, Default)]

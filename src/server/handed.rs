@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
 
-use crate::base::address::Address;
 use crate::server::listener::Listener;
+use slowlane_core::base::address::Address;
 
 /// The sockets that were handed to this process, each for an entrance.
 #[derive(Debug, Default)]

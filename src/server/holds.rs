@@ -8,8 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep_until;
 
-use crate::base::hold::{HoldLimits, WhenFull};
 use crate::server::alarm::Alarm;
+use slowlane_core::base::hold::{HoldLimits, WhenFull};
 
 /// Counts the held answers of all connections.
 #[derive(Debug)]

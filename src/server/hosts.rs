@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use hyper::header::HOST;
 use hyper::{Request, Version};
 
-use crate::base::address::is_loopback;
-use crate::base::host::Host;
+use slowlane_core::base::address::is_loopback;
+use slowlane_core::base::host::Host;
 
 /// Names and addresses beside `localhost` and the loopback addresses: those of reverse proxies.
 ///

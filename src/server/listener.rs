@@ -11,8 +11,8 @@ use socket2::{Domain, SockRef};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream, lookup_host};
 
-use crate::base::address::{Address, is_loopback};
 use crate::server::stream::Accepted;
+use slowlane_core::base::address::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.
 pub(crate) const UNIX_MODE: u32 = 0o660;

@@ -71,19 +71,19 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
-    use crate::base::hold::{HoldLimits, WhenFull};
-    use crate::base::key::Key;
     use crate::observe::clock::Clock;
     use crate::observe::metrics::Metrics;
     use crate::observe::status::Status;
-    use crate::policy::Policy;
     use crate::server::admin::Admin;
     use crate::server::agent::Agent;
     use crate::server::hosts::Hosts;
     use crate::server::http::Check;
     use crate::server::{admin_socket, shutdown};
-    use crate::table::Sizing;
-    use crate::throttle::Throttle;
+    use slowlane_core::base::hold::{HoldLimits, WhenFull};
+    use slowlane_core::base::key::Key;
+    use slowlane_core::policy::Policy;
+    use slowlane_core::table::Sizing;
+    use slowlane_core::throttle::Throttle;
 
     /// An agent with more rows in its table than the buffers of a socket can hold.
     fn agent() -> Arc<Agent> {

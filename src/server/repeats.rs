@@ -9,10 +9,10 @@ use hashbrown::hash_table::Entry;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use crate::base::key::KeySecret;
-use crate::base::reply::Reply;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::reply::Reply;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
 
 /// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -162,9 +162,9 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
-    use crate::base::slo_id::SloId;
-    use crate::base::ticket::{Counted, Ticket};
+    use slowlane_core::base::key::Key;
+    use slowlane_core::base::slo_id::SloId;
+    use slowlane_core::base::ticket::{Counted, Ticket};
 
     fn reply(verdict: Verdict) -> Reply {
         Reply { verdict, slo: SloId::DEFAULT, remaining: 0, ticket: None }

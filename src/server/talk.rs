@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
 use crate::proxy::haproxy;
+use slowlane_core::base::time::Timestamp;
 
 /// What an SPOP connection has agreed, and what is still to be done on it. The default is a new connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::base::target::Target;
-use crate::base::time::Timestamp;
-use crate::cluster::{BlockNews, BlockWord, BlockWords, Extent};
-use crate::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
+use slowlane_core::base::target::Target;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::cluster::{BlockNews, BlockWord, BlockWords, Extent};
+use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
 
 /// An exchange carries this many changes at most. The rest goes with the next one.
 const CHANGES_MAX: usize = 500;

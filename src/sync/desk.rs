@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::base::key::{Key, KeySecret};
-use crate::base::target::Target;
-use crate::base::time::Timestamp;
-use crate::base::token::Token;
-use crate::cluster::{Beat, BlockWord, BlockWords, Board, Ledger, Member, Presence, Roll};
+use crate::resp;
 use crate::sync::call::Call;
 use crate::sync::numbers;
-use crate::wire::resp;
+use slowlane_core::base::key::{Key, KeySecret};
+use slowlane_core::base::target::Target;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::token::Token;
+use slowlane_core::cluster::{Beat, BlockWord, BlockWords, Board, Ledger, Member, Presence, Roll};
 
 /// The most keys with a record, about 80 MB.
 const RECORDS_MAX: usize = 500_000;

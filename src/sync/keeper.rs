@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::Builder;
 
-use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
 use crate::observe::revive::revived;
 use crate::observe::state_metrics::StateMetrics;
-use crate::snapshot::{Fault, Head, Parts, Restored, Saved, restore, resumed, save};
-use crate::throttle::Throttle;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::snapshot::{Fault, Head, Parts, Restored, Saved, restore, resumed, save};
+use slowlane_core::throttle::Throttle;
 
 /// Bytes that are written, or read, at once.
 const BUFFER_BYTES: usize = 256 << 10;

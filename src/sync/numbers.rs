@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cluster::{
+use crate::sync::call::Call;
+use slowlane_core::cluster::{
     Answer, CountPosting, CountReply, LeasePosting, LeaseReply, Plan, Posting, RatePosting, Reply, Words,
 };
-use crate::sync::call::Call;
 
 /// The arguments of a key, for the script of these words.
 pub(super) fn of(posting: &Posting) -> Vec<String> {
@@ -193,15 +193,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::{CountMessage, LeaseMessage, Message, QuotaPlan};
+    use slowlane_core::cluster::{CountMessage, LeaseMessage, Message, QuotaPlan};
 
     fn words() -> [Words; 3] {
-        let pacing = crate::law::Law::new(
+        let pacing = slowlane_core::law::Law::new(
             "pace",
-            crate::law::Objective { burst: 100, rate: "50/s".parse().unwrap() },
-            crate::law::Options::default(),
+            slowlane_core::law::Objective { burst: 100, rate: "50/s".parse().unwrap() },
+            slowlane_core::law::Options::default(),
         );
-        let plan = Plan::new(&pacing.unwrap().pacing().unwrap(), &crate::cluster::Settings::default(), 3);
+        let plan =
+            Plan::new(&pacing.unwrap().pacing().unwrap(), &slowlane_core::cluster::Settings::default(), 3);
         let quota = QuotaPlan {
             limit: 1_000.0,
             window_s: 60.0,

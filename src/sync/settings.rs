@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::cluster::Settings;
 use crate::server::tls::{TlsError, Trust, client};
 use crate::sync::url::StoreUrl;
+use slowlane_core::cluster::Settings;
 
 /// The section `[cluster]` of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]

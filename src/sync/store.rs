@@ -16,16 +16,16 @@ use redis::{
 };
 use thiserror::Error;
 
-use crate::base::key::Key;
-use crate::base::target::Target;
-use crate::cluster::{
-    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Cluster, Extent, Member, PRESENT, Presence,
-    SECRET_KEPT, Telling, Words,
-};
 use crate::sync::call::Call;
 use crate::sync::numbers;
 use crate::sync::token_server::TokenServer;
 use crate::sync::url::{StorePlace, StoreUrl};
+use slowlane_core::base::key::Key;
+use slowlane_core::base::target::Target;
+use slowlane_core::cluster::{
+    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Cluster, Extent, Member, PRESENT, Presence,
+    SECRET_KEPT, Telling, Words,
+};
 
 /// A message has this many keys at most, so that the store is never busy for longer than about 2 ms.
 const KEYS_MAX: usize = 200;

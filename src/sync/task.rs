@@ -8,10 +8,6 @@ use fastrand::Rng;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::base::key::KeySecret;
-use crate::base::shown::Shown;
-use crate::base::time::Timestamp;
-use crate::cluster::{Beat, Census, Cluster, Member, PRESENT};
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::ClusterMetrics;
 use crate::observe::log::OncePerSecond;
@@ -22,8 +18,12 @@ use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
 use crate::sync::store::{Door, Due, Own, Store, StoreError, Told};
 use crate::sync::token_server::TokenServer;
-use crate::throttle::Throttle;
 use crate::watch::Reload;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::shown::Shown;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::cluster::{Beat, Census, Cluster, Member, PRESENT};
+use slowlane_core::throttle::Throttle;
 
 /// How often the task looks for messages that are due. News wait for this long at most.
 const LOOK: Duration = Duration::from_millis(5);

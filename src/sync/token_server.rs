@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::base::token::Token;
-use crate::cluster::Presence;
 use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::TokenServerMetrics;
+use crate::resp::{self, Reader};
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use crate::sync::desk::{Client, Desk};
-use crate::wire::resp::{self, Reader};
+use slowlane_core::base::token::Token;
+use slowlane_core::cluster::Presence;
 
 /// Nodes send a heartbeat each second. A connection without a command for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);

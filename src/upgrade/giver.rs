@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
-use crate::base::verdict::Decision;
 use crate::observe::clock::Clock;
 use crate::server::Agent;
 use crate::server::listener::Listener;
 use crate::server::shutdown::Trigger;
 use crate::server::transfer::Transfer;
-use crate::snapshot::{Head, save_changes, save_keys, save_rest};
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, Offer, VERSION};
 use crate::upgrade::program::Program;
+use slowlane_core::base::verdict::Decision;
+use slowlane_core::snapshot::{Head, save_changes, save_keys, save_rest};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
 /// it, too, so it is less than systemd's patience with a process that is to end.

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::address::Address;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Decision;
 use crate::server::repeats::Answer;
 use crate::server::talk::Talk;
+use slowlane_core::base::address::Address;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Decision;
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`] or
 /// of a type in it needs a new number: [`Talk`], [`Answer`] and [`Decision`] too. Snapshots have a version of their own.

@@ -11,17 +11,17 @@ use std::{env, thread};
 use anyhow::{Context, bail, ensure};
 use rustix::stdio::dup2_stdin;
 
-use crate::base::key::KeySecret;
 use crate::observe::clock::Clock;
 use crate::server::Agent;
 use crate::server::handed::Handed;
 use crate::server::talk::Talk;
 use crate::server::transfer::{Transfers, stream};
-use crate::snapshot::{Parts, restore};
-use crate::throttle::Throttle;
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::HANDOVER;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::snapshot::{Parts, restore};
+use slowlane_core::throttle::Throttle;
 
 /// The longest wait for the old process.
 const PATIENCE: Duration = Duration::from_secs(30);

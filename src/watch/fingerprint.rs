@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::policy::Strays;
+use slowlane_core::policy::Strays;
 
 /// The metadata of all files of a policy: any edit changes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

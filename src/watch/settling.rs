@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
 use crate::watch::fingerprint::Fingerprint;
+use slowlane_core::base::time::Timestamp;
 
 /// The time without changes before an edit is read: `cp`, for one, writes several files.
 const SETTLE: Duration = Duration::from_millis(100);

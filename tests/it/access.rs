@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use slowlane::base::network::Network;
+use slowlane_core::base::network::Network;
 use socket2::{Domain, Socket, Type};
 
 use crate::cli::{Ran, ran};

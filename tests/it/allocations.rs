@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::{AllocationInfo, measure};
-use slowlane::base::hold::{HoldLimits, WhenFull};
-use slowlane::base::time::Timestamp;
-use slowlane::law::Law;
 use slowlane::observe::clock::Clock;
 use slowlane::observe::metrics::Metrics;
 use slowlane::observe::status::Status;
-use slowlane::policy::{Layout, Policy};
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::wire::spop::{Data, Notify};
+use slowlane_core::base::hold::{HoldLimits, WhenFull};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::Law;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use spop::{Data, Notify};
 
 use crate::support::spop::hello;
 

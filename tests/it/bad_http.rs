@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::wire::spop::{Data, Disconnect, Status};
+use spop::{Data, Disconnect, Status};
 
 use crate::support::client::{self, Client};
 use crate::support::slowlane::Slowlane;

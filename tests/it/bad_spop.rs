@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::wire::spop::{Data, Disconnect, HaproxyHello, Head, Kind, Status};
+use spop::{Data, Disconnect, HaproxyHello, Head, Kind, Status};
 
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Heard, Line, frame, goodbye, hello, hello_of, hold, message, notify, request};

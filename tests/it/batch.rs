@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::charge::{Charge, ChargeKind};
-use slowlane::base::draw::Draw;
-use slowlane::base::hold::{HoldLimits, WhenFull};
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Decision;
-use slowlane::law::Law;
 use slowlane::observe::clock::Clock;
 use slowlane::observe::metrics::Metrics;
-use slowlane::policy::{Batch, Layout, Policy};
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane::table::{Cursor, Entry, Page, Sizing};
-use slowlane::throttle::{AnnexUsage, Decisions, Throttle};
-use slowlane::wire::spop::{Ack, Action, Frame};
+use slowlane_core::base::charge::{Charge, ChargeKind};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::hold::{HoldLimits, WhenFull};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Decision;
+use slowlane_core::law::Law;
+use slowlane_core::policy::{Batch, Layout, Policy};
+use slowlane_core::table::{Cursor, Entry, Page, Sizing};
+use slowlane_core::throttle::{AnnexUsage, Decisions, Throttle};
+use spop::{Ack, Action, Frame};
 
 use crate::support::spop::{hello, message};
 

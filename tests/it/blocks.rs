@@ -5,16 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::blocked::{Blocked, BlockedBy};
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::slo_id::SloId;
-use slowlane::base::target::Target;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::policy::{Batch, BlockFault, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
-use slowlane::table::Sizing;
-use slowlane::throttle::{
+use slowlane_core::base::blocked::{Blocked, BlockedBy};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::target::Target;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::policy::{Batch, BlockFault, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::{
     Block, BlockError, BlockOrigin, Change, Decisions, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX, Throttle,
 };
 

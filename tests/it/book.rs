@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use slowlane::law::Law;
+use slowlane_core::law::Law;
 
 use crate::cli::ran;
 use crate::support::pages::{BESIDE, Page, REFERENCE, pages};

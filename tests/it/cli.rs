@@ -9,8 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use slowlane::law::Law;
-use slowlane::wire::spop::{Frame, Kind};
+use slowlane_core::law::Law;
+use spop::{Frame, Kind};
 
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;

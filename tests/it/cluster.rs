@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use slowlane::tools::simulate::{Cluster, Load, Phase, Scenario, Spread, report};
+use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, Spread, report};
 
 use crate::cli::{Ran, ran};
 use crate::support::pages::Page;

@@ -3,9 +3,9 @@
 use std::fs;
 
 use fastrand::Rng;
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::cluster::{
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::cluster::{
     Answer, CountPosting, CountReply, LeasePosting, LeaseReply, Ledger, Plan, Posting, RatePosting, Reply,
 };
 

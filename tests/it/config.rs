@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 use crate::cli::{Ran, ran, ran_in};
 use crate::support::process::Process;

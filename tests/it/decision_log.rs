@@ -16,7 +16,7 @@ use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
 use crate::support::{eventually, own_address};
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 /// One SLO per website: `slow` passes one at once and the next after half a second; one denies all; one is a dry run.
 const POLICY: [(&str, &str); 2] = [

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::{Key, KeySecret};
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::policy::{Layout, Lookup, Method, Policy};
-use slowlane::table::{Sizing, Table};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::{Key, KeySecret};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::policy::{Layout, Lookup, Method, Policy};
+use slowlane_core::table::{Sizing, Table};
+use slowlane_core::throttle::Throttle;
 
 use crate::support::client::Client;
 use crate::support::slowlane::Slowlane;
@@ -251,7 +251,7 @@ proptest! {
         let odd_one = spelling + &odd;
         let told = ask(&throttle, &[("website", odd_one.as_bytes())]);
         // More letters make another name, and more digits another port.
-        let is_other_name = slowlane::base::host::Host::read(odd_one.as_bytes()).is_some();
+        let is_other_name = slowlane_core::base::host::Host::read(odd_one.as_bytes()).is_some();
         prop_assert!(is_other_name || !told.is_let_through(), "{}", odd_one);
     }
 }

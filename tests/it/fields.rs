@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 use crate::support::PATIENCE;
 use crate::support::slowlane::Slowlane;

@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use slowlane::base::hold::HOLD_SHIPPED;
-use slowlane::base::key::{Key, KeyHasher};
+use slowlane_core::base::hold::HOLD_SHIPPED;
+use slowlane_core::base::key::{Key, KeyHasher};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};
@@ -517,7 +517,7 @@ fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
 fn milliseconds(text: &str, words: &str) -> u64 {
     let after = text.split(words).nth(1).unwrap_or_else(|| panic!("no {words:?}"));
     let value = after.split_whitespace().next().unwrap();
-    u64::try_from(slowlane::base::units::duration(value).unwrap().as_millis()).unwrap()
+    u64::try_from(slowlane_core::base::units::duration(value).unwrap().as_millis()).unwrap()
 }
 
 fn shipped(name: &str) -> String {

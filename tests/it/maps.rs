@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 use fastrand::Rng;
-use slowlane::base::request::{Request, Value};
-use slowlane::policy::{Layout, Lookup, Method, Policy};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 use crate::support::eventually;
 use crate::support::process::Process;

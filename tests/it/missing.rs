@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use slowlane::observe::status::REQUESTS_MIN;
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 use crate::cli::ran;
 use crate::support::chromium::Chromium;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use slowlane::law::Law;
+use slowlane_core::law::Law;
 use tempfile::TempDir;
 
 use crate::support::pages::{Page, pages as in_sources};

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use slowlane::wire::spop::{Data, HaproxyHello};
+use spop::{Data, HaproxyHello};
 
 use crate::cli::ran;
 use crate::support::chromium::{Chromium, bytes_of};

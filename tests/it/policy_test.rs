@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::tools::policy_test::{BEGINS, CaseOutcome, Failure, Outcome, Settings, Suite, run};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use slowlane_lab::policy_test::{BEGINS, CaseOutcome, Failure, Outcome, Settings, Suite, run};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran, ran_in};
@@ -461,7 +461,7 @@ fn case_after(text: &str, line: &str) -> String {
 #[test]
 fn the_examples_of_the_help_and_of_the_sources_hold() {
     let help = case_after(&ran(&["test", "--help"]).out, "Steps follow, in virtual time:");
-    let source = fs::read_to_string(project("src/tools/policy_test/mod.rs")).unwrap();
+    let source = fs::read_to_string(project("crates/lab/src/policy_test/mod.rs")).unwrap();
     let source = source.lines().map_while(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join("\n");
     for case in [help, case_after(&source, "```text")] {
         let Ran { code, out, problems } = ran_in(folder(&case).path(), &TEST);

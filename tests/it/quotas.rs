@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use slowlane::base::date::around;
-use slowlane::base::time::Timestamp;
-use slowlane::base::units::Period;
-use slowlane::cluster::{
+use slowlane_core::base::date::around;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::units::Period;
+use slowlane_core::cluster::{
     CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
     QuotaPlan,
 };

@@ -5,7 +5,7 @@ use crate::support::client::{Client, Response};
 use crate::support::printed::{EACH, Printed};
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, message};
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 /// One SLO per website: two at once; a window; a dry run; three in flight; one that denies all; one that denies none.
 const POLICY: [(&str, &str); 2] = [

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::policy::Policy;
 use slowlane::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, commands};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::Policy;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use crate::support::client::{self, Client};
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};

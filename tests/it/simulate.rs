@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use slowlane::base::units::Rate;
-use slowlane::tools::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
+use slowlane_core::base::units::Rate;
+use slowlane_lab::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};
 use crate::support::pages::Page;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use slowlane::law::Law;
+use slowlane_core::law::Law;
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Response};

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::KeySecret;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::policy::{Layout, Policy};
-use slowlane::snapshot::{Fault, Head, Parts, Restored, restore, save, save_keys, save_rest};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::snapshot::{Fault, Head, Parts, Restored, restore, save, save_keys, save_rest};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use crate::corpora::targets;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
-use slowlane::wire::spop::{Ack, Connection, Data, Error, Frame, Head, Notify, Scope, Step};
+use spop::{Ack, Connection, Data, Error, Frame, Head, Notify, Scope, Step};
 
 use crate::cli::{Ran, ran};
 use crate::support::slowlane::Slowlane;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::cluster::{Cluster, OnSilence, Settings};
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::{Sizing, Usage};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::cluster::{Cluster, OnSilence, Settings};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::{Sizing, Usage};
+use slowlane_core::throttle::Throttle;
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
-use slowlane::wire::spop::Data;
+use spop::Data;
 
 use crate::cli::ran;
 use crate::support::slowlane::{BINARY, Slowlane};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::time::Timestamp;
-use slowlane::cluster::{
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::cluster::{
     CountReply, CountView, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Record, Reply, View,
 };
 

@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use slowlane::base::units;
+use slowlane_core::base::units;
 
 use ledger::Ledger;
 use site::Site;

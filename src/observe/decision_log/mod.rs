@@ -24,15 +24,15 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::base::kind::Kind;
-use crate::base::request::Value;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
 use crate::observe::clock::Clock;
 use crate::observe::metrics::DecisionLogMetrics;
 use crate::observe::revive::revived;
 use line::line;
 pub(crate) use settings::{Place, Sample, Settings};
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::request::Value;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
 use writer::{Message, QUEUE_MAX, Writer};
 
 /// The longest wait of a shutdown for queued lines.

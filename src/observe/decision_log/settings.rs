@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::base::kind::Kind;
+use slowlane_core::base::kind::Kind;
 
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]

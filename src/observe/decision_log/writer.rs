@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::settings::Place;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
+use slowlane_core::base::time::Timestamp;
 
 /// The interval of checks for rotation, which renames the file.
 const LOOK: Duration = Duration::from_secs(1);

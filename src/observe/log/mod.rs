@@ -29,7 +29,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 use journal::{Prioritised, is_journal};
 use queue::Queue;
 
-use crate::base::time::Timestamp;
+use slowlane_core::base::time::Timestamp;
 
 /// The level of the log. `info` logs each change of state, and no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
-use crate::table::{Entry, FreqCtr, PERIOD_MS, Table};
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::{Entry, FreqCtr, PERIOD_MS, Table};
 
 /// A minute of differences needs 61 samples.
 const SAMPLES_MAX: usize = 61;
@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::table::Sizing;
+    use slowlane_core::table::Sizing;
 
     const KEY: Key = Key::from_bits(7);
 

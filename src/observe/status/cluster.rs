@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::cluster::Member;
+use slowlane_core::cluster::Member;
 
 /// The state of the cluster, as this node sees it. The task that talks to the store writes it.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::base::time::Timestamp;
-use crate::table::{Entry, FreqCtr};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::{Entry, FreqCtr};
 
 /// The most conditions, the same as HAProxy's.
 pub const FILTER_MAX: usize = 4;
@@ -136,7 +136,8 @@ pub struct Condition {
 /// Conditions, all of which a row must meet.
 ///
 /// ```
-/// use slowlane::{observe::status::{Column, Condition, Filter, Operator}, table::Entry, base::time::Timestamp};
+/// use slowlane::observe::status::{Column, Condition, Filter, Operator};
+/// use slowlane_core::{base::time::Timestamp, table::Entry};
 /// let condition = |operator, value| Condition { column: Column::Gpt0, operator, value };
 /// let filter: Filter = [condition(Operator::Gt, 1_000), condition(Operator::Le, 2_500)].into_iter().collect();
 /// let passes = |gpt0| filter.passes(&Entry { gpt0, ..Entry::default() }, Timestamp::from_millis(1));

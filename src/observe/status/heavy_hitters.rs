@@ -7,11 +7,11 @@
 //! is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total has a place. All weights
 //! decay by the same factor, so their order does not change.
 
-use crate::base::blocked::Blocked;
-use crate::base::key::Key;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
 use crate::observe::status::label::Label;
+use slowlane_core::base::blocked::Blocked;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
 
 /// The places of one sketch, few enough to scan all.
 const PLACES: usize = 64;

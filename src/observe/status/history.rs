@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
 use crate::observe::delays::DelayCounts;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
 
 /// The number of seconds kept: five minutes.
 const SECONDS_MAX: usize = 300;

@@ -4,11 +4,11 @@ use std::fmt::{Display, Write};
 
 use arrayvec::{ArrayString, ArrayVec};
 
-use crate::base::host::in_one_form;
-use crate::base::network::Network;
-use crate::base::request::Value;
-use crate::base::shown::shown;
-use crate::policy::Fact;
+use slowlane_core::base::host::in_one_form;
+use slowlane_core::base::network::Network;
+use slowlane_core::base::request::Value;
+use slowlane_core::base::shown::shown;
+use slowlane_core::policy::Fact;
 
 /// The most bytes kept of a request: enough for a source, two websites and some more.
 const LABEL_BYTES_MAX: usize = 320;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::shown::shown;
-use crate::policy::Policy;
+use slowlane_core::base::shown::shown;
+use slowlane_core::policy::Policy;
 
 /// A field is called missing after this many requests without it. Then a field that one request in a hundred carries
 /// is seen with a probability of 99 %.
@@ -109,8 +109,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::base::request::{Request, Value};
-    use crate::policy::{Batch, Layout};
+    use slowlane_core::base::request::{Request, Value};
+    use slowlane_core::policy::{Batch, Layout};
 
     fn policy(files: &'static [(&str, &str)]) -> Arc<Policy> {
         let read = |path: &Path| {

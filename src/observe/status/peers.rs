@@ -5,10 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::Key;
-use crate::base::shown::shown;
-use crate::base::time::Timestamp;
-use crate::peers::{Glance, Lesson};
+use slowlane_core::base::key::Key;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::peers::{Glance, Lesson};
 
 /// All proxies that have been connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::base::date::written;
-use crate::base::draw::Draw;
-use crate::base::request::Request;
-use crate::base::shown::shown;
-use crate::base::time::Timestamp;
-use crate::law::Used;
-use crate::policy::{Explained, Part};
-use crate::throttle::{Throttle, View};
+use slowlane_core::base::date::written;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::Request;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::Used;
+use slowlane_core::policy::{Explained, Part};
+use slowlane_core::throttle::{Throttle, View};
 
 /// The quotas of a request, as they stand now. Nothing is counted.
 #[derive(Clone, Debug, Serialize)]

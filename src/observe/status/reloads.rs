@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use crate::base::time::Timestamp;
+use slowlane_core::base::time::Timestamp;
 
 /// The most reloads kept.
 const RELOADS_MAX: usize = 10;

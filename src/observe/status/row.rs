@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
-use crate::table::{Found, PERIOD_MS, Table};
-use crate::throttle::Throttle;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::{Found, PERIOD_MS, Table};
+use slowlane_core::throttle::Throttle;
 
 /// The name of the only table.
 pub const TABLE: &str = "slowlane";
@@ -14,7 +14,8 @@ pub const TABLE: &str = "slowlane";
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane::{observe::status::header, table::{Sizing, Table}};
+/// use slowlane::observe::status::header;
+/// use slowlane_core::table::{Sizing, Table};
 /// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
 /// assert_eq!(header(&table), "# table: slowlane, type: binary, size:100, used:0\n");
 /// ```
@@ -27,7 +28,8 @@ pub fn header(table: &Table) -> String {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane::{base::key::Key, observe::status::Row, table::{Entry, Found}, base::time::Timestamp};
+/// use slowlane::observe::status::Row;
+/// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{Entry, Found}};
 /// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
 /// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
 /// let row = Row { found: Found { key, entry, left, place: 0x1_0000_000d }, now: Timestamp::from_millis(90_000) };

@@ -5,13 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::blocked::{Blocked, BlockedBy};
-use crate::base::key::Key;
-use crate::base::query;
-use crate::base::quota::Quota;
-use crate::base::shown::shown;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::busy::Busy;
 use crate::observe::status::cluster::{ClusterLine, ClusterStatus};
@@ -23,9 +16,16 @@ use crate::observe::status::missing::{Missing, MissingLine};
 use crate::observe::status::peers::{PeersSeen, PeersUse};
 use crate::observe::status::reloads::{Reload, Reloads};
 use crate::observe::status::throttled::Throttled;
-use crate::policy::{Policy, Slo};
-use crate::table::PERIOD_MS;
-use crate::throttle::Throttle;
+use slowlane_core::base::blocked::{Blocked, BlockedBy};
+use slowlane_core::base::key::Key;
+use slowlane_core::base::query;
+use slowlane_core::base::quota::Quota;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{Policy, Slo};
+use slowlane_core::table::PERIOD_MS;
+use slowlane_core::throttle::Throttle;
 
 /// The most throttled keys listed, and the most keys of dry runs.
 const KEYS_MAX: usize = 100;

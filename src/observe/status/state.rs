@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use crate::base::time::Timestamp;
 use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
 use crate::observe::status::cluster::ClusterStatus;
@@ -14,7 +13,8 @@ use crate::observe::status::missing::Missing;
 use crate::observe::status::reloads::Reloads;
 use crate::observe::status::snapshot::{Parts, Snapshot, Sources};
 use crate::observe::status::throttled::Throttled;
-use crate::table::Table;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::Table;
 
 /// The status of the last minutes, for operators.
 #[derive(Debug, Default)]

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::base::blocked::Blocked;
-use crate::base::key::Key;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Judged, Verdict};
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
+use slowlane_core::base::blocked::Blocked;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Judged, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
@@ -224,7 +224,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::base::verdict::Assurance;
+    use slowlane_core::base::verdict::Assurance;
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));

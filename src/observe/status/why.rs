@@ -5,20 +5,20 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::base::draw::Draw;
-use crate::base::key::Key;
-use crate::base::kind::Kind;
-use crate::base::request::{Field, Request, Value, is_same_name};
-use crate::base::shown::{Shown, shown};
-use crate::base::time::Timestamp;
-use crate::base::units::left;
-use crate::base::verdict::{Assurance, Decision, Judged, UNCOUNTED, Verdict};
-use crate::law::Sketch;
 use crate::observe::status::peers::PeerCount;
 use crate::observe::status::snapshot::BlockedKey;
-use crate::policy::{Asked, Explained, Origin, Part, Policy};
-use crate::table::{Found, PERIOD_MS};
-use crate::throttle::{Throttle, View};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::request::{Field, Request, Value, is_same_name};
+use slowlane_core::base::shown::{Shown, shown};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::units::left;
+use slowlane_core::base::verdict::{Assurance, Decision, Judged, UNCOUNTED, Verdict};
+use slowlane_core::law::Sketch;
+use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
+use slowlane_core::table::{Found, PERIOD_MS};
+use slowlane_core::throttle::{Throttle, View};
 
 /// The decision that [`Throttle::decide`] would make on a request, with its reasons. It changes no counter.
 ///

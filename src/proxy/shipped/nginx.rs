@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::base::address::Address;
-use crate::base::shown::shown;
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
+use slowlane_core::base::address::Address;
+use slowlane_core::base::shown::shown;
 
 const FILES: [(&str, &str); 3] = [
     ("nginx.conf", include_str!("../../../nginx/nginx.conf")),

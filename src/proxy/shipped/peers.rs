@@ -10,8 +10,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::shown::shown;
 use crate::proxy::shipped::sample::sample;
+use slowlane_core::base::shown::shown;
 
 /// A key that HAProxy keeps the pace of: the fields of a lookup.
 ///

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::base::draw::Draw;
-use crate::base::quota::Quota;
-use crate::base::reply::Reply;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Room, Status, Version};
 use crate::observe::log::OncePerSecond;
-use crate::policy::{Batch, Policy};
 use crate::proxy::nginx::{self, CHECK, Manner, QueryError};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
 use crate::server::repeats::Sign;
-use crate::throttle::Decisions;
-use crate::wire::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Room, Status, Version};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::quota::Quota;
+use slowlane_core::base::reply::Reply;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::throttle::Decisions;
 
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;

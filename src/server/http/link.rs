@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::base::time::Timestamp;
+use crate::http::HEAD_BYTES_MAX;
 use crate::server::agent::Agent;
 use crate::server::http::conversation::{Conversation, Next};
 use crate::server::inbox::Inbox;
@@ -16,7 +16,7 @@ use crate::server::linger::linger;
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::transfer::Transfer;
-use crate::wire::http::HEAD_BYTES_MAX;
+use slowlane_core::base::time::Timestamp;
 
 /// The reason that a wait is over.
 enum Wake {

@@ -10,14 +10,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use crate::base::address::Address;
 use crate::observe::log::OncePerSecond;
 use crate::server::agent::Agent;
 use crate::server::peers::registry::Peers;
 use crate::server::peers::session::{PATIENCE, Session};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::{Accepted, Stream};
-use crate::wire::peers::{Hello, Status};
+use slowlane_core::base::address::Address;
+use spop::peers::{Hello, Status};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);

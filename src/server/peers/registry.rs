@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::base::address::Address;
-use crate::base::key::Key;
-use crate::base::shown::shown;
-use crate::base::time::Timestamp;
 use crate::observe::log::OncePerSecond;
 use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
-use crate::peers::{KEYS_MAX, Proxy};
-use crate::wire::peers::Status;
+use slowlane_core::base::address::Address;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::peers::{KEYS_MAX, Proxy};
+use spop::peers::Status;
 
 /// The most names. Without `allow`, a client chooses its name.
 const PROXIES_MAX: usize = 64;
@@ -237,10 +237,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::peers::Moment;
-    use crate::policy::Policy;
-    use crate::table::Sizing;
-    use crate::throttle::Throttle;
+    use slowlane_core::peers::Moment;
+    use slowlane_core::policy::Policy;
+    use slowlane_core::table::Sizing;
+    use slowlane_core::throttle::Throttle;
 
     #[test]
     fn strangers_make_room_for_each_other_and_keep_the_proxy_that_has_counted() {

@@ -9,15 +9,15 @@ use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::base::charge::Charge;
-use crate::base::time::Timestamp;
 use crate::observe::clock::Clock;
-use crate::peers::{Moment, Teaching, faults};
 use crate::server::agent::Agent;
 use crate::server::peers::registry::{Connection, Latest, Peers, Station};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
-use crate::wire::peers::{Column, Error, Hello, Link, News, Status};
+use slowlane_core::base::charge::Charge;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::peers::{Moment, Teaching, faults};
+use spop::peers::{Column, Error, Hello, Link, News, Status};
 
 /// The longest handshake, and the longest wait for a peer that does not read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -156,7 +156,7 @@ impl Session {
         shutdown: &Shutdown,
     ) -> End {
         let mut out = Vec::new();
-        let mut link = Link::begin(self.agent.clock.now(), &mut out);
+        let mut link = Link::begin(self.agent.clock.now().since_epoch(), &mut out);
         self.station.proxy().begin();
         let (mut tick, mut dice) = (interval(TICK), Rng::new());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,7 +167,7 @@ impl Session {
                 return End::Broken(error);
             }
             if !out.is_empty() {
-                link.sent(self.agent.clock.now());
+                link.sent(self.agent.clock.now().since_epoch());
                 match timeout(PATIENCE, write(&mut stream, &mut out)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => return End::Io(error),
@@ -210,7 +210,7 @@ impl Session {
         let policy = agent.throttle.policy();
         let (mut updates, mut counts, mut has_defined_all) = (0, [0_u64; 2], false);
         let mut proxy = station.proxy();
-        let read = link.receive(unread, moment.now, out, &mut |news| match news {
+        let read = link.receive(unread, moment.now.since_epoch(), out, &mut |news| match news {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
             News::Updated(table, update) => {
                 updates += 1;
@@ -271,7 +271,7 @@ impl Session {
     /// Appends what is due now.
     fn tick(&self, link: &mut Link, out: &mut Vec<u8>, latest: &Latest) -> Result<(), Duration> {
         let moment = self.moment();
-        link.tick(moment.now, out)?;
+        link.tick(moment.now.since_epoch(), out)?;
         let mut teachings = Vec::new();
         self.station.proxy().due(&self.agent.throttle, moment, &mut teachings);
         self.teach(link, &teachings, out, latest, 0);

@@ -4,15 +4,15 @@ use std::fmt::Write;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::shown::Shown;
-use crate::base::time::Timestamp;
 use crate::observe::status::{Column, Filter, Row, header};
-use crate::policy::{MapView, Policy};
 use crate::server::runtime_api::command::{Command, Which};
 use crate::server::runtime_api::help::help;
-use crate::table::{Cursor, Page};
-use crate::throttle::Throttle;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::shown::Shown;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{MapView, Policy};
+use slowlane_core::table::{Cursor, Page};
+use slowlane_core::throttle::Throttle;
 
 /// The approximate length of a piece in bytes, a little less than a page of rows.
 pub const PIECE_BYTES: usize = 8 * 1024;
@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::server::runtime_api::words::commands;
-    use crate::table::Sizing;
+    use slowlane_core::table::Sizing;
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 

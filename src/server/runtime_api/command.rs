@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use crate::base::key::Key;
-use crate::base::shown::Shown;
 use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
 use crate::server::runtime_api::help::help;
 use crate::server::runtime_api::words::{WORDS_MAX, Words};
+use slowlane_core::base::key::Key;
+use slowlane_core::base::shown::Shown;
 
 /// A command of the Runtime API.
 #[derive(Clone, Debug, PartialEq, Eq)]

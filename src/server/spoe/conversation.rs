@@ -7,18 +7,18 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use fastrand::Rng;
 
-use crate::base::draw::Draw;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
 use crate::observe::status::Connected;
-use crate::policy::{BATCH_MAX, Batch, Policy};
 use crate::proxy::haproxy::{self, Question};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
 use crate::server::talk::{Agreed, Talk};
-use crate::throttle::Decisions;
-use crate::wire::spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
+use slowlane_core::throttle::Decisions;
+use spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
 
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::base::time::Timestamp;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics;
 use crate::server::agent::Agent;
@@ -19,7 +18,8 @@ use crate::server::spoe::conversation::Conversation;
 use crate::server::stream::Stream;
 use crate::server::talk::Talk;
 use crate::server::transfer::Transfer;
-use crate::wire::spop::{Close, Error, Status};
+use slowlane_core::base::time::Timestamp;
+use spop::{Close, Error, Status};
 
 /// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::io;
 
 use tokio_rustls::rustls::Error;
 
-use crate::base::shown::shown;
 use crate::observe::tls_metrics::Reason;
+use slowlane_core::base::shown::shown;
 
 /// A handshake that failed.
 #[derive(Debug)]

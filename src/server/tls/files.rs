@@ -13,10 +13,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-use crate::base::date::written;
-use crate::base::shown::shown;
-use crate::base::time::Timestamp;
 use crate::server::tls::validity::not_after;
+use slowlane_core::base::date::written;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::time::Timestamp;
 
 /// The longest file: hundreds of authorities have room.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -11,14 +11,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
-use crate::base::date::written;
-use crate::base::time::Timestamp;
 use crate::observe::clock::Clock;
 use crate::observe::log::OncePerSecond;
 use crate::observe::tls_metrics::ListenerTlsMetrics;
 use crate::server::tls::failure::Failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
 use crate::server::tls::unfinished::Unfinished;
+use slowlane_core::base::date::written;
+use slowlane_core::base::time::Timestamp;
 
 /// The most unfinished handshakes of an entrance.
 const UNFINISHED_MAX: usize = 1_000;

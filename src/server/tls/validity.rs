@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::date::Date;
+use slowlane_core::base::date::Date;
 
 /// Tags of DER (X.690).
 const SEQUENCE: u8 = 0x30;
@@ -66,7 +66,7 @@ impl<'a> Part<'a> {
         let &[year, month, day, hour, minute, second] = &numbers[..] else { return None };
         // RFC 5280 writes "no end" as the year 9999.
         let date = match century * 100 + year {
-            9999 => Date::new(crate::base::date::YEAR_MAX, 12, 31)?,
+            9999 => Date::new(slowlane_core::base::date::YEAR_MAX, 12, 31)?,
             year => Date::new(year, month, day)?,
         };
         let seconds = u64::from(date.days()) * 86_400 + u64::from(hour * 3_600 + minute * 60 + second);

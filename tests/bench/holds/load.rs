@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use ::spop::{Ack, Action, Data, Frame, Kind};
 use mio::{Events, Interest, Poll, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind};
 
 use crate::support::connection::{self, Connection};
 use crate::support::programs::spop;

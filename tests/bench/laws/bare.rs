@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
-use slowlane::base::draw::Draw;
-use slowlane::base::time::Timestamp;
-use slowlane::law::{Annex, Arrival, Law};
-use slowlane::table::Entry;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::{Annex, Arrival, Law};
+use slowlane_core::table::Entry;
 
 use crate::law;
 use crate::support::Cost;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use governor::Quota;
 use governor::clock::FakeRelativeClock;
-use slowlane::base::draw::Draw;
-use slowlane::base::time::Timestamp;
-use slowlane::law::Arrival;
-use slowlane::table::{Sizing, Table};
-use slowlane::throttle::Annexes;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::Arrival;
+use slowlane_core::table::{Sizing, Table};
+use slowlane_core::throttle::Annexes;
+use slowlane_core::throttle::Throttle;
 
 use crate::law;
 use crate::support::{Cost, five_maps, key, keyed};

@@ -20,7 +20,7 @@ mod worst;
 
 use std::time::Duration;
 
-use slowlane::law::{Law, Objective, Options};
+use slowlane_core::law::{Law, Objective, Options};
 use support::effort::{self, Effort, Part};
 use support::print_each;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::{PROPORTIONAL_RATE_ESTIMATE_CALC_FN, Rate};
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::law::Law;
-use slowlane::table::Sketch;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::Law;
+use slowlane_core::table::Sketch;
 
 use crate::law;
 use crate::support::effort::Effort;

@@ -3,11 +3,11 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use slowlane::base::draw::Draw;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::{Arrival, Law, Objective, Options};
-use slowlane::table::Entry;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::{Arrival, Law, Objective, Options};
+use slowlane_core::table::Entry;
 
 use crate::support::Cost;
 

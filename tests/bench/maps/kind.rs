@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use slowlane::base::request::{Request, Value};
-use slowlane::policy::{Layout, Lookup, Method, Policy};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 /// Any field can be looked up with any method.
 const FIELD: &str = "name";

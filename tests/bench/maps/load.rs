@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
 
-use slowlane::policy::{LIST_LINES_MAX, Method, map};
+use slowlane_core::policy::{LIST_LINES_MAX, Method, map};
 
 use crate::LINES;
 use crate::kind::{self, Asked};

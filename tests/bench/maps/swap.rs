@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::base::draw::Draw;
 use slowlane::observe::clock::Clock;
-use slowlane::policy::{Method, Policy};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::policy::{Method, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 use tempfile::TempDir;
 
 use crate::LINES;

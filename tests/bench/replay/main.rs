@@ -18,11 +18,11 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::tools::access_log::{Choice, Lines};
-use slowlane::tools::replay::{Input, Settings, Subject, replay};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use slowlane_lab::access_log::{Choice, Lines};
+use slowlane_lab::replay::{Input, Settings, Subject, replay};
 use support::effort::Effort;
 use support::{cpu_time, print};
 

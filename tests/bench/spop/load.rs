@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
+use ::spop::{Ack, Action, Data, Frame, Kind, Notify};
 use mio::{Events, Interest, Poll, Token};
-use slowlane::wire::spop::{Ack, Action, Data, Frame, Kind, Notify};
 
 use crate::Agent;
 use crate::support::clients::WARM_UP_MAX;

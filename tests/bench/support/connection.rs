@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{self, SocketAddr};
 use std::sync::Arc;
 
+use ::spop::{Frame, Kind};
 use mio::net::TcpStream;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use slowlane::wire::spop::{Frame, Kind};
 
 use super::programs::{spop, tls};
 

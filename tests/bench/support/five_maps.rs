@@ -4,8 +4,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use slowlane::base::request::{Request, Value};
-use slowlane::policy::{Layout, Policy};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::{Layout, Policy};
 
 use super::programs::slowlane::Slowlane;
 

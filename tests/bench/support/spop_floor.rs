@@ -1,6 +1,6 @@
 //! The floor: a minimal agent. It reads the ids of each NOTIFY and answers a constant.
 
-use slowlane::wire::spop::{Ack, Connection, Data, Frame, Kind, Scope};
+use ::spop::{Ack, Connection, Data, Frame, Kind, Scope};
 
 use super::plain_server;
 

@@ -3,12 +3,12 @@
 use std::process;
 use std::time::{Duration, Instant};
 
-use slowlane::base::draw::Draw;
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use crate::ENTRIES;
 use crate::stores::{START, throttle_under};

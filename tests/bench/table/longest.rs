@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use slowlane::base::time::Timestamp;
-use slowlane::table::{Sizing, Table};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::{Sizing, Table};
 
 use crate::ENTRIES;
 use crate::stores::{Dashmap, START, Store};

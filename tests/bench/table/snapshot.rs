@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::policy::{Layout, Policy};
-use slowlane::snapshot::{Head, Parts, restore, save};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use crate::ENTRIES;
 use crate::support::effort::Effort;

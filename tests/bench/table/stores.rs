@@ -10,11 +10,11 @@ use governor::Quota;
 use governor::clock::FakeRelativeClock;
 use hashbrown::DefaultHashBuilder;
 use pingora_limits::rate::Rate;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::table::{Entry, Sizing, Table};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::table::{Entry, Sizing, Table};
+use slowlane_core::throttle::Throttle;
 
 use crate::support::keyed::{self, Keyed};
 use crate::support::{five_maps, key};

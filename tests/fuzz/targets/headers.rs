@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use slowlane::base::key::{Key, KeySecret};
-use slowlane::base::reply::Reply;
-use slowlane::base::request::{FIELDS_MAX, Field, Value, is_same_name};
-use slowlane::base::slo_id::SloId;
-use slowlane::base::ticket::Ticket;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Assurance, Decision, Judged, Verdict};
+use slowlane::http::{Answer, Date, Head, Room, Status, Version};
 use slowlane::proxy::nginx::{self, Manner};
-use slowlane::wire::http::{Answer, Date, Head, Room, Status, Version};
+use slowlane_core::base::key::{Key, KeySecret};
+use slowlane_core::base::reply::Reply;
+use slowlane_core::base::request::{FIELDS_MAX, Field, Value, is_same_name};
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::ticket::Ticket;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Assurance, Decision, Judged, Verdict};
 
 use super::input::texts;
 

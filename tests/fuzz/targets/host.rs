@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use slowlane::base::host::{Host, NAME_BYTES_MAX};
-use slowlane::base::request::{Request, Value};
-use slowlane::policy::{Layout, Policy};
+use slowlane_core::base::host::{Host, NAME_BYTES_MAX};
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::{Layout, Policy};
 
 use super::input::texts;
 

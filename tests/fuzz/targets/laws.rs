@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use slowlane::base::draw::Draw;
-use slowlane::base::slo_id::SloId;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::{Arrival, Law};
-use slowlane::policy::Slo;
-use slowlane::table::Entry;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::{Arrival, Law};
+use slowlane_core::policy::Slo;
+use slowlane_core::table::Entry;
 
 /// A request, or what becomes of the one before it.
 #[derive(Clone, Copy)]
@@ -109,7 +109,7 @@ fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = St
 fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
     let option = |name: &str| {
         let value = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.map(|value| slowlane::base::units::duration(value).unwrap())
+        value.map(|value| slowlane_core::base::units::duration(value).unwrap())
     };
     let burst = u64::from(slo.objective.burst).max(1);
     let slot_ns = slo.objective.rate.slot().as_nanos() as u64;

@@ -1,6 +1,6 @@
 //! Any text as a map file.
 
-use slowlane::policy::map;
+use slowlane_core::policy::map;
 
 pub fn run(text: &[u8]) {
     let mut last = 0;

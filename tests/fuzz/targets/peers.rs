@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane::base::time::Timestamp;
-use slowlane::peers::{Moment, Proxy};
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::wire::peers::{Column, Error, Hello, Link, News};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::peers::{Moment, Proxy};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use spop::peers::{Column, Error, Hello, Link, News};
 
 const KEYS_MAX: usize = 8;
 
@@ -43,13 +43,13 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
     let moment = Moment { now: NOW, wall: Duration::from_secs(1_800_000_000) };
 
     let mut out = Vec::new();
-    let mut link = Link::begin(NOW, &mut out);
+    let mut link = Link::begin(NOW.since_epoch(), &mut out);
     let mut course = Course { updates: 0, taught: Vec::new(), error: None };
     let mut unread = Vec::new();
     for piece in pieces {
         unread.extend_from_slice(piece);
         let mut teachings = Vec::new();
-        let received = link.receive(&unread, NOW, &mut out, &mut |news| match news {
+        let received = link.receive(&unread, NOW.since_epoch(), &mut out, &mut |news| match news {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
             News::Updated(table, update) => {
                 course.updates += 1;
@@ -76,7 +76,7 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
     assert!(proxy.keys() <= KEYS_MAX);
     proxy.due(&throttle, moment, &mut Vec::new());
     // The other side can read every byte of ours.
-    let mut reader = Link::begin(NOW, &mut Vec::new());
-    assert_eq!(reader.receive(&out, NOW, &mut Vec::new(), &mut |_| {}), Ok(out.len()));
+    let mut reader = Link::begin(NOW.since_epoch(), &mut Vec::new());
+    assert_eq!(reader.receive(&out, NOW.since_epoch(), &mut Vec::new(), &mut |_| {}), Ok(out.len()));
     course
 }

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use slowlane::base::network::Network;
-use slowlane::base::request::{Request, Value};
-use slowlane::policy::map::{Line, lines};
-use slowlane::policy::{
+use slowlane_core::base::network::Network;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::policy::map::{Line, lines};
+use slowlane_core::policy::{
     AUTOMATA_MAX, DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX,
 };
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane::policy::{Layout, Policy};
-use slowlane::tools::policy_test::{FileOutcome, Settings, Suite, json, report};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_lab::policy_test::{FileOutcome, Settings, Suite, json, report};
 
 const SLO_MAP: &str = "0 rate=unlimited
 1001 burst=3 rate=7/s law=token-bucket block=3s
@@ -33,8 +33,8 @@ pub fn run(bytes: &[u8]) {
                 return;
             }
             let settings = Settings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 16 };
-            let (outcome, policy) = slowlane::tools::policy_test::run(&suite, policy(), &settings);
-            let (same, _) = slowlane::tools::policy_test::run(&suite, policy, &settings);
+            let (outcome, policy) = slowlane_lab::policy_test::run(&suite, policy(), &settings);
+            let (same, _) = slowlane_lab::policy_test::run(&suite, policy, &settings);
             assert_eq!(outcome, same);
             assert_eq!(outcome.cases.len(), suite.cases.len());
             Ok(outcome)

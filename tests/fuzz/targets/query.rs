@@ -1,7 +1,7 @@
 //! Any text as a query: its fields are bounded, and read back as they were written.
 
-use slowlane::base::query::{Query, written};
-use slowlane::base::request::{FIELDS_MAX, Request, Value};
+use slowlane_core::base::query::{Query, written};
+use slowlane_core::base::request::{FIELDS_MAX, Request, Value};
 
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

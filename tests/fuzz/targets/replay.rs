@@ -3,11 +3,11 @@
 use std::io::Cursor;
 use std::time::Duration;
 
-use slowlane::policy::Policy;
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::tools::access_log::{Choice, Format, Mapping};
-use slowlane::tools::replay::{Input, Settings, Subject, csv, json, plot, replay, report};
+use slowlane_core::policy::Policy;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use slowlane_lab::access_log::{Choice, Format, Mapping};
+use slowlane_lab::replay::{Input, Settings, Subject, csv, json, plot, replay, report};
 
 use super::input::texts;
 

@@ -1,6 +1,6 @@
 //! Any bytes to a token server: commands are the same in one piece and byte by byte, and read back as they were written.
 
-use slowlane::wire::resp::{Reader, WORDS_MAX, write_array, write_bulk};
+use slowlane::resp::{Reader, WORDS_MAX, write_array, write_bulk};
 
 /// Small, so that inputs reach it.
 const BYTES_MAX: usize = 4_096;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use slowlane::base::key::Key;
-use slowlane::base::time::Timestamp;
-use slowlane::policy::Policy;
 use slowlane::server::runtime_api::{Answer, Command, Info, commands};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::Policy;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 const ENTRIES_MAX: u32 = 200;
 

@@ -1,7 +1,7 @@
 //! Any text as the options of an SLO.
 
-use slowlane::base::slo_id::SloId;
-use slowlane::policy::Slo;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::policy::Slo;
 
 pub fn run(text: &[u8]) {
     if let Err(faults) = Slo::parse(SloId::DEFAULT, &String::from_utf8_lossy(text)) {

@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane::base::draw::Draw;
-use slowlane::base::key::KeySecret;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::policy::{Layout, Policy};
-use slowlane::snapshot::{FRAME_BYTES_MAX, FrameWriter, Parts, restore};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::snapshot::{FRAME_BYTES_MAX, FrameWriter, Parts, restore};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 /// The name and the version.
 const OPENING_BYTES: usize = 16;
@@ -42,9 +42,9 @@ pub fn run(bytes: &[u8]) {
     }
     throttle.blocks(usize::MAX, NOW);
     // What was put back can be written again.
-    let head = slowlane::snapshot::Head::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
+    let head = slowlane_core::snapshot::Head::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
     let mut again = Vec::new();
-    slowlane::snapshot::save(&throttle, head, &mut again).expect("memory takes all that is written");
+    slowlane_core::snapshot::save(&throttle, head, &mut again).expect("memory takes all that is written");
     Parts::new(&again[..]).and_then(Parts::check).expect("it was just written");
 }
 

@@ -6,17 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slowlane::base::hold::{HoldLimits, WhenFull};
-use slowlane::base::request::Value;
-use slowlane::base::time::Timestamp;
 use slowlane::observe::clock::Clock;
-use slowlane::policy::{Layout, Policy};
 use slowlane::proxy::haproxy::{Question, question};
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
-use slowlane::wire::spop::{Ack, Close, Connection, Frame, HaproxyHello, Kind, Notify, Step};
+use slowlane_core::base::hold::{HoldLimits, WhenFull};
+use slowlane_core::base::request::Value;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+use spop::{Ack, Close, Connection, Frame, HaproxyHello, Kind, Notify, Step};
 
 use super::watched::watched;
 

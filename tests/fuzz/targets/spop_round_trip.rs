@@ -1,8 +1,6 @@
 //! Whatever can be read is written again so that it reads the same.
 
-use slowlane::wire::spop::{
-    Ack, Action, AgentHello, Data, Disconnect, Error, Frame, HaproxyHello, Head, Kind, Notify,
-};
+use spop::{Ack, Action, AgentHello, Data, Disconnect, Error, Frame, HaproxyHello, Head, Kind, Notify};
 
 pub fn run(bytes: &[u8]) {
     frame(bytes);

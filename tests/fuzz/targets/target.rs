@@ -1,9 +1,9 @@
 //! Any text as the target of a block: it reads back, and a policy takes it or names a fault.
 
-use slowlane::base::blocked::{Blocked, BlockedBy};
-use slowlane::base::target::{Fields, TEXT_BYTES_MAX, Target};
-use slowlane::base::time::Timestamp;
-use slowlane::policy::{BlockIndex, Policy};
+use slowlane_core::base::blocked::{Blocked, BlockedBy};
+use slowlane_core::base::target::{Fields, TEXT_BYTES_MAX, Target};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::policy::{BlockIndex, Policy};
 
 pub fn run(bytes: &[u8]) {
     if let Ok(target) = Target::parse(bytes) {

@@ -1,8 +1,8 @@
 //! `adaptive` against the rules of the article.
 
-use slowlane::base::verdict::Verdict;
-use slowlane::law::Arrival;
-use slowlane::table::Entry;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::Arrival;
+use slowlane_core::table::Entry;
 
 use super::oracle::{Subject, at_ms, closed_loop, law};
 use super::rates::Oracle;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::Key;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::law::Arrival;
 use slowlane::observe::status::Why;
-use slowlane::table::Sizing;
-use slowlane::throttle::Annexes;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::law::Arrival;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Annexes;
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, schedule};
 use super::several::policy;
@@ -28,7 +28,7 @@ fn throttle(slo: &str, annex_bytes_max: usize) -> Throttle {
     Throttle::new(policy(&slo_map, &[("website.map", &websites)]), sizing, annex_bytes_max)
 }
 
-fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane::base::verdict::Decision {
+fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane_core::base::verdict::Decision {
     let (website, source) = (format!("w{website}"), format!("192.0.2.{}", arrival.sharer));
     let mut request = Request::new();
     request.push(b"website", Value::Text(website.as_bytes()));
@@ -124,7 +124,7 @@ fn the_bytes_that_are_counted_are_those_that_are_held() {
         let taken = measure(|| {
             for request in 0..20_000u64 {
                 let arrival = Arrival { sharer: request % 40, ..Arrival::at(at_ms(request / 400)) };
-                let mut entry = slowlane::table::Entry::default();
+                let mut entry = slowlane_core::table::Entry::default();
                 let key = Key::from_bits((request % 500).wrapping_mul(0x9E37_79B9_7F4A_7C15));
                 annexes.with(key, &law, 1, arrival.now, |annex| law.judge(&mut entry, annex, &arrival));
             }
@@ -189,7 +189,7 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
                     };
                     let key =
                         Key::from_bits((thread + 4 * (request % 1_000)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                    let mut entry = slowlane::table::Entry::default();
+                    let mut entry = slowlane_core::table::Entry::default();
                     annexes.with(key, &law, arrival.cost, arrival.now, |annex| {
                         law.judge(&mut entry, annex, &arrival);
                     });

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::charge::ChargeKind;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::KeySecret;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::cluster::{Cluster, Settings};
-use slowlane::law::Assured;
 use slowlane::observe::status::Why;
-use slowlane::policy::{Layout, Policy};
-use slowlane::snapshot::{Head, Parts, restore, save};
-use slowlane::table::{Entry, Sizing};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::charge::ChargeKind;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::cluster::{Cluster, Settings};
+use slowlane_core::law::Assured;
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::table::{Entry, Sizing};
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::{at_ms, at_ns, objective};
 use super::several::{policy, throttle_of};
@@ -137,7 +137,7 @@ fn an_assured_rate_holds_past_two_levels() {
         ("source.map", "192.0.2.0/24 3001\n".into()),
     ];
     let lookups = ["website", "owner", "source"].map(|name| {
-        let is_it = |lookup: &&slowlane::policy::Lookup| lookup.name() == name;
+        let is_it = |lookup: &&slowlane_core::policy::Lookup| lookup.name() == name;
         Layout::default().lookups().iter().find(is_it).unwrap().clone()
     });
     let layout = Layout::default().with_lookups(lookups.to_vec()).unwrap();

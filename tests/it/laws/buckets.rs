@@ -6,10 +6,10 @@ use std::time::Duration;
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
 use proptest::prelude::*;
-use slowlane::base::verdict::Verdict;
+use slowlane_core::base::verdict::Verdict;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, at_ms, at_ns, close_arrivals, schedule};
-use slowlane::law::Arrival;
+use slowlane_core::law::Arrival;
 
 proptest! {
     /// Governor's limiter of the same slot and burst says the same at every nanosecond, and how long to wait.

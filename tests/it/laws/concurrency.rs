@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
-use slowlane::base::key::{Key, KeySecret};
-use slowlane::base::ticket::{Counted, Ticket};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::Arrival;
+use slowlane_core::base::key::{Key, KeySecret};
+use slowlane_core::base::ticket::{Counted, Ticket};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::Arrival;
 
 use super::oracle::{SECOND_NS, Subject, at_ms, at_ns, retry_after_s};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::Union;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::{Arrival, Law};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::{Arrival, Law};
 
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Step, Subject, arrival, arrivals, at_ms, at_ns, close_arrivals, garbage,
@@ -76,7 +76,7 @@ fn option<'l>(line: &'l str, name: &str) -> Option<&'l str> {
 
 /// The window that a line names, or the period of its rate.
 fn window_of(line: &str, subject: &Subject) -> u64 {
-    let window = option(line, "window").map(|window| slowlane::base::units::duration(window).unwrap());
+    let window = option(line, "window").map(|window| slowlane_core::base::units::duration(window).unwrap());
     window.unwrap_or(subject.slo.objective.rate.period()).as_nanos() as u64
 }
 
@@ -107,8 +107,9 @@ fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Optio
         "sliding-log" => of_window(limit),
         "concurrency" => {
             let most = option(line, "max").map_or(burst, |max| max.parse().unwrap());
-            let lease = option(line, "lease")
-                .map_or(Duration::from_secs(60), |lease| slowlane::base::units::duration(lease).unwrap());
+            let lease = option(line, "lease").map_or(Duration::from_secs(60), |lease| {
+                slowlane_core::base::units::duration(lease).unwrap()
+            });
             // Nothing ends, and everything counts for three quarters of the lease at least.
             let seen = admissions.most_in(lease.as_nanos() as u64 * 3 / 4);
             (seen > most).then(|| format!("{seen} at a time, at most {most}"))

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::verdict::Verdict;
-use slowlane::law::{Arrival, Law};
 use slowlane::observe::status::Why;
-use slowlane::table::{Cursor, Found, Page};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::{Arrival, Law};
+use slowlane_core::table::{Cursor, Found, Page};
+use slowlane_core::throttle::Throttle;
 
 use super::conformance::line;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};
@@ -227,7 +227,7 @@ proptest! {
         requests in prop::collection::vec((any::<[u8; 4]>(), prop_oneof![0u64..700, 2_000u64..9_000]), 1..40),
         room in prop_oneof![Just(0), 300usize..6_000, Just(1 << 20)],
     ) {
-        let sizing = slowlane::table::Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+        let sizing = slowlane_core::table::Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
         let new = || Throttle::new(super::several::policy(SLO_MAP, MAPS), sizing, room);
         let (asked, twin) = (new(), new());
         let mut now_ms = 0;

@@ -1,8 +1,8 @@
 //! `sliding-log` against the list of all admissions.
 
 use proptest::prelude::*;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::Arrival;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::Arrival;
 
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, close_arrivals, schedule,

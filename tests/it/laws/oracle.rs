@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::slo_id::SloId;
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::{Annex, Arrival, Judgement, Law, Objective, Options};
-use slowlane::policy::Slo;
-use slowlane::table::{Entry, State};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::{Annex, Arrival, Judgement, Law, Objective, Options};
+use slowlane_core::policy::Slo;
+use slowlane_core::table::{Entry, State};
 
 pub fn objective(burst: u32, rate: &str) -> Objective {
     Objective { burst, rate: rate.parse().unwrap() }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::Arrival;
-use slowlane::table::Entry;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::Arrival;
+use slowlane_core::table::Entry;
 
 use super::oracle::{at_ms, closed_loop, law, objective};
 

@@ -1,6 +1,6 @@
 //! The rate of a stick table, against an independent implementation of HAProxy's counter.
 
-use slowlane::table::FreqCtr;
+use slowlane_core::table::FreqCtr;
 
 /// HAProxy's `freq_ctr.c` in wide signed arithmetic, statement by statement.
 #[derive(Clone, Copy, Default)]

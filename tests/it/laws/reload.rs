@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::request::Request;
-use slowlane::law::Law;
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::Request;
+use slowlane_core::law::Law;
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::{arrivals, schedule};
 use super::several::{policy, throttle_of};

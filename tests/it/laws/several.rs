@@ -6,17 +6,17 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::charge::ChargeKind;
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::slo_id::SloId;
-use slowlane::base::ticket::{Counted, Ticket};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::law::{Arrival, Law};
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::{Entry, Sizing};
-use slowlane::throttle::Throttle;
+use slowlane_core::base::charge::ChargeKind;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::ticket::{Counted, Ticket};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::law::{Arrival, Law};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::{Entry, Sizing};
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::{Subject, arrivals, at_ms, schedule};
 

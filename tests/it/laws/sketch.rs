@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::charge::ChargeKind;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::Key;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::time::Timestamp;
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::law::Arrival;
-use slowlane::table::Sketch;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::charge::ChargeKind;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::law::Arrival;
+use slowlane_core::table::Sketch;
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::{Subject, at_ms};
 use super::several::{policy, throttle_of};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::key::Key;
-use slowlane::base::request::Request;
-use slowlane::table::{FreqCtr, PERIOD_MS, Sizing, Table};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::key::Key;
+use slowlane_core::base::request::Request;
+use slowlane_core::table::{FreqCtr, PERIOD_MS, Sizing, Table};
 
 use super::oracle::at_ms;
 use super::several::throttle_of;

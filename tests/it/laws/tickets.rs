@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::verdict::{Decision, Verdict};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use super::oracle::at_ms;
 use super::several::policy;

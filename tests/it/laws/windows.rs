@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::verdict::Verdict;
-use slowlane::law::Arrival;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::law::Arrival;
 
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule,
@@ -44,10 +44,10 @@ fn fixed_window_lets_twice_its_number_through_about_a_boundary() {
 /// A quota of a month is whole again on the first of the next one, however long the months are.
 #[test]
 fn a_month_of_the_calendar_ends_with_it() {
-    use slowlane::base::date::Date;
-    use slowlane::base::time::Timestamp;
-    use slowlane::law::{Arrival, Law, Objective, Options};
-    use slowlane::table::Entry;
+    use slowlane_core::base::date::Date;
+    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::law::{Arrival, Law, Objective, Options};
+    use slowlane_core::table::Entry;
 
     let objective = Objective { burst: 0, rate: "2/month".parse().unwrap() };
     let law = |options: &[(&str, &str)]| {
@@ -80,7 +80,7 @@ fn a_month_of_the_calendar_ends_with_it() {
 
 #[test]
 fn a_reset_that_makes_no_sense_is_refused() {
-    use slowlane::law::{Law, Objective, Options};
+    use slowlane_core::law::{Law, Objective, Options};
 
     let objective = Objective { burst: 0, rate: "2/d".parse().unwrap() };
     let error = |law, options: &[(&str, &str)]| {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use slowlane::base::time::Timestamp;
-use slowlane::wire::peers::{Column, Hello, KeyType, Link, News, Value};
+use slowlane_core::base::time::Timestamp;
+use spop::peers::{Column, Hello, KeyType, Link, News, Value};
 
 const NOW: Timestamp = Timestamp::from_millis(60_000);
 
@@ -25,10 +25,10 @@ fn read(bytes: &[u8], piece: usize) -> (Tables, bool) {
     let (hello, length) = Hello::cut(bytes).unwrap().unwrap();
     assert_eq!((hello.to, hello.from), ("slowlane", "lb1"));
     let (mut tables, mut out) = (Tables::new(), Vec::new());
-    let (mut link, mut unread) = (Link::begin(NOW, &mut out), Vec::new());
+    let (mut link, mut unread) = (Link::begin(NOW.since_epoch(), &mut out), Vec::new());
     for piece in bytes[length..].chunks(piece) {
         unread.extend_from_slice(piece);
-        let read = link.receive(&unread, NOW, &mut out, &mut |news| match news {
+        let read = link.receive(&unread, NOW.since_epoch(), &mut out, &mut |news| match news {
             News::Defined(table) => {
                 tables.entry(table.name.clone()).or_insert((table.key_type, BTreeMap::new()));
             }

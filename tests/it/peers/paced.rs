@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane::base::draw::Draw;
-use slowlane::base::request::{Request, Value};
-use slowlane::base::target::Target;
-use slowlane::base::time::Timestamp;
-use slowlane::peers::{Moment, Proxy};
-use slowlane::policy::{Layout, Policy};
-use slowlane::table::Sizing;
-use slowlane::throttle::Throttle;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::target::Target;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::peers::{Moment, Proxy};
+use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
 
 use super::rules::{Ruled, Rules};
 

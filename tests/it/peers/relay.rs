@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane::wire::peers::Frame;
+use spop::peers::Frame;
 
 use crate::support::own_address;
 

@@ -3,10 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use slowlane::wire::spop::{
-    Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify,
-};
-use slowlane::wire::varint;
+use spop::varint;
+use spop::{Ack, Action, AgentHello, Data, Disconnect, Frame, HaproxyHello, Head, Kind, Notify};
 
 use super::PATIENCE;
 

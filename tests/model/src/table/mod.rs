@@ -1,24 +1,24 @@
-//! The table: the files of src/table, but for `locks` and `spread`.
+//! The table: the files of crates/core/src/table, but for `locks` and `spread`.
 
-#[path = "../../../../src/table/entry.rs"]
+#[path = "../../../../crates/core/src/table/entry.rs"]
 mod entry;
-#[path = "../../../../src/table/freq_ctr.rs"]
+#[path = "../../../../crates/core/src/table/freq_ctr.rs"]
 mod freq_ctr;
-#[path = "../../../../src/table/index.rs"]
+#[path = "../../../../crates/core/src/table/index.rs"]
 mod index;
 mod locks;
-#[path = "../../../../src/table/page.rs"]
+#[path = "../../../../crates/core/src/table/page.rs"]
 mod page;
-#[path = "../../../../src/table/shard.rs"]
+#[path = "../../../../crates/core/src/table/shard.rs"]
 mod shard;
-#[path = "../../../../src/table/side.rs"]
+#[path = "../../../../crates/core/src/table/side.rs"]
 mod side;
-#[path = "../../../../src/table/sizing.rs"]
+#[path = "../../../../crates/core/src/table/sizing.rs"]
 mod sizing;
-#[path = "../../../../src/table/sketch.rs"]
+#[path = "../../../../crates/core/src/table/sketch.rs"]
 mod sketch;
 mod spread;
-#[path = "../../../../src/table/store.rs"]
+#[path = "../../../../crates/core/src/table/store.rs"]
 mod store;
 
 pub use entry::{Entry, State};

@@ -6,7 +6,7 @@ use crate::base::key::Key;
 pub struct Spread;
 
 impl Spread {
-    #[allow(clippy::new_without_default, reason = "as in src/table")]
+    #[allow(clippy::new_without_default, reason = "as in crates/core/src/table")]
     pub fn new() -> Spread {
         Spread
     }

@@ -1,0 +1,228 @@
+//! The key of an entry: a keyed hash of an SLO's type and of the fields that the type names.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use serde::{Deserialize, Serialize};
+use siphasher::sip::{SipHasher13, SipHasher24};
+
+/// The key of an entry, in eight bytes: a `type binary len 8` key of a stick table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Key(u64);
+
+impl Key {
+    pub const fn from_bits(bits: u64) -> Key {
+        Key(bits)
+    }
+
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Reads sixteen hex digits, in upper or lower case: the text of `Display`.
+    ///
+    /// ```
+    /// use slowlane_core::base::key::Key;
+    /// let key = Key::from_bits(0x26C7_827D_889F_6DA3);
+    /// assert_eq!(Key::from_hex("26C7827D889F6DA3"), Some(key));
+    /// assert_eq!(Key::from_hex("26C7"), None);
+    /// ```
+    pub fn from_hex(text: &str) -> Option<Key> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u64::from_str_radix(text, 16).ok().map(Key))?
+    }
+}
+
+/// Upper-case hex, as `show table` prints a binary key.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({self})")
+    }
+}
+
+/// The secret of the keyed hash, in 16 bytes. Without it nobody can compute the key of a request, or find two
+/// requests with one key.
+///
+/// ```
+/// use slowlane_core::base::key::KeySecret;
+/// let secret = KeySecret::from_bytes(*b"0123456789abcdef");
+/// assert_eq!(KeySecret::read(b"30313233343536373839616263646566\n"), Some(secret));
+/// assert_eq!(secret.to_hex(), "30313233343536373839616263646566");
+/// assert_eq!(format!("{secret:?}"), "KeySecret(…)");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeySecret([u64; 2]);
+
+impl KeySecret {
+    /// A secret that everybody knows, for requests that nobody sends: simulations and tests.
+    pub const KNOWN: KeySecret = KeySecret([0; 2]);
+
+    pub fn from_bytes(bytes: [u8; 16]) -> KeySecret {
+        let bits = u128::from_le_bytes(bytes);
+        KeySecret([bits as u64, (bits >> 64) as u64])
+    }
+
+    /// Reads 16 bytes, or 32 hex digits with white space around them. None for anything else.
+    pub fn read(text: &[u8]) -> Option<KeySecret> {
+        if let Ok(bytes) = text.try_into() {
+            return Some(KeySecret::from_bytes(bytes));
+        }
+        let digits = std::str::from_utf8(text.trim_ascii()).ok()?;
+        let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = is_hex.then(|| u128::from_str_radix(digits, 16).ok())??;
+        Some(KeySecret::from_bytes(bits.to_be_bytes()))
+    }
+
+    /// The secret in 32 hex digits, for those who share it.
+    pub fn to_hex(self) -> String {
+        let bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
+        bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The seal of a text that leaves the process and comes back: SipHash-2-4, and no key of a request.
+    pub fn seal(self, text: &[u8]) -> Key {
+        let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
+        hasher.write(b"seal");
+        hasher.write(text);
+        Key(hasher.finish())
+    }
+
+    /// The keyed hash itself. The input of a key begins with a digit, so that of anything else must not.
+    #[inline]
+    pub fn hasher(self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySecret(…)")
+    }
+}
+
+/// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
+///
+/// Its input is the type as one ASCII digit, the tag of the law's state (4 bytes, little-endian), then the parts. Each
+/// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get the key of another one by moving a letter
+/// to the next field. Nor can it find a collision, as long as it does not know the secret.
+///
+/// ```
+/// use slowlane_core::base::key::{KeyHasher, KeySecret};
+/// let key = |secret, kind, website| KeyHasher::new(secret, kind, 0).part(website).finish();
+/// let (one, other) = (KeySecret::from_bytes([1; 16]), KeySecret::from_bytes([2; 16]));
+/// assert_eq!(key(one, 2, b"shop.example"), key(one, 2, b"shop.example"));
+/// assert_ne!(key(one, 2, b"shop.example"), key(one, 1, b"shop.example"));
+/// assert_ne!(key(one, 2, b"shop.example"), key(other, 2, b"shop.example"));
+/// ```
+#[derive(Clone)]
+pub struct KeyHasher {
+    /// The input so far. A key that fits is hashed in one call.
+    buffer: ArrayVec<u8, BUFFER_BYTES>,
+    /// The hash of a key that does not fit the buffer.
+    stream: Option<SipHasher13>,
+    secret: KeySecret,
+}
+
+/// Longer than nearly all keys.
+const BUFFER_BYTES: usize = 128;
+
+impl KeyHasher {
+    /// Starts a key of the type `kind`, 0 to 9, for entries with the state of one law.
+    #[inline]
+    pub fn new(secret: KeySecret, kind: u8, state_tag: u32) -> KeyHasher {
+        let mut buffer = ArrayVec::new();
+        buffer.push(b'0' + kind);
+        buffer.extend(state_tag.to_le_bytes());
+        KeyHasher { buffer, stream: None, secret }
+    }
+
+    pub fn part(&mut self, bytes: &[u8]) -> &mut KeyHasher {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.write(&length.to_le_bytes());
+        self.write(bytes);
+        self
+    }
+
+    /// Adds the 4 or 16 bytes of an address: its spelling does not matter.
+    pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
+        match address {
+            IpAddr::V4(v4) => self.part(&v4.octets()),
+            IpAddr::V6(v6) => self.part(&v6.octets()),
+        }
+    }
+
+    pub fn finish(&self) -> Key {
+        match &self.stream {
+            None => Key(self.secret.hasher().hash(&self.buffer)),
+            Some(stream) => Key(stream.finish()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.stream.is_none() && self.buffer.try_extend_from_slice(bytes).is_ok() {
+            return;
+        }
+        let stream = self.stream.get_or_insert_with(|| {
+            let mut stream = self.secret.hasher();
+            stream.write(&self.buffer);
+            stream
+        });
+        stream.write(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A key of any length is the hash of the documented bytes.
+        #[test]
+        fn it_is_what_is_documented(
+            secret: [u8; 16], kind in 0u8..10, tag: u32, lengths in prop::collection::vec(0usize..100, 0..5),
+        ) {
+            let secret = KeySecret::from_bytes(secret);
+            let (mut hasher, mut bytes) = (KeyHasher::new(secret, kind, tag), vec![b'0' + kind]);
+            bytes.extend(tag.to_le_bytes());
+            for length in lengths {
+                let part = vec![length as u8; length];
+                hasher.part(&part);
+                bytes.extend((length as u32).to_le_bytes());
+                bytes.extend(part);
+            }
+            prop_assert_eq!(hasher.finish().bits(), secret.hasher().hash(&bytes));
+        }
+    }
+
+    /// The first test vector of SipHash-1-3: no input, and the key 0, 1, … 15.
+    #[test]
+    fn the_hash_is_siphash_1_3() {
+        let secret = KeySecret::from_bytes(std::array::from_fn(|number| number as u8));
+        let expected = [0xDC, 0xC4, 0x0F, 0x05, 0x58, 0x01, 0xAC, 0xAB];
+        assert_eq!(secret.hasher().hash(b"").to_le_bytes(), expected);
+    }
+
+    #[test]
+    fn a_secret_is_sixteen_bytes_or_their_hex_digits() {
+        let (secret, digits) =
+            (KeySecret::from_bytes(*b"0123456789abcdef"), "30313233343536373839616263646566");
+        assert_eq!(KeySecret::read(b"0123456789abcdef"), Some(secret));
+        for text in [digits.to_owned(), format!("\t{digits}\r\n")] {
+            assert_eq!(KeySecret::read(text.as_bytes()), Some(secret), "{text:?}");
+        }
+        let odd = ["", "0123456789abcde", "0123456789abcdef\n", &digits[1..], &format!("+{}", &digits[1..])];
+        for text in odd {
+            assert_eq!(KeySecret::read(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}

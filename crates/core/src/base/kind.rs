@@ -1,0 +1,36 @@
+//! The three kinds of verdict.
+
+use serde::{Deserialize, Serialize};
+
+/// A verdict without its numbers, for counters, filters and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Pass,
+    Delay,
+    Deny,
+}
+
+impl Kind {
+    /// All kinds, ordered by strictness. Arrays that count by kind have this order.
+    pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
+
+    /// Its name in variables, headers, metrics, logs and reports.
+    ///
+    /// ```
+    /// use slowlane_core::base::kind::Kind;
+    /// assert_eq!(Kind::ALL.map(Kind::name), ["pass", "delay", "deny"]);
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Pass => "pass",
+            Kind::Delay => "delay",
+            Kind::Deny => "deny",
+        }
+    }
+
+    /// Its index in [`Kind::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}

@@ -1,0 +1,141 @@
+//! A network of addresses, in CIDR notation.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The leading bits of an address, and their number.
+///
+/// ```
+/// use slowlane_core::base::network::Network;
+/// let network = |address: &str, prefix| Network::of(address.parse().unwrap(), prefix).to_string();
+/// assert_eq!(network("192.0.2.77", 24), "192.0.2.0/24");
+/// assert_eq!(network("2001:db8::1", 0), "::/0");
+/// assert_eq!(network("2001:db8::1", 128), "2001:db8::1");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// The network of an address. `prefix` is in bits; one longer than the address takes all of it.
+    pub fn of(address: IpAddr, prefix: u8) -> Network {
+        let address = match address {
+            IpAddr::V4(v4) => IpAddr::V4(v4 & v4_mask(prefix)),
+            IpAddr::V6(v6) => IpAddr::V6(v6 & v6_mask(prefix)),
+        };
+        Network { address, prefix }
+    }
+
+    /// The first address.
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Whether an address is in it. IPv4-mapped IPv6 counts as IPv4.
+    ///
+    /// ```
+    /// use slowlane_core::base::network::Network;
+    /// let ten: Network = "10.0.0.0/8".parse().unwrap();
+    /// assert!(["10.1.2.3", "::ffff:10.1.2.3"].iter().all(|text| ten.contains(text.parse().unwrap())));
+    /// assert!(["11.0.0.1", "::10.1.2.3", "2001:db8::1"].iter().all(|text| !ten.contains(text.parse().unwrap())));
+    /// ```
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4() && Network::of(address, self.prefix) == *self
+    }
+
+    fn is_whole(&self) -> bool {
+        self.prefix >= if self.address.is_ipv4() { 32 } else { 128 }
+    }
+}
+
+/// The text is not a network. The message says what may stand there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NetworkError {
+    #[error("{0:?}: expected an address or a network, like 10.0.0.0/8")]
+    NoNetwork(String),
+    #[error("{text:?}: expected the first address of the network, {network}")]
+    NotFirst { text: String, network: Network },
+}
+
+/// Reads an address or `address/length`. A network must be written with its first address: bits behind the length are
+/// mostly a mistake in the length. A network of IPv4-mapped addresses is one of IPv4.
+///
+/// ```
+/// use slowlane_core::base::network::Network;
+/// let read = |text: &str| text.parse::<Network>().map(|network| network.to_string()).map_err(|error| error.to_string());
+/// assert_eq!(read("192.0.2.7").unwrap(), "192.0.2.7");
+/// assert_eq!(read("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8");
+/// assert_eq!(read("10.0.0.1/8").unwrap_err(), r#""10.0.0.1/8": expected the first address of the network, 10.0.0.0/8"#);
+/// assert_eq!(read("10.0.0.0/33").unwrap_err(), r#""10.0.0.0/33": expected an address or a network, like 10.0.0.0/8"#);
+/// ```
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Network, NetworkError> {
+        let read = || {
+            let (address, length) = text.split_once('/').map_or((text, None), |(one, two)| (one, Some(two)));
+            let address: IpAddr = address.parse().ok()?;
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            let is_number = |length: &&str| length.bytes().all(|digit| digit.is_ascii_digit());
+            let prefix = match length {
+                None => whole,
+                Some(length) => {
+                    Some(length).filter(is_number)?.parse().ok().filter(|&prefix| prefix <= whole)?
+                }
+            };
+            Some((address, prefix))
+        };
+        let (address, prefix) = read().ok_or_else(|| NetworkError::NoNetwork(text.to_owned()))?;
+        let (address, prefix) = match (address.to_canonical(), prefix) {
+            (v4 @ IpAddr::V4(_), prefix @ 96..) if address.is_ipv6() => (v4, prefix - 96),
+            _ => (address, prefix),
+        };
+        let network = Network::of(address, prefix);
+        match network.address == address {
+            true => Ok(network),
+            false => Err(NetworkError::NotFirst { text: text.to_owned(), network }),
+        }
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = NetworkError;
+
+    fn try_from(text: String) -> Result<Network, NetworkError> {
+        text.parse()
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> String {
+        network.to_string()
+    }
+}
+
+/// The netmask of the first `prefix` bits; all ones from 32 on.
+pub fn v4_mask(prefix: u8) -> Ipv4Addr {
+    Ipv4Addr::from_bits(!u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
+}
+
+/// The netmask of the first `prefix` bits; all ones from 128 on.
+pub fn v6_mask(prefix: u8) -> Ipv6Addr {
+    Ipv6Addr::from_bits(!u128::MAX.checked_shr(prefix.into()).unwrap_or(0))
+}
+
+/// `192.0.2.0/24`. A network of a single address is written without its length.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_whole() {
+            true => write!(f, "{}", self.address),
+            false => write!(f, "{}/{}", self.address, self.prefix),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The reply: what a proxy is told of a decision.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::slo_id::SloId;
+use crate::base::ticket::Ticket;
+use crate::base::verdict::{Decision, Verdict};
+
+/// What a proxy is told of a decision. Much smaller than that, because replies are remembered.
+///
+/// ```
+/// # use slowlane_core::base::{key::Key, slo_id::SloId, time::Timestamp, verdict::{Assurance, Judged}};
+/// use slowlane_core::base::{reply::Reply, verdict::{Decision, Verdict}};
+/// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
+/// # let judged =
+/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: true, assurance };
+/// let decision = Decision::of(&[judged], 1, Timestamp::from_millis(1));
+/// let reply = Reply::to(&decision);
+/// assert_eq!((reply.verdict, reply.remaining), (Verdict::Pass, 9));
+/// assert_eq!(reply.ticket.as_deref(), decision.ticket().as_ref());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    pub verdict: Verdict,
+    pub slo: SloId,
+    /// The number of further requests that would pass at once.
+    pub remaining: u32,
+    /// Few laws count a request until its end.
+    pub ticket: Option<Box<Ticket>>,
+}
+
+impl Reply {
+    pub fn to(decision: &Decision) -> Reply {
+        let Decision { verdict, slo, remaining, .. } = *decision;
+        Reply { verdict, slo, remaining, ticket: decision.ticket().map(Box::new) }
+    }
+}

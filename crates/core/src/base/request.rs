@@ -1,0 +1,92 @@
+//! A request: its fields by name, borrowed from the bytes that the proxy sent.
+
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+
+/// The most fields one request may carry; later ones are ignored. The built-in types use three.
+pub const FIELDS_MAX: usize = 32;
+
+/// The value of a field. A field without a value is left out of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)] // For copies in whole words, like `Data`.
+pub enum Value<'a> {
+    /// An address. IPv4-mapped IPv6 becomes IPv4.
+    Address(IpAddr),
+    /// Any bytes, compared as they are, UTF-8 or not.
+    Text(&'a [u8]),
+    Number(i64),
+    /// A host name with upper-case letters, equal to the name in lower case.
+    Name(&'a [u8]),
+    /// The text of a host field that is no [`Host`](crate::base::host::Host).
+    NoHost(&'a [u8]),
+    /// A host in another spelling than its one form, and a path behind it. Equal to that form and the path.
+    Base {
+        text: &'a [u8],
+        /// Where the path begins.
+        path: usize,
+    },
+}
+
+impl<'a> Value<'a> {
+    /// The value of an address in its canonical form.
+    ///
+    /// ```
+    /// use slowlane_core::base::request::Value;
+    /// assert_eq!(Value::address("::ffff:192.0.2.1".parse().unwrap()),
+    ///            Value::address("192.0.2.1".parse().unwrap()));
+    /// ```
+    pub fn address(address: IpAddr) -> Value<'a> {
+        Value::Address(address.to_canonical())
+    }
+}
+
+/// A named fact about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    pub name: &'a [u8],
+    pub value: Value<'a>,
+}
+
+/// The input of one decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request<'a> {
+    fields: ArrayVec<Field<'a>, FIELDS_MAX>,
+}
+
+impl<'a> Request<'a> {
+    pub fn new() -> Request<'a> {
+        Request::default()
+    }
+
+    /// Adds a field. The 33rd and later are dropped ([`FIELDS_MAX`]).
+    pub fn push(&mut self, name: &'a [u8], value: Value<'a>) {
+        let _ = self.fields.try_push(Field { name, value });
+    }
+
+    /// The first value with this name. `-` equals `_`: headers have `-` where variables have `_`.
+    ///
+    /// ```
+    /// use slowlane_core::base::request::{Request, Value};
+    /// let mut request = Request::new();
+    /// request.push(b"website", Value::Text(b"shop.example"));
+    /// assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
+    /// assert_eq!(request.get(b"owner"), None);
+    /// request.push(b"api-key", Value::Number(7));
+    /// assert_eq!(request.get(b"api_key"), Some(Value::Number(7)));
+    /// ```
+    pub fn get(&self, name: &[u8]) -> Option<Value<'a>> {
+        self.fields.iter().find(|field| is_same_name(field.name, name)).map(|field| field.value)
+    }
+
+    /// The fields, in the order of arrival.
+    pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.fields.iter()
+    }
+}
+
+/// Whether two names mean the same field. `-` equals `_`.
+pub fn is_same_name(one: &[u8], other: &[u8]) -> bool {
+    let letter = |byte| if byte == b'-' { b'_' } else { byte };
+    one.len() == other.len() && one.iter().zip(other).all(|(&a, &b)| a == b || letter(a) == letter(b))
+}

@@ -1,0 +1,42 @@
+//! The mode in which nodes share an SLO: the option `cluster=`.
+
+/// The mode in which the nodes of a cluster share an SLO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// One theoretical arrival time for all nodes, charged in arrears.
+    Rate,
+    /// The counts of a window, added up; all nodes together may let through a little too much.
+    Count,
+    /// Parts of a window's quota, handed out ahead; never too much.
+    Lease,
+    /// An equal part of the rate for each node, and no messages.
+    Split,
+    /// Each node by itself.
+    Local,
+}
+
+impl Sharing {
+    pub const ALL: [Sharing; 5] =
+        [Sharing::Rate, Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local];
+
+    /// Its name in `slo.map` and in reports.
+    ///
+    /// ```
+    /// use slowlane_core::base::sharing::Sharing;
+    /// assert_eq!(Sharing::ALL.map(Sharing::name), ["rate", "count", "lease", "split", "local"]);
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sharing::Rate => "rate",
+            Sharing::Count => "count",
+            Sharing::Lease => "lease",
+            Sharing::Split => "split",
+            Sharing::Local => "local",
+        }
+    }
+
+    /// The mode of a name.
+    pub fn named(name: &str) -> Option<Sharing> {
+        Sharing::ALL.into_iter().find(|sharing| sharing.name() == name)
+    }
+}

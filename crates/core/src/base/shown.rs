@@ -1,0 +1,100 @@
+//! Text from clients, made safe to show by escaping control characters.
+
+use std::fmt::{self, Write};
+
+/// Bytes from any source, in one line.
+///
+/// Letters of any script stay as they are. Control characters, invisible characters, direction marks and invalid
+/// UTF-8 become escapes. A backslash stays: the text is for people, not for parsers.
+///
+/// ```
+/// use slowlane_core::base::shown::Shown;
+/// assert_eq!(Shown(b"caf\xc3\xa9.example").to_string(), "café.example");
+/// assert_eq!(Shown(b"\x1b[31mred\r\n").to_string(), r"\u{1b}[31mred\r\n");
+/// assert_eq!(Shown("\u{202e}elpmaxe\u{9b}".as_bytes()).to_string(), r"\u{202e}elpmaxe\u{9b}");
+/// assert_eq!(Shown(b"\xff^/v[0-9]+\\.").to_string(), r"\xff^/v[0-9]+\.");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a>(pub &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            chunk.valid().chars().try_for_each(|letter| show(letter, f))?;
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
+const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
+
+/// Uses the escapes of the standard library, except for quotes.
+fn show(letter: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match letter {
+        '\\' | '"' | '\'' => f.write_char(letter),
+        blank if BLANK.contains(&blank) => write!(f, "{}", blank.escape_unicode()),
+        letter => write!(f, "{}", letter.escape_debug()),
+    }
+}
+
+/// Bytes as a safe text: [`Shown`] as a `String`.
+pub fn shown(bytes: impl AsRef<[u8]>) -> String {
+    Shown(bytes.as_ref()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_shown_controls_anything(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let shown = Shown(&bytes).to_string();
+            prop_assert!(!shown.chars().any(char::is_control), "{:?}", shown);
+        }
+
+        /// Names that differ only in invisible characters look different.
+        #[test]
+        fn nothing_is_there_that_is_not_seen(letter in any::<char>()) {
+            let told = Shown(letter.to_string().as_bytes()).to_string();
+            let is_plain = letter == ' ' || !letter.is_whitespace();
+            prop_assert!(told != letter.to_string() || is_plain, "{:?}", letter);
+        }
+
+        #[test]
+        fn what_can_be_seen_stays_as_it_is(text in "[ -~é日]{0,40}") {
+            prop_assert_eq!(Shown(text.as_bytes()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn names_that_look_alike_are_told_apart() {
+        for letter in [
+            '\u{ad}',
+            '\u{a0}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{fe0f}',
+            '\u{e0041}',
+            '\u{3164}',
+            '\u{115f}',
+            '\u{2800}',
+            '\u{61c}',
+        ] {
+            let name = format!("shop{letter}.example");
+            assert_eq!(shown(&name), format!("shop{}.example", letter.escape_unicode()));
+        }
+    }
+}

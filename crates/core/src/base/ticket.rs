@@ -1,0 +1,189 @@
+//! A ticket: the proof that a request began, which the proxy returns at its end.
+
+use std::fmt;
+use std::str::FromStr;
+
+use arrayvec::{ArrayString, ArrayVec};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::base::key::{Key, KeySecret};
+use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
+
+/// The most SLOs that one ticket names.
+pub const COUNTED_MAX: usize = 3;
+
+/// The SLOs that count a request until its end, its cost, and the moment it began.
+///
+/// The text is opaque to the proxy. It holds milliseconds and cost, then the id, key and serial of each SLO, then a
+/// seal: a keyed hash of the text before it. Without the secret nobody can make or alter a ticket.
+///
+/// ```
+/// use slowlane_core::base::key::{Key, KeySecret};
+/// use slowlane_core::base::ticket::{Counted, Ticket};
+/// use slowlane_core::base::{slo_id::SloId, time::Timestamp};
+///
+/// let counted = Counted { slo: SloId::new(2001).unwrap(), key: Key::from_bits(255), serial: 7 };
+/// let ticket = Ticket::new(Timestamp::from_millis(90_000), 1, [counted]);
+/// let text = ticket.sealed(KeySecret::KNOWN).to_string();
+/// assert!(text.starts_with("90000.1-2001.00000000000000FF.7-"));
+/// assert_eq!(Ticket::open(&text, KeySecret::KNOWN), Ok(ticket));
+/// let other = KeySecret::from_bytes([1; 16]);
+/// assert!(Ticket::open(&text, other).is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket {
+    begun_ms: u32,
+    pub cost: u32,
+    pub counted: ArrayVec<Counted, COUNTED_MAX>,
+}
+
+/// An SLO that counts a request until its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    pub slo: SloId,
+    pub key: Key,
+    /// The number of the request among those of its key. 0: there was no memory to remember it.
+    pub serial: u32,
+}
+
+/// The text is not a ticket, or its seal is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not a slowlane ticket")]
+pub struct NoTicket;
+
+impl Ticket {
+    /// The most bytes of its text: two numbers of ten digits with a dot, and a seal of sixteen digits with its dash.
+    /// Each SLO adds four, sixteen and ten digits with their marks.
+    pub const TEXT_BYTES_MAX: usize = 21 + COUNTED_MAX * 33 + 17;
+
+    /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.
+    pub fn new(begun: Timestamp, cost: u32, counted: impl IntoIterator<Item = Counted>) -> Ticket {
+        let counted = counted.into_iter().take(COUNTED_MAX).collect();
+        Ticket { begun_ms: begun.ticks_ms(), cost, counted }
+    }
+
+    /// The moment at which the request began, at most 49 days before `now`: a ticket holds 32 bits of milliseconds.
+    pub fn begun(&self, now: Timestamp) -> Timestamp {
+        let ago_ms = u64::from(now.ticks_ms().wrapping_sub(self.begun_ms));
+        Timestamp::from_millis((now.as_nanos() / 1_000_000).saturating_sub(ago_ms))
+    }
+
+    /// The moment at which the request began, in milliseconds modulo 2^32.
+    pub fn begun_ms(&self) -> u32 {
+        self.begun_ms
+    }
+
+    /// Its text, sealed with `secret`.
+    pub fn sealed(&self, secret: KeySecret) -> Sealed<'_> {
+        Sealed { ticket: self, secret }
+    }
+
+    /// Reads a text that was [sealed](Ticket::sealed) with the same secret.
+    ///
+    /// # Errors
+    /// Any other text.
+    pub fn open(text: &str, secret: KeySecret) -> Result<Ticket, NoTicket> {
+        let (content, seal) = text.rsplit_once('-').ok_or(NoTicket)?;
+        let is_sealed = Key::from_hex(seal) == Some(secret.seal(content.as_bytes()));
+        if is_sealed { content.parse::<Content>().map(|Content(ticket)| ticket) } else { Err(NoTicket) }
+    }
+}
+
+/// A ticket as a text with its seal.
+#[derive(Clone, Copy, Debug)]
+pub struct Sealed<'t> {
+    ticket: &'t Ticket,
+    secret: KeySecret,
+}
+
+impl fmt::Display for Sealed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut content = ArrayString::<{ Ticket::TEXT_BYTES_MAX }>::new();
+        write_content(self.ticket, &mut content)?;
+        write!(f, "{content}-{}", self.secret.seal(content.as_bytes()))
+    }
+}
+
+fn write_content(ticket: &Ticket, text: &mut impl fmt::Write) -> fmt::Result {
+    write!(text, "{}.{}", ticket.begun_ms, ticket.cost)?;
+    ticket.counted.iter().try_for_each(|Counted { slo, key, serial }| write!(text, "-{slo}.{key}.{serial}"))
+}
+
+/// A ticket without its seal.
+struct Content(Ticket);
+
+impl FromStr for Content {
+    type Err = NoTicket;
+
+    fn from_str(text: &str) -> Result<Content, NoTicket> {
+        let mut parts = text.split('-').map(|part| part.split_once('.').ok_or(NoTicket));
+        let (begun_ms, cost) = parts.next().ok_or(NoTicket)??;
+        let mut counted = ArrayVec::new();
+        for part in parts {
+            let (slo, rest) = part?;
+            let (key, serial) = rest.split_once('.').ok_or(NoTicket)?;
+            let slo = u16::try_from(number(slo)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
+            let key = Key::from_hex(key).ok_or(NoTicket)?;
+            counted.try_push(Counted { slo, key, serial: number(serial)? }).map_err(|_| NoTicket)?;
+        }
+        match counted.is_empty() {
+            true => Err(NoTicket),
+            false => Ok(Content(Ticket { begun_ms: number(begun_ms)?, cost: number(cost)?, counted })),
+        }
+    }
+}
+
+fn number(digits: &str) -> Result<u32, NoTicket> {
+    let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits.then(|| digits.parse().ok()).flatten().ok_or(NoTicket)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: KeySecret = KeySecret::KNOWN;
+
+    fn tickets() -> impl Strategy<Value = Ticket> {
+        let counted = (0u16..6_000, any::<u64>(), any::<u32>()).prop_map(|(slo, key, serial)| Counted {
+            slo: SloId::new(slo).unwrap(),
+            key: Key::from_bits(key),
+            serial,
+        });
+        (any::<u64>(), any::<u32>(), prop::collection::vec(counted, 1..=COUNTED_MAX))
+            .prop_map(|(begun, cost, counted)| Ticket::new(Timestamp::from_nanos(begun), cost, counted))
+    }
+
+    proptest! {
+        #[test]
+        fn a_ticket_reads_back_as_it_was_sealed(ticket in tickets()) {
+            let text = ticket.sealed(SECRET).to_string();
+            prop_assert!(text.len() <= Ticket::TEXT_BYTES_MAX);
+            prop_assert_eq!(Ticket::open(&text, SECRET), Ok(ticket));
+        }
+
+        #[test]
+        fn an_altered_ticket_is_none(ticket in tickets(), place: prop::sample::Index, byte in 33u8..127) {
+            let text = ticket.sealed(SECRET).to_string();
+            let mut altered = text.clone().into_bytes();
+            let place = place.index(altered.len());
+            prop_assume!(!altered[place].eq_ignore_ascii_case(&byte));
+            altered[place] = byte;
+            prop_assert_eq!(Ticket::open(std::str::from_utf8(&altered).unwrap(), SECRET), Err(NoTicket));
+            prop_assert_eq!(Ticket::open(&text[..place], SECRET), Err(NoTicket));
+            prop_assert_eq!(Ticket::open(&text, KeySecret::from_bytes([9; 16])), Err(NoTicket));
+        }
+    }
+
+    #[test]
+    fn a_seal_alone_makes_no_ticket() {
+        for content in ["", "1", "1.1", "1.1-", "1.1-2003.0.1", "-1.1-2003.0000000000000001.1"] {
+            let sealed = format!("{content}-{}", SECRET.seal(content.as_bytes()));
+            assert_eq!(Ticket::open(&sealed, SECRET), Err(NoTicket), "{content:?}");
+        }
+    }
+}

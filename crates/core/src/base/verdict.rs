@@ -1,0 +1,299 @@
+//! The answer to a proxy: pass, delay, or deny.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::blocked::Blocked;
+use crate::base::charge::{Charge, ChargeKind};
+use crate::base::key::Key;
+use crate::base::kind::Kind;
+use crate::base::slo_id::SloId;
+use crate::base::ticket::{COUNTED_MAX, Counted, Ticket};
+use crate::base::time::Timestamp;
+
+/// The result of a law for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Let it through at once.
+    Pass,
+    /// Let it through after this time, which is never zero.
+    Delay(Duration),
+    /// Refuse it with status 429. `retry_after_s` is at least 1 second.
+    Deny { retry_after_s: u32 },
+}
+
+impl Verdict {
+    /// The `retry_after_s` of a request that can never pass: the rate is 0, or its cost exceeds the burst.
+    /// It is a day: the SLO may have changed by then.
+    pub const NEVER_S: u32 = 86_400;
+
+    /// `Delay(wait)`, or `Pass` if `wait` is zero.
+    pub fn after(wait: Duration) -> Verdict {
+        if wait.is_zero() { Verdict::Pass } else { Verdict::Delay(wait) }
+    }
+
+    /// Whether the request passes, at once or after a delay.
+    pub const fn is_let_through(self) -> bool {
+        !matches!(self, Verdict::Deny { .. })
+    }
+
+    /// The delay; zero without one.
+    pub const fn wait(self) -> Duration {
+        match self {
+            Verdict::Delay(wait) => wait,
+            Verdict::Pass | Verdict::Deny { .. } => Duration::ZERO,
+        }
+    }
+
+    pub const fn kind(self) -> Kind {
+        match self {
+            Verdict::Pass => Kind::Pass,
+            Verdict::Delay(_) => Kind::Delay,
+            Verdict::Deny { .. } => Kind::Deny,
+        }
+    }
+
+    /// Its name in variables, headers and metrics.
+    pub const fn name(self) -> &'static str {
+        self.kind().name()
+    }
+
+    /// The delay in milliseconds, rounded up so that no request is early; 0 without one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane_core::base::verdict::Verdict;
+    /// assert_eq!(Verdict::Delay(Duration::from_micros(19_400)).delay_ms(), 20);
+    /// assert_eq!(Verdict::Pass.delay_ms(), 0);
+    /// ```
+    pub fn delay_ms(self) -> u64 {
+        match self {
+            Verdict::Delay(wait) => wait.as_nanos().div_ceil(1_000_000) as u64,
+            Verdict::Pass | Verdict::Deny { .. } => 0,
+        }
+    }
+}
+
+/// Orders verdicts by strictness: pass, then delays by length, then denials by length.
+fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
+    let rank = |verdict: &Verdict| match *verdict {
+        Verdict::Pass => (0, Duration::ZERO),
+        Verdict::Delay(wait) => (1, wait),
+        Verdict::Deny { retry_after_s } => (2, Duration::from_secs(retry_after_s.into())),
+    };
+    rank(one).cmp(&rank(other))
+}
+
+/// The `remaining` of an SLO that did not count the request: any number would pass at once.
+pub const UNCOUNTED: u32 = u32::MAX;
+
+/// The verdict of one SLO on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    pub slo: SloId,
+    /// The key that counted the request.
+    pub key: Key,
+    pub verdict: Verdict,
+    /// The number of further requests that would pass at once, or [`UNCOUNTED`].
+    pub remaining: u32,
+    /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
+    pub is_dry_run: bool,
+    /// The law counts the request until it ends.
+    pub counts_end: bool,
+    pub assurance: Assurance,
+}
+
+/// The part of assured rates in a verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assurance {
+    /// The assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
+    pub carries: bool,
+    /// The assured rate of an SLO before it overrules the verdict: it is counted, but does not affect the decision.
+    pub is_carried: bool,
+}
+
+impl Assurance {
+    pub const NONE: Assurance = Assurance { carries: false, is_carried: false };
+}
+
+impl Judged {
+    /// Whether the entry counts the request. If it is refused elsewhere, it has to be taken back.
+    pub const fn is_counted(&self) -> bool {
+        self.verdict.is_let_through() || self.assurance.is_carried
+    }
+
+    /// The verdict without what an assured rate overrules.
+    pub const fn in_force(&self) -> Verdict {
+        if self.assurance.is_carried { Verdict::Pass } else { self.verdict }
+    }
+
+    /// Whether the entry counts the request until its end.
+    const fn is_until_end(&self) -> bool {
+        self.counts_end && self.is_counted()
+    }
+
+    /// The moment at which a request of the moment `at` leaves under this verdict.
+    pub fn due(&self, at: Timestamp) -> Timestamp {
+        at + self.verdict.wait()
+    }
+}
+
+/// The most SLOs that one request falls under: its own, and two that `also=` names.
+pub const JUDGED_MAX: usize = COUNTED_MAX;
+
+/// The answer to the proxy: the strictest verdict, and the SLO that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub verdict: Verdict,
+    pub slo: SloId,
+    pub key: Key,
+    /// The number of further requests that would pass at once: the fewest of all SLOs, or [`UNCOUNTED`].
+    pub remaining: u32,
+    /// The number of requests that it counted for.
+    pub cost: u32,
+    /// The moment of the decision.
+    pub at: Timestamp,
+    /// The block that refuses the request, if one does.
+    pub blocked: Option<Blocked>,
+    judged: [Judged; JUDGED_MAX],
+    judged_count: u8,
+    /// For each judgement: the number of the request in the key's open tickets, or 0.
+    serials: [u32; JUDGED_MAX],
+}
+
+impl Decision {
+    /// Combines one to [`JUDGED_MAX`] verdicts, the request's own SLO first; panics outside this range.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane_core::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Assurance, Decision, Judged, Verdict}};
+    ///
+    /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
+    /// let first = Judged {
+    ///     slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false,
+    ///     assurance: Assurance::NONE,
+    /// };
+    /// let second = Judged { verdict: Verdict::Delay(Duration::from_millis(20)), remaining: 0, ..first };
+    /// let third = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, is_dry_run: true, ..first };
+    /// let decision = Decision::of(&[first, second, third], 1, Timestamp::from_millis(1));
+    /// assert_eq!((decision.verdict, decision.remaining), (second.verdict, 0));
+    /// ```
+    pub fn of(judged: &[Judged], cost: u32, at: Timestamp) -> Decision {
+        let mut decision = Decision::of_one(judged[0], cost, at);
+        for other in &judged[1..] {
+            decision.add(*other);
+        }
+        decision
+    }
+
+    /// The decision under a single SLO, the usual case.
+    pub const fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
+        let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
+        let verdict = if is_dry_run { Verdict::Pass } else { verdict };
+        Decision {
+            verdict,
+            slo,
+            key,
+            remaining,
+            cost,
+            at,
+            blocked: None,
+            judged: [judged; JUDGED_MAX],
+            judged_count: 1,
+            serials: [0; JUDGED_MAX],
+        }
+    }
+
+    fn add(&mut self, other: Judged) {
+        let is_first_to_count = self.judged().iter().all(|judged| judged.is_dry_run);
+        let verdict = other.in_force();
+        self.judged[usize::from(self.judged_count)] = other;
+        self.judged_count += 1;
+        if other.is_dry_run {
+            return;
+        }
+        if is_first_to_count || strictness(&verdict, &self.verdict) == Ordering::Greater {
+            (self.verdict, self.slo, self.key) = (verdict, other.slo, other.key);
+        }
+        self.remaining =
+            if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
+    }
+
+    /// The verdicts of all its SLOs.
+    pub fn judged(&self) -> &[Judged] {
+        &self.judged[..usize::from(self.judged_count)]
+    }
+
+    pub const fn is_let_through(&self) -> bool {
+        self.verdict.is_let_through()
+    }
+
+    /// Whether one of its SLOs delays or denies the request, dry runs included.
+    pub fn is_throttled(&self) -> bool {
+        self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
+    }
+
+    /// The charges of the decision: one for each SLO that counted the request.
+    ///
+    /// ```
+    /// # use slowlane_core::base::{charge::ChargeKind, key::Key, slo_id::SloId, time::Timestamp};
+    /// # use slowlane_core::base::verdict::{Assurance, Decision, Judged, Verdict};
+    /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
+    /// # let verdict = Verdict::Pass;
+    /// # let judged = Judged { slo, key, verdict, remaining: 9, is_dry_run: false, counts_end: false, assurance };
+    /// let denied = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, ..judged };
+    /// let now = Timestamp::from_millis(1);
+    /// let charge = Decision::of(&[judged], 5, now).charges().next().unwrap();
+    /// assert_eq!((charge.key, charge.cost, charge.kind), (key, 5, ChargeKind::Taken));
+    /// assert_eq!(Decision::of(&[judged, denied], 5, now).charges().count(), 0);
+    /// ```
+    pub fn charges(&self) -> impl Iterator<Item = Charge> {
+        self.charged().map(|&Judged { slo, key, .. }| Charge {
+            slo,
+            key,
+            cost: self.cost,
+            at: self.at,
+            kind: ChargeKind::Taken,
+        })
+    }
+
+    /// The ticket that the proxy returns when the request ends.
+    ///
+    /// `None` if the request was denied, if it costs nothing, or if no SLO counts it until its end.
+    pub fn ticket(&self) -> Option<Ticket> {
+        if !self.has_ticket() {
+            return None;
+        }
+        let counted = self.judged().iter().zip(self.serials).filter(|(judged, _)| judged.is_until_end());
+        let counted = counted.map(|(&Judged { slo, key, .. }, serial)| Counted { slo, key, serial });
+        Some(Ticket::new(self.at, self.cost, counted))
+    }
+
+    /// Whether an SLO counts the request until its end.
+    #[inline]
+    pub fn has_ticket(&self) -> bool {
+        self.charged().any(Judged::is_until_end)
+    }
+
+    /// Numbers the request for its ticket. `number` gives the serial under one SLO.
+    pub fn number(&mut self, mut number: impl FnMut(&Judged) -> u32) {
+        for place in 0..usize::from(self.judged_count) {
+            if self.judged[place].is_until_end() {
+                self.serials[place] = number(&self.judged[place]);
+            }
+        }
+    }
+
+    /// The judgements, each with its serial in the ticket, or 0.
+    pub fn numbered(&self) -> impl Iterator<Item = (&Judged, u32)> {
+        self.judged().iter().zip(self.serials)
+    }
+
+    /// The judgements that charge the request: none if it is denied or costs nothing.
+    fn charged(&self) -> impl Iterator<Item = &Judged> {
+        let is_charged = self.is_let_through() && self.cost > 0;
+        self.judged().iter().filter(move |judged| is_charged && judged.is_counted())
+    }
+}

@@ -1,0 +1,107 @@
+//! The assured rate of an SLO: the requests that pass whatever the SLOs above it say.
+//!
+//! ```text
+//! slot   = 1 / assured                       the time of one request
+//! start  = max(full_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
+//! start + cost * slot <= now: it carries the request, and full_at = start + cost * slot
+//! ```
+//! In any time T the assured rate carries at most `burst + assured * T` requests of a key. Only carried requests are
+//! charged: while the SLOs above have room, the bucket fills. A key that never asks for more than that is never delayed
+//! or refused by an SLO above.
+//!
+//! HTB of Linux has the same idea as `rate` beside `ceil`. There a class spends its own tokens first. Here it spends them
+//! only when its parent has none, so a key has state only while its parent is in debt.
+//!
+//! The state is `full_at`, in nanoseconds, in a row of its own.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::base::units::Rate;
+use crate::law::bucket::Bucket;
+use crate::law::formula::{compared, number};
+use crate::law::objective::Objective;
+use crate::table::Entry;
+
+/// The assured rate of an SLO, with the burst of that SLO.
+///
+/// ```
+/// use slowlane_core::{base::time::Timestamp, law::{Assured, Objective}, table::Entry};
+///
+/// // 10/s with a burst of 2: the third at once is not carried, and one more after a tenth of a second is.
+/// let assured = Assured::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });
+/// let mut entry = Entry::default();
+/// let mut carries = |ms| {
+///     let now = Timestamp::from_millis(ms);
+///     let has_room = assured.has_room(&entry, 1, now);
+///     if has_room {
+///         assured.charge(&mut entry, 1, now);
+///     }
+///     has_room
+/// };
+/// assert_eq!([carries(9_000), carries(9_000), carries(9_000), carries(9_100)], [true, true, false, true]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assured {
+    objective: Objective,
+    bucket: Bucket,
+}
+
+impl Assured {
+    /// The rate of `objective` is the assured one. A burst of 0 counts as 1.
+    pub fn new(objective: Objective) -> Assured {
+        Assured { objective, bucket: Bucket::of_one_at_least(objective) }
+    }
+
+    pub fn rate(&self) -> Rate {
+        self.objective.rate
+    }
+
+    /// Whether it can carry a request of this cost now.
+    pub fn has_room(&self, entry: &Entry, cost: u32, now: Timestamp) -> bool {
+        self.start(entry, now).saturating_add(self.bucket.time(cost)) <= now.as_nanos()
+    }
+
+    /// Charges a request. Without room for it the bucket goes into debt, by a burst at most.
+    pub fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
+        let full_at = self.start(entry, now).saturating_add(self.bucket.time(cost));
+        entry.state.set_wide(full_at.min(now.as_nanos().saturating_add(self.bucket.burst_ns)));
+        entry.ask(cost, now);
+        entry.let_through(cost, now);
+    }
+
+    /// Takes back a request whose client left before its turn.
+    pub fn take_back(&self, entry: &mut Entry, cost: u32) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+    }
+
+    /// How many more requests of cost 1 it would carry at once.
+    pub fn remaining(&self, entry: &Entry, now: Timestamp) -> u32 {
+        self.bucket.requests(now.as_nanos().saturating_sub(self.start(entry, now)))
+    }
+
+    /// Until the bucket is full again, from the deepest debt.
+    pub fn memory(&self) -> Duration {
+        Duration::from_nanos(self.bucket.burst_ns.saturating_mul(2))
+    }
+
+    /// The assured rate of one of so many nodes.
+    pub fn split(&self, nodes: u32) -> Assured {
+        Assured { bucket: self.bucket.split(nodes), ..*self }
+    }
+
+    /// The formula with the numbers of a request: `used 3 + cost 1 <= burst 20 at 10/s`.
+    pub fn explain(&self, entry: &Entry, cost: u32, now: Timestamp) -> String {
+        let Objective { burst, rate } = self.objective;
+        let empty_at = now.as_nanos().saturating_sub(self.bucket.burst_ns);
+        let used = number(self.bucket.parts(self.start(entry, now).saturating_sub(empty_at)));
+        let compared = compared(self.has_room(entry, cost, now));
+        format!("used {used} + cost {cost} {compared} burst {} at {rate}", burst.max(1))
+    }
+
+    /// The moment at which the bucket was empty, if it has filled since. Debt beyond the deepest is forgiven.
+    fn start(&self, entry: &Entry, now: Timestamp) -> u64 {
+        let (now_ns, burst_ns) = (now.as_nanos(), self.bucket.burst_ns);
+        entry.state.wide().clamp(now_ns.saturating_sub(burst_ns), now_ns.saturating_add(burst_ns))
+    }
+}

@@ -1,0 +1,248 @@
+//! `fair`: `pace`, with the slots of one bucket shared between its sources.
+//!
+//! ```text
+//! slot = 1 / rate: time is cut into slots; a request takes the first free slot at or after its source's eligible
+//! time. The eligible times of one source lie A slots apart. A: the other sources with waiting requests, plus 1, plus
+//! 1 more if the source itself waits beside others
+//! every fourth slot, and min(8, burst / 2) tokens, are kept for sources without waiting requests
+//! an unused slot fills the burst;   a slot beyond max_delay: deny
+//! ```
+//! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds
+//! a slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
+//! under `pace`; only their order differs. The option `share` names the field that tells the sources apart. A request
+//! of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
+//! they leave soon after one another.
+//!
+//! A request is told its slot on arrival. A slot that is left to the others, and not taken, is used later from the
+//! burst. If the burst is full it is lost: a quarter of the rate at most, for a source that comes in bursts of more
+//! than four times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate are
+//! lost while several sources wait.
+//!
+//! The law is fair among the sources that have room to wait. With more than some `rate * max_delay` of them asking
+//! again and again, or more than `sources_max`, slots go to the first to ask, as under `pace`.
+//!
+//! A decision walks through the words of the slots, and through the sources. A denied one does so twelve times at
+//! most, to find its `Retry-After`. doc/book/performance.md has the worst case.
+//!
+//! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
+//! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
+//! source beyond `sources_max` is treated as one with requests waiting.
+
+use std::time::Duration;
+
+use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::calendar::{Booking, Calendar, Plan, Wish};
+use crate::law::formula::{compared, option, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::pace::Pace;
+use crate::law::rule::Rule;
+use crate::table::Entry;
+
+const SOURCES_DEFAULT: u32 = 256;
+
+/// Each request walks through all sources, and a denied one twelve times at most.
+const SOURCES_MAX: u32 = 4_096;
+
+/// The most slots within `max_delay`: eight kibibytes of bits.
+const SLOTS_MAX: u32 = 65_536;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How many seconds ahead a denied request looks. A longer wait needs less precision.
+const LOOK_AHEAD_S: u64 = 60;
+
+/// The law `fair` for one objective.
+///
+/// ```
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // 10/s: one source asks again and again. Once another has come, it gets slots in between.
+/// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+/// let law = Law::new("fair", objective, Options::default()).unwrap();
+/// let (mut entry, mut annex) = (Entry::default(), law.annex());
+/// let mut ask = |sharer, ms| {
+///     let arrival = Arrival { sharer, ..Arrival::at(Timestamp::from_millis(ms)) };
+///     law.judge(&mut entry, annex.as_mut(), &arrival).verdict.delay_ms()
+/// };
+/// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
+/// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
+/// assert_eq!([ask(2, 9_000), ask(2, 9_300)], [500, 700 - 300]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fair {
+    pace: Pace,
+    slots_max: u32,
+    tokens_max: u32,
+    sources_max: u32,
+}
+
+impl Fair {
+    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
+        // The policy reads the sharer of each request.
+        options.take("share");
+        let objective = Objective { burst: objective.burst.max(1), ..objective };
+        let pace = Pace::from_options(objective, options)?;
+        let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
+        match pace.bucket.requests(pace.max_delay_ns) {
+            slots_max @ ..=SLOTS_MAX => {
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
+            }
+            slots => {
+                let reason =
+                    format!("holds {slots} slots, and fair keeps at most {SLOTS_MAX}: make it shorter");
+                let given = Duration::from_nanos(pace.max_delay_ns);
+                Err(OptionError::Rate { name: "max_delay", given, rate: objective.rate, reason })
+            }
+        }
+    }
+}
+
+impl Rule for Fair {
+    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        self.judge_by(true, entry, Annex::calendar(annex), arrival)
+    }
+
+    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        self.judge_by(false, entry, Annex::calendar(annex), arrival)
+    }
+
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        let Some(Annex::Calendar(calendar)) = annex else {
+            let objective = Objective { burst: self.tokens_max, ..*objective };
+            let stand_in = self.pace.explain(&objective, entry, None, arrival);
+            return format!("no memory left for waiting sources, so judged as pace: {stand_in}");
+        };
+        let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
+        let (mut entry, mut calendar) = (*entry, calendar.clone());
+        self.pace.start(&mut entry, now_ns);
+        calendar.advance(&self.plan(), now_ns, entry.state.wide());
+        let wish = Wish { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
+        let offer = calendar.offer(&wish, self.sources_max);
+        let (state, max_delay, rate) =
+            (calendar.explain(&offer, &wish), option(max_delay_ns), objective.rate);
+        match offer.booking {
+            Booking::Now => state,
+            Booking::At(due_ns) => {
+                let delay_ns = due_ns.saturating_sub(now_ns);
+                let (within, delay) = (compared(delay_ns <= max_delay_ns), time(delay_ns));
+                format!("{state}; its slot of 1 / {rate} begins in {delay} {within} max_delay {max_delay}")
+            }
+            Booking::TooLate => {
+                format!("{state}; its slot of 1 / {rate} would begin in > max_delay {max_delay}")
+            }
+        }
+    }
+
+    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
+        self.pace.take_back(entry, None, gone);
+        if let Some(calendar) = Annex::calendar(annex) {
+            calendar.free(gone.cost, gone.now.as_nanos(), gone.due.as_nanos());
+        }
+    }
+
+    /// Until the bucket is full again. The turn of a source that has booked much may come even later, and is then
+    /// forgotten.
+    fn memory(&self) -> Duration {
+        self.pace.memory()
+    }
+
+    fn max_delay(&self) -> Option<Duration> {
+        self.pace.max_delay()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn annex(&self) -> Option<Annex> {
+        Some(Annex::Calendar(Calendar::default()))
+    }
+
+    fn annex_bytes_after(&self, annex: &Annex, _: u32) -> usize {
+        self.plan().bytes().max(annex.bytes())
+    }
+}
+
+impl Fair {
+    /// Judges, and books the slots only if `is_booked`.
+    fn judge_by(
+        &self,
+        is_booked: bool,
+        entry: &mut Entry,
+        calendar: Option<&mut Calendar>,
+        arrival: &Arrival,
+    ) -> Judgement {
+        let Some(calendar) = calendar else {
+            return Judgement { fell_back: true, ..self.pace.judge(entry, None, arrival) };
+        };
+        entry.ask(arrival.cost, arrival.now);
+        let (now_ns, bucket) = (arrival.now.as_nanos(), self.pace.bucket);
+        let start = self.pace.start(entry, now_ns);
+        calendar.advance(&self.plan(), now_ns, entry.state.wide());
+        let max_delay_ns = self.pace.max_delay_ns;
+        let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
+        let offer = calendar.offer(&wish, self.sources_max);
+        let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
+        let delay_ns = match offer.booking {
+            Booking::Now => 0,
+            Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
+            Booking::TooLate => {
+                entry.gpt0 = bucket.milli_clients(max_delay_ns);
+                let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
+                    true => Judgement::never(remaining),
+                    false => Judgement::deny(self.wait_ns(calendar, &wish), remaining),
+                };
+                return Judgement { fell_back, ..judgement };
+            }
+        };
+        if is_booked {
+            calendar.take_up(&offer);
+            debug_assert!(calendar.is_sound());
+        }
+        entry.gpt0 = bucket.milli_clients(delay_ns);
+        entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
+        entry.let_through(arrival.cost, arrival.now);
+        let verdict = Verdict::after(Duration::from_nanos(delay_ns));
+        Judgement { fell_back, ..Judgement::new(verdict, remaining) }
+    }
+
+    /// The first whole second at which the wish comes true. It is true from then on. Mostly that is soon, so the
+    /// steps double until one is long enough, and then halve.
+    fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
+        // By then every slot taken now is over, and the bucket is full.
+        let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
+        let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
+        let (mut too_short_s, mut first_s, mut step_s) = (0, longest_s + 1, 1);
+        while too_short_s + 1 < first_s {
+            let is_found = first_s <= longest_s;
+            let wait_s =
+                if is_found { too_short_s.midpoint(first_s) } else { longest_s.min(too_short_s + step_s) };
+            step_s *= 2;
+            match calendar.would_come_true(wish, wait_s * SECOND_NS, self.sources_max) {
+                true => first_s = wait_s,
+                false => too_short_s = wait_s,
+            }
+        }
+        if first_s <= longest_s { first_s * SECOND_NS } else { over_ns }
+    }
+
+    fn plan(&self) -> Plan {
+        Plan {
+            slot_ns: self.pace.bucket.slot_ns,
+            tokens_max: self.tokens_max,
+            slots_max: self.slots_max,
+            sharers_max: self.sources_max,
+        }
+    }
+}

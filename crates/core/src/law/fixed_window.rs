@@ -1,0 +1,186 @@
+//! `fixed-window`: at most N requests in a window that begins with its first request, or with the calendar.
+//!
+//! ```text
+//! N = rate * window
+//! now >= start + window: start = now, count = 0
+//! count + cost > N: deny;                     else count += cost
+//! ```
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In any
+//! time of one window at most 2N pass: N just before its end, and N just after. The burst plays no part.
+//!
+//! With `reset=calendar` windows are the hours, days or months of the calendar, in UTC. For a rate per month this is the
+//! default: with `reset=first` a month is 30 days from the first request on.
+//!
+//! The state is `start` in nanoseconds, and `count`.
+
+use std::time::Duration;
+
+use crate::base::date::around;
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::base::units::Period;
+use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::formula::{compared, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
+use crate::law::used::Used;
+use crate::law::window::Window;
+use crate::law::windowed::Windowed;
+use crate::table::Entry;
+
+/// The law `fixed-window` for one objective.
+///
+/// ```
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // Two in the second that begins with the first.
+/// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
+/// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
+/// let mut entry = Entry::default();
+/// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.name();
+/// assert_eq!([ask(9_500), ask(9_600), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
+///
+/// // A thousand in each month of the calendar.
+/// let objective = Objective { burst: 0, rate: "1000/month".parse().unwrap() };
+/// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
+/// assert_eq!(law.promise(objective), "1000 in each month (UTC)");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    window: Window,
+    /// Windows are the periods of the calendar. None: each begins with its first request.
+    calendar: Option<Period>,
+}
+
+/// The value of `reset` for windows of the calendar.
+const CALENDAR: &str = "calendar";
+
+/// The longest month.
+const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
+
+impl FixedWindow {
+    pub(super) fn from_options(
+        objective: Objective,
+        options: &mut Options,
+    ) -> Result<FixedWindow, OptionError> {
+        let reset = options.choice("reset", ["first", CALENDAR])?;
+        let period = objective.rate.named_period();
+        let is_calendar = match reset {
+            Some(reset) => reset == CALENDAR,
+            None => period == Period::Month && !options.has("window"),
+        };
+        if is_calendar && options.has("window") {
+            let (value, expected) = (CALENDAR.to_owned(), "no window=: the rate's period is the window");
+            return Err(OptionError::Unfit { name: "reset", value, expected });
+        }
+        let window = Window::from_options(objective, options)?;
+        Ok(FixedWindow { window, calendar: is_calendar.then_some(period) })
+    }
+}
+
+impl Rule for FixedWindow {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        let limit = self.window.limit;
+        let (start, end, count) = self.at(entry, arrival.now);
+        let counted = count.saturating_add(arrival.cost);
+        if counted > limit {
+            let remaining = limit.saturating_sub(count);
+            if count > 0 {
+                // A denied request does not begin a window.
+                entry.state.set_wide(start);
+                entry.state.set_narrow(count);
+            }
+            return match arrival.cost > limit {
+                true => Judgement::never(remaining),
+                false => Judgement::deny(end - arrival.now.as_nanos(), remaining),
+            };
+        }
+        entry.state.set_wide(start);
+        entry.state.set_narrow(counted);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, limit - counted)
+    }
+
+    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+        let cost = arrival.cost;
+        let (_, end, count) = self.at(entry, arrival.now);
+        let counted = count.saturating_add(cost);
+        let is_within = counted <= self.window.limit;
+        let (compared, limit) = (compared(is_within), self.window.explained(objective.rate));
+        let ends = time(end - arrival.now.as_nanos());
+        match cost > self.window.limit {
+            true => format!("cost {cost} > {limit}"),
+            false => format!(
+                "count {count} + cost {cost} = {counted} {compared} {limit}; the window ends in {ends}"
+            ),
+        }
+    }
+
+    /// Subtracts a request from the current window, if that window counted it.
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+        if gone.due.as_nanos() >= entry.state.wide() {
+            entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
+        }
+    }
+
+    fn memory(&self) -> Duration {
+        if self.calendar == Some(Period::Month) { MONTH_MAX } else { self.window.duration() }
+    }
+
+    fn quota(&self, _: Objective) -> Quota {
+        self.window.quota()
+    }
+
+    fn promise(&self, _: Objective) -> String {
+        let each = match self.calendar {
+            None => return self.window.promise(),
+            Some(Period::Second) => "second",
+            Some(Period::Minute) => "minute",
+            Some(Period::Hour) => "hour",
+            Some(Period::Day) => "day",
+            Some(Period::Month) => "month",
+        };
+        format!("{} in each {each} (UTC)", self.window.limit)
+    }
+
+    fn used(&self, entry: &Entry, _: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        let (_, end, count) = self.at(entry, now);
+        let resets_at = Timestamp::default() + Duration::from_nanos(end);
+        let resets_at = (count > 0 || self.calendar.is_some()).then_some(resets_at);
+        Some(Used { requests: count, limit: self.window.limit, resets_at })
+    }
+
+    fn windowed(&self) -> Option<Windowed> {
+        let windowed = Windowed::new(&self.window, false);
+        Some(Windowed { calendar: self.calendar, window: self.memory(), ..windowed })
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { window: self.window.split(nodes), ..*self }
+    }
+}
+
+impl FixedWindow {
+    /// The start of the current window, its end, and its count.
+    fn at(&self, entry: &Entry, now: Timestamp) -> (u64, u64, u32) {
+        let (now_ns, began, count) = (now.as_nanos(), entry.state.wide(), entry.state.narrow());
+        if let Some(period) = self.calendar {
+            let span = around(period, now);
+            let (start, end) = (span.start.as_nanos(), span.end.as_nanos());
+            return (start, end, if began >= start { count } else { 0 });
+        }
+        let (start, count) = match began {
+            began if began > now_ns => (now_ns, count),
+            began if now_ns - began < self.window.window_ns => (began, count),
+            _ => (now_ns, 0),
+        };
+        (start, start + self.window.window_ns, count)
+    }
+}

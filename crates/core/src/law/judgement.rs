@@ -1,0 +1,36 @@
+//! A law's answer to one request.
+
+use crate::base::verdict::{UNCOUNTED, Verdict};
+
+/// The verdict, and the room that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    pub verdict: Verdict,
+    /// How many more requests of cost 1 would pass at once at the same moment, or [`UNCOUNTED`].
+    pub remaining: u32,
+    /// There was no memory for the law's annex, so its simpler stand-in judged.
+    pub fell_back: bool,
+}
+
+impl Judgement {
+    pub(crate) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
+        Judgement { verdict, remaining, fell_back: false }
+    }
+
+    /// Passed without being counted.
+    pub(super) const fn uncounted() -> Judgement {
+        Judgement::new(Verdict::Pass, UNCOUNTED)
+    }
+
+    /// Denied. The request would get through `wait_ns` from now, and no sooner.
+    pub fn deny(wait_ns: u64, remaining: u32) -> Judgement {
+        let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
+        let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
+        Judgement::new(Verdict::Deny { retry_after_s }, remaining)
+    }
+
+    /// Denied, at any time: the request costs more than the law ever lets through.
+    pub(crate) const fn never(remaining: u32) -> Judgement {
+        Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
+    }
+}

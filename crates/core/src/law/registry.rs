@@ -1,0 +1,408 @@
+//! The registry of the laws: every law by its name.
+
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
+use crate::base::time::Timestamp;
+use crate::law::adaptive::Adaptive;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::closed::Closed;
+use crate::law::concurrency::Concurrency;
+use crate::law::fair::Fair;
+use crate::law::fixed_window::FixedWindow;
+use crate::law::judgement::Judgement;
+use crate::law::leaky_bucket::LeakyBucket;
+use crate::law::objective::Objective;
+use crate::law::open::Open;
+use crate::law::options::{OptionError, Options};
+use crate::law::pace::Pace;
+use crate::law::pacing::Pacing;
+use crate::law::rule::Rule;
+use crate::law::sketch::Sketch;
+use crate::law::sliding_buckets::SlidingBuckets;
+use crate::law::sliding_log::SlidingLog;
+use crate::law::sliding_window::SlidingWindow;
+use crate::law::token_bucket::TokenBucket;
+use crate::law::used::Used;
+use crate::law::warm_up::WarmUp;
+use crate::law::windowed::Windowed;
+use crate::table::Entry;
+
+/// Makes the enum [`Law`] of the lines `name => Type`, with its names, its constructor and `of_each!`.
+macro_rules! registry {
+    // `$dollar` is a dollar sign for the macro inside the macro.
+    ($dollar:tt $($name:literal => $Law:ident,)+) => {
+        /// A law with its numbers filled in for one SLO.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Law {
+            $($Law($Law),)+
+            /// Any law at a rate of 0.
+            Closed(Closed),
+            /// No law at all, at an unlimited rate.
+            Open(Open),
+        }
+
+        impl Law {
+            /// The names that `law=` takes, in the order of help and errors.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Law::$Law(_) => $name,)+
+                    Law::Closed(closed) => closed.name(),
+                    Law::Open(_) => Open::NAME,
+                }
+            }
+
+            /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes
+            /// cannot share stays as it is.
+            pub fn split(&self, nodes: u32) -> Law {
+                match self {
+                    $(Law::$Law(law) => Law::$Law(law.split(nodes)),)+
+                    Law::Closed(_) | Law::Open(_) => *self,
+                }
+            }
+
+            /// The law with room for the debt of requests that it [owes](Law::owe). None: it cannot go into debt.
+            pub fn owing(&self) -> Option<Law> {
+                match self {
+                    $(Law::$Law(law) => law.owing().map(Law::$Law),)+
+                    Law::Closed(_) | Law::Open(_) => None,
+                }
+            }
+
+            /// The law of a rate that is not 0.
+            fn open(name: &str, objective: Objective, options: &mut Options) -> Result<Law, OptionError> {
+                match name {
+                    $($name => $Law::from_options(objective, options).map(Law::$Law),)+
+                    _ => Err(OptionError::law(name, Law::NAMES)),
+                }
+            }
+        }
+
+        /// A method call on the one rule inside a law: a `match`, so that the call is static.
+        macro_rules! of_each {
+            ($dollar law:expr, $dollar rule:ident => $dollar call:expr) => {
+                match $dollar law {
+                    $(Law::$Law($dollar rule) => $dollar call,)+
+                    Law::Closed($dollar rule) => $dollar call,
+                    Law::Open($dollar rule) => $dollar call,
+                }
+            };
+        }
+    };
+}
+
+registry! { $
+    "adaptive" => Adaptive,
+    "pace" => Pace,
+    "fair" => Fair,
+    "token-bucket" => TokenBucket,
+    "leaky-bucket" => LeakyBucket,
+    "fixed-window" => FixedWindow,
+    "sliding-window" => SlidingWindow,
+    "sliding-buckets" => SlidingBuckets,
+    "sliding-log" => SlidingLog,
+    "warm-up" => WarmUp,
+    "concurrency" => Concurrency,
+    "sketch" => Sketch,
+}
+
+impl Law {
+    /// The law of an SLO that names none.
+    pub const DEFAULT_NAME: &'static str = "pace";
+
+    /// The law called `name`, with its options.
+    ///
+    /// ```
+    /// use slowlane_core::law::{Law, Objective, Options};
+    /// let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::new([("max_delay", "2s")])).unwrap();
+    /// assert_eq!(law.name(), "pace");
+    /// assert!(Law::new("pace", objective, Options::new([("jitter", "0.1")])).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// An unknown name, an option that the law does not have, or a bad value.
+    pub fn new(name: &str, objective: Objective, mut options: Options) -> Result<Law, OptionError> {
+        let known = Law::NAMES.iter().find(|known| **known == name);
+        let name = *known.ok_or_else(|| OptionError::law(name, Law::NAMES))?;
+        let (is_closed, objective) = Closed::or_open(objective);
+        let law = Law::open(name, objective, &mut options);
+        match law.and_then(|law| options.finish(name).map(|()| law)) {
+            Ok(_) if is_closed => Ok(Law::Closed(Closed::instead_of(name))),
+            Err(error) if is_closed && error.is_of_rate() => Ok(Law::Closed(Closed::instead_of(name))),
+            law => law,
+        }
+    }
+
+    /// The law of `rate=unlimited`: it counts, and lets everything pass.
+    pub const UNLIMITED: Law = Law::Open(Open);
+
+    /// Judges one request, and writes it into its entry and its annex.
+    ///
+    /// A law that needs an annex and gets none falls back to a simpler law.
+    pub fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        if arrival.cost == 0 && !self.is_closed() {
+            return Judgement::uncounted();
+        }
+        of_each!(self, rule => rule.judge(entry, annex, arrival))
+    }
+
+    /// The judgement that [`judge`](Law::judge) would give. It writes into the entry, as `judge` does, but adds no
+    /// admission to the annex.
+    pub fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        if arrival.cost == 0 && !self.is_closed() {
+            return Judgement::uncounted();
+        }
+        of_each!(self, rule => rule.foresee(entry, annex, arrival))
+    }
+
+    /// The law's formula with the numbers of this request in it.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    ///
+    /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::default()).unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// assert_eq!(law.explain(&objective, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
+    /// for _ in 0..3 {
+    ///     law.judge(&mut entry, None, &arrival);
+    /// }
+    /// assert_eq!(
+    ///     law.explain(&objective, &entry, None, &arrival),
+    ///     "used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s"
+    /// );
+    /// ```
+    pub fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        if arrival.cost == 0 && !self.is_closed() {
+            return "cost 0: passes, and is not counted".into();
+        }
+        of_each!(self, rule => rule.explain(objective, entry, annex, arrival))
+    }
+
+    /// Takes back an admission: its client left before its turn.
+    ///
+    /// `due` is when its turn was to come; without a delay that is the moment of its arrival. `adaptive` cannot take
+    /// a request back.
+    pub fn take_back(
+        &self,
+        entry: &mut Entry,
+        annex: Option<&mut Annex>,
+        cost: u32,
+        now: Timestamp,
+        due: Timestamp,
+    ) {
+        let gone = Admission { cost, due, now };
+        of_each!(self, rule => rule.take_back(entry, annex, &gone));
+    }
+
+    /// Whether the law has room for the debt of requests that it owes.
+    pub fn can_owe(&self) -> bool {
+        of_each!(self, rule => rule.can_owe())
+    }
+
+    /// Charges a request that the law refuses, and that passes all the same: others wait the longer. The debt is
+    /// bounded.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// let delay_ms = |entry: &mut Entry, ms| {
+    ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
+    /// };
+    /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
+    /// law.owe(&mut entry, &arrival); // the third would wait for 200 ms, and owes 100 ms beyond `max_delay`
+    /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
+    /// ```
+    pub fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+        of_each!(self, rule => rule.owe(entry, arrival));
+    }
+
+    /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again. None: the law keeps
+    /// none.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// // 10/s with a burst of 20: after three requests at once, the bucket is full in 0.3 s.
+    /// let objective = Objective { burst: 20, rate: "10/s".parse().unwrap() };
+    /// let now = Timestamp::from_millis(9_000);
+    /// for name in ["pace", "token-bucket", "leaky-bucket"] {
+    ///     let law = Law::new(name, objective, Options::default()).unwrap();
+    ///     let mut entry = Entry::default();
+    ///     law.judge(&mut entry, None, &Arrival { cost: 3, ..Arrival::at(now) });
+    ///     assert_eq!(law.tat(&entry, now), Some(Timestamp::from_millis(9_300)));
+    /// }
+    /// ```
+    pub fn tat(&self, entry: &Entry, now: Timestamp) -> Option<Timestamp> {
+        of_each!(self, rule => rule.tat(entry, now.as_nanos()).map(Timestamp::from_nanos))
+    }
+
+    /// Whether [`take_back`](Law::take_back) undoes anything.
+    pub fn gives_back(&self) -> bool {
+        of_each!(self, rule => rule.gives_back())
+    }
+
+    /// Whether [`end`](Law::end) must be called for each admission.
+    pub fn counts_ends(&self) -> bool {
+        of_each!(self, rule => rule.counts_ends())
+    }
+
+    /// Notes the end of a request that was let through at `begun`. Returns how much of its cost was still counted:
+    /// 0 after its lease, or when all have ended.
+    pub fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) -> u32 {
+        let gone = Admission { cost, due: begun, now };
+        of_each!(self, rule => rule.end(entry, &gone))
+    }
+
+    /// Tells apart states in an entry that one law must not read of another. It is part of the key, so an edit that
+    /// changes it gives every key a fresh entry. The FNV-1a hash of the law's name and its shape.
+    ///
+    /// ```
+    /// use slowlane_core::law::{Law, Objective, Options};
+    /// let tag = |law, rate: &str| {
+    ///     let objective = Objective { burst: 9, rate: rate.parse().unwrap() };
+    ///     Law::new(law, objective, Options::default()).unwrap().state_tag()
+    /// };
+    /// assert_ne!(tag("pace", "9/s"), tag("warm-up", "9/s"));
+    /// assert_eq!(tag("pace", "9/s"), tag("pace", "1/h"));
+    /// assert_ne!(tag("sliding-window", "9/s"), tag("sliding-window", "9/h"));
+    /// ```
+    pub fn state_tag(&self) -> u32 {
+        let shape = of_each!(self, rule => rule.state_shape());
+        let bytes = self.name().bytes().chain(shape.to_le_bytes());
+        bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
+    /// How long an entry must be kept after a write. The table keeps it for `expire` at
+    /// least, which is all that `adaptive` asks for.
+    pub fn memory(&self) -> Duration {
+        of_each!(self, rule => rule.memory())
+    }
+
+    /// The longest delay, or `Duration::MAX` if there is no limit. `None`: the law never delays.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use slowlane_core::law::{Law, Objective, Options};
+    /// # let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let max_delay = |name| Law::new(name, objective, Options::default()).unwrap().max_delay();
+    /// assert_eq!(max_delay("pace"), Some(Duration::from_secs(5)));
+    /// assert_eq!((max_delay("adaptive"), max_delay("token-bucket")), (Some(Duration::MAX), None));
+    /// ```
+    pub fn max_delay(&self) -> Option<Duration> {
+        of_each!(self, rule => rule.max_delay())
+    }
+
+    /// The numbers that nodes need to share its theoretical arrival time. None: it has none.
+    pub fn pacing(&self) -> Option<Pacing> {
+        of_each!(self, rule => rule.pacing())
+    }
+
+    /// The numbers that nodes need to count its window together. None: it has none.
+    pub fn windowed(&self) -> Option<Windowed> {
+        of_each!(self, rule => rule.windowed())
+    }
+
+    /// The numbers of a law that counts in a sketch, and needs no row. None: it needs one.
+    pub fn sketched(&self) -> Option<&Sketch> {
+        match self {
+            Law::Sketch(sketch) => Some(sketch),
+            Law::Closed(closed) if closed.name() == Sketch::NAME => Some(&Sketch::CLOSED),
+            _ => None,
+        }
+    }
+
+    /// The ways in which nodes can share the law, the default first.
+    ///
+    /// ```
+    /// use slowlane_core::base::sharing::Sharing;
+    /// use slowlane_core::law::{Law, Objective, Options};
+    /// let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let sharings = |name| Law::new(name, objective, Options::default()).unwrap().sharings();
+    /// assert_eq!(sharings("pace"), [Sharing::Rate, Sharing::Split, Sharing::Local]);
+    /// assert_eq!(sharings("fair"), [Sharing::Local]);
+    /// ```
+    pub fn sharings(&self) -> &'static [Sharing] {
+        match (self.pacing(), self.windowed()) {
+            (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
+            // Nodes that count together count multiples of a length, and months have several.
+            (_, Some(windowed)) if windowed.calendar.is_some() => {
+                &[Sharing::Lease, Sharing::Split, Sharing::Local]
+            }
+            // A lease is of a window that begins anew.
+            (_, Some(windowed)) if windowed.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
+            (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
+            _ => &[Sharing::Local],
+        }
+    }
+
+    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.
+    pub fn quota(&self, objective: Objective) -> Option<Quota> {
+        (!matches!(self, Law::Open(_))).then(|| of_each!(self, rule => rule.quota(objective)))
+    }
+
+    /// The allowance of a client in words. A window law ignores the burst, `concurrency` ignores the rate.
+    ///
+    /// ```
+    /// use slowlane_core::law::{Law, Objective, Options};
+    /// let promise = |law, burst, rate: &str| {
+    ///     let objective = Objective { burst, rate: rate.parse().unwrap() };
+    ///     Law::new(law, objective, Options::default()).unwrap().promise(objective)
+    /// };
+    /// assert_eq!(promise("pace", 100, "50/s"), "50/s, burst 100");
+    /// assert_eq!(promise("sliding-log", 0, "1000/m"), "1000 in 60 s");
+    /// assert_eq!(promise("fixed-window", 0, "5000/d"), "5000 in 1 d");
+    /// assert_eq!(promise("concurrency", 5, "1/s"), "5 at a time");
+    /// assert_eq!(promise("pace", 100, "0/s"), "nothing");
+    /// ```
+    pub fn promise(&self, objective: Objective) -> String {
+        of_each!(self, rule => rule.promise(objective))
+    }
+
+    /// What a key has used of its quota. None: the law has no quota, but a rate.
+    pub fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        of_each!(self, rule => rule.used(entry, annex, now))
+    }
+
+    /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].
+    pub fn is_shared(&self) -> bool {
+        of_each!(self, rule => rule.is_shared())
+    }
+
+    /// Whether the law needs memory beside the entry.
+    pub fn has_annex(&self) -> bool {
+        of_each!(self, rule => rule.annex().is_some())
+    }
+
+    /// An empty annex, if the law needs one.
+    pub fn annex(&self) -> Option<Annex> {
+        of_each!(self, rule => rule.annex())
+    }
+
+    /// Whether the law can use this annex. After an SLO has changed its law, an entry may have another's.
+    pub fn owns(&self, annex: &Annex) -> bool {
+        of_each!(self, rule => rule.owns(annex))
+    }
+
+    /// The most memory that the annex takes after one more request of this cost.
+    pub fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
+        of_each!(self, rule => rule.annex_bytes_after(annex, cost))
+    }
+
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self, Law::Closed(_))
+    }
+}

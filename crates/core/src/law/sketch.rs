@@ -1,0 +1,199 @@
+//! `sketch`: `sliding-window` on estimated counts, for keys that clients choose without end.
+//!
+//! ```text
+//! N        = rate * window
+//! columns  = 10 / error, rounded up to a power of two;  rows = decimal digits of 1 / (1 - confidence), rounded up
+//! prev, curr: the least of the key's cells in all rows, for the last window and for this one
+//! estimate = prev * (window - age) / window + curr
+//! estimate + cost > N: deny;                  else add cost to the key's cells
+//! ```
+//! A key has no row in the table: all keys of an SLO share one sketch of 8 * columns * rows bytes
+//! ([`table::Sketch`](crate::table::Sketch)). It never counts too little, so it lets through no request that
+//! `sliding-window` would refuse. With the confidence, each count is at most error * total too high, where the total is
+//! that of all keys in that window. With the usual e / error columns it would need more than twice as many rows, and
+//! each row is one more access to memory.
+//!
+//! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's `Rate`.
+//!
+//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and one beyond it is a matter
+//! of the SLOs that `also=` adds. Then it counts every request, also those beyond the rate.
+
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
+use crate::law::sliding_window::SlidingWindow;
+use crate::law::window::Window;
+use crate::table::{COLUMN_BITS_MAX, COUNT_MAX, Entry, ROWS_MAX, Seen, Shape};
+
+const ERROR_DEFAULT: f64 = 0.001;
+
+/// Half of all requests is no bound any more.
+const ERROR_MAX: f64 = 0.5;
+
+/// Ten columns per part: 2 million columns are within 21 bits.
+const ERROR_MIN: f64 = 0.000_005;
+
+const CONFIDENCE_DEFAULT: f64 = 0.99;
+const CONFIDENCE_MIN: f64 = 0.5;
+/// Six rows.
+const CONFIDENCE_MAX: f64 = 0.999_999;
+
+/// The part of cases in which one row errs by more than `error`: a tenth, by Markov, as it has 10 / error columns.
+const ROW_ERRS: f64 = 0.1;
+
+/// The most memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
+const BYTES_MAX: usize = 16 << 20;
+
+/// The law `sketch` for one objective.
+///
+/// ```
+/// use slowlane_core::{law::{Law, Objective, Options}};
+/// let objective = Objective { burst: 0, rate: "100/m".parse().unwrap() };
+/// let law = Law::new("sketch", objective, Options::default()).unwrap();
+/// // 10 / 0.001 columns are rounded up to 16,384; a confidence of 0.99 takes two rows.
+/// assert_eq!(law.sketched().unwrap().shape.bytes(), 2 * 16_384 * 8);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sketch {
+    pub(super) counts: SlidingWindow,
+    pub shape: Shape,
+    pub error: f64,
+    pub confidence: f64,
+    /// A request beyond the rate is a matter of the SLOs that `also=` adds.
+    pub is_first_stage: bool,
+}
+
+impl Sketch {
+    /// As in the registry.
+    pub const NAME: &'static str = "sketch";
+
+    /// Of a rate of 0, under which nothing is counted.
+    pub(super) const CLOSED: Sketch = Sketch {
+        counts: SlidingWindow { window: Window { limit: 0, window_ns: 1_000_000_000 } },
+        shape: Shape { rows: 1, column_bits: 0 },
+        error: ERROR_DEFAULT,
+        confidence: CONFIDENCE_DEFAULT,
+        is_first_stage: false,
+    };
+
+    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Sketch, OptionError> {
+        let counts = SlidingWindow::from_options(objective, options)?;
+        let error = options.number("error", ERROR_MIN, ERROR_MAX)?.unwrap_or(ERROR_DEFAULT);
+        let confidence = options.number("confidence", CONFIDENCE_MIN, CONFIDENCE_MAX)?;
+        let confidence = confidence.unwrap_or(CONFIDENCE_DEFAULT);
+        let is_first_stage = options.choice("beyond", ["deny", "also"])? == Some("also");
+        let shape = shape(error, confidence);
+        if shape.bytes() > BYTES_MAX {
+            let (error, confidence) = (error.to_string(), confidence.to_string());
+            return Err(OptionError::Memory {
+                error,
+                confidence,
+                bytes: shape.bytes(),
+                bytes_max: BYTES_MAX,
+            });
+        }
+        if counts.window.limit > COUNT_MAX {
+            let (window, rate) = (counts.window.duration(), objective.rate);
+            return Err(Window::too_long(window, rate, COUNT_MAX, ", or use sliding-window"));
+        }
+        Ok(Sketch { counts, shape, error, confidence, is_first_stage })
+    }
+
+    pub fn window(&self) -> Duration {
+        self.counts.window.duration()
+    }
+
+    /// Judges a request by the counts of its key.
+    #[inline]
+    pub fn judge_seen(&self, seen: &Seen, cost: u32) -> Judgement {
+        match (cost, self.counts.window.limit) {
+            (_, 0) => Judgement::never(0),
+            (0, _) => Judgement::uncounted(),
+            _ => self.counts.judge_counts(&mut SlidingWindow::counts_of(seen), cost),
+        }
+    }
+
+    /// A row with these counts, and their moment, for an explanation.
+    pub fn row(&self, seen: &Seen) -> (Entry, Timestamp) {
+        let mut entry = Entry::default();
+        SlidingWindow::counts_of(seen).store(&mut entry.state);
+        (entry, Timestamp::from_nanos(seen.window * self.counts.window.window_ns + seen.age_ns))
+    }
+}
+
+/// The fewest rows that err all at once in no more cases than the confidence allows, and the columns for the error.
+fn shape(error: f64, confidence: f64) -> Shape {
+    // A confidence is a decimal fraction, which binary numbers only come close to.
+    let rows = ((1.0 - confidence).log(ROW_ERRS) - 1e-6).ceil() as u32;
+    let columns = (1.0 / (ROW_ERRS * error) - 1e-6).ceil() as u64;
+    let column_bits = columns.next_power_of_two().ilog2();
+    Shape { rows: rows.clamp(1, ROWS_MAX), column_bits: column_bits.min(COLUMN_BITS_MAX) }
+}
+
+/// In a row, as without a sketch, it is `sliding-window`.
+impl Rule for Sketch {
+    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        self.counts.judge(entry, annex, arrival)
+    }
+
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        let Sketch { error, confidence, .. } = self;
+        let formula = self.counts.explain(objective, entry, annex, arrival);
+        format!("{formula}; prev and curr are estimates, error {error}, confidence {confidence}")
+    }
+
+    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
+        self.counts.take_back(entry, annex, gone);
+    }
+
+    /// Counts mean nothing in a sketch of other windows or columns.
+    fn state_shape(&self) -> u64 {
+        let Shape { rows, column_bits } = self.shape;
+        // 366 days of nanoseconds leave nine bits.
+        self.counts.state_shape() << 8 | u64::from(rows << 5 | column_bits)
+    }
+
+    fn memory(&self) -> Duration {
+        self.counts.memory()
+    }
+
+    fn quota(&self, objective: Objective) -> Quota {
+        self.counts.quota(objective)
+    }
+
+    fn promise(&self, objective: Objective) -> String {
+        self.counts.promise(objective)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_error_and_confidence() {
+        let of = |error, confidence| {
+            let Shape { rows, column_bits } = shape(error, confidence);
+            (rows, 1 << column_bits)
+        };
+        assert_eq!(of(0.001, 0.99), (2, 16_384));
+        assert_eq!([of(0.01, 0.9), of(0.01, 0.91), of(0.01, 0.999)], [(1, 1_024), (2, 1_024), (3, 1_024)]);
+        assert_eq!(of(0.001, CONFIDENCE_MAX), (ROWS_MAX, 16_384));
+        assert_eq!(of(ERROR_MIN, CONFIDENCE_MIN), (1, 1 << COLUMN_BITS_MAX));
+        assert_eq!(of(ERROR_MAX, CONFIDENCE_MIN), (1, 32));
+    }
+}

@@ -1,0 +1,207 @@
+//! `sliding-log`: every admission is remembered, so a window never holds more than N.
+//!
+//! ```text
+//! N = rate * window
+//! forget admissions that are a window old;  remembered + cost > N: deny;  else remember it `cost` times
+//! ```
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
+//! it refuses only the requests that would make more than N in some time of one window. The burst plays no part.
+//!
+//! It costs eight bytes beside the entry for each admission of the last window. That is at most N of them, and N is
+//! bounded when the SLO is read. Without memory for the log it judges as `sliding-window`, and keeps that law's state
+//! in the entry at all times. A log that begins anew is incomplete for one window. Until then a request must pass
+//! both laws.
+
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::annex::Annex;
+use crate::law::arrival::Arrival;
+use crate::law::formula::{compared, number, option, time};
+use crate::law::judgement::Judgement;
+use crate::law::log::Log;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
+use crate::law::sliding_window::SlidingWindow;
+use crate::law::used::Used;
+use crate::law::window::Window;
+use crate::table::Entry;
+
+/// The most admissions that a log holds: half a mebibyte.
+const ADMISSIONS_MAX: u32 = 65_536;
+
+/// The law `sliding-log` for one objective.
+///
+/// ```
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+///
+/// // Two a second, in any second.
+/// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
+/// let law = Law::new("sliding-log", objective, Options::default()).unwrap();
+/// let (mut entry, mut annex) = (Entry::default(), law.annex());
+/// let mut ask = |ms| {
+///     law.judge(&mut entry, annex.as_mut(), &Arrival::at(Timestamp::from_millis(ms))).verdict.name()
+/// };
+/// assert_eq!([ask(9_500), ask(10_100), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
+/// assert_eq!([ask(11_099), ask(11_100)], ["deny", "pass"]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    stand_in: SlidingWindow,
+}
+
+impl SlidingLog {
+    pub(super) fn from_options(
+        objective: Objective,
+        options: &mut Options,
+    ) -> Result<SlidingLog, OptionError> {
+        let stand_in = SlidingWindow::from_options(objective, options)?;
+        match stand_in.window.limit {
+            ..=ADMISSIONS_MAX => Ok(SlidingLog { stand_in }),
+            _ => {
+                let (window, rate) = (stand_in.window.duration(), objective.rate);
+                Err(Window::too_long(window, rate, ADMISSIONS_MAX, ", or use sliding-window"))
+            }
+        }
+    }
+}
+
+impl Rule for SlidingLog {
+    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        let mut log = Annex::log(annex);
+        let judgement = self.judge_by(entry, log.as_deref_mut(), arrival);
+        if let Some(log) = log.filter(|_| judgement.verdict.is_let_through()) {
+            log.remember(arrival.now.as_nanos(), arrival.cost);
+        }
+        judgement
+    }
+
+    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+        self.judge_by(entry, Annex::log(annex), arrival)
+    }
+
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        annex: Option<&Annex>,
+        arrival: &Arrival,
+    ) -> String {
+        let stand_in = || self.stand_in.explain(objective, entry, None, arrival);
+        let Some(Annex::Log(log)) = annex else {
+            return format!("no memory left for a log, so judged as sliding-window: {}", stand_in());
+        };
+        let (window, now_ns, cost) = (self.stand_in.window, arrival.now.as_nanos(), arrival.cost);
+        let mut log = log.clone();
+        self.advance(&mut log, entry, now_ns);
+        let remembered = log.len();
+        let wanted = number(remembered as f64 + f64::from(cost));
+        let is_within = remembered + cost as usize <= window.limit as usize;
+        let (within, limit) = (compared(is_within), window.explained(objective.rate));
+        let mut text = format!(
+            "{remembered} let through in the last {} + cost {cost} = {wanted} {within} {limit}",
+            option(window.window_ns)
+        );
+        if !is_within && cost <= window.limit {
+            text += &format!("; wait {}", time(self.wait_ns(&log, cost, now_ns)));
+        }
+        let unknown_ns = log.unknown_ns(now_ns);
+        if unknown_ns > 0 {
+            let unknown = time(unknown_ns);
+            text +=
+                &format!("; the log is incomplete for another {unknown}, until then also: {}", stand_in());
+        }
+        text
+    }
+
+    /// Forgets a request that was let through.
+    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
+        self.stand_in.take_back(entry, None, gone);
+        if let Some(log) = Annex::log(annex) {
+            log.take_back(gone.due.as_nanos(), gone.cost);
+        }
+    }
+
+    fn state_shape(&self) -> u64 {
+        self.stand_in.state_shape()
+    }
+
+    fn memory(&self) -> Duration {
+        self.stand_in.memory()
+    }
+
+    fn quota(&self, objective: Objective) -> Quota {
+        self.stand_in.quota(objective)
+    }
+
+    fn promise(&self, objective: Objective) -> String {
+        self.stand_in.promise(objective)
+    }
+
+    fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        let Some(Annex::Log(log)) = annex else { return self.stand_in.used(entry, None, now) };
+        let (window, mut log) = (self.stand_in.window, log.clone());
+        self.advance(&mut log, entry, now.as_nanos());
+        let newest = log.len().checked_sub(1).map(|_| log.nth_ns(log.len()));
+        let resets_at = newest.map(|at| Timestamp::default() + Duration::from_nanos(at + window.window_ns));
+        Some(Used { requests: log.len() as u32, limit: window.limit, resets_at })
+    }
+
+    fn annex(&self) -> Option<Annex> {
+        Some(Annex::Log(Log::default()))
+    }
+
+    fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
+        let Annex::Log(log) = annex else { return annex.bytes() };
+        let room = (self.stand_in.window.limit as usize).saturating_sub(log.len());
+        log.bytes_after(room.min(cost as usize))
+    }
+}
+
+impl SlidingLog {
+    /// Judges, but does not add an admission to the log.
+    fn judge_by(&self, entry: &mut Entry, log: Option<&mut Log>, arrival: &Arrival) -> Judgement {
+        let Some(log) = log else {
+            return Judgement { fell_back: true, ..self.stand_in.judge(entry, None, arrival) };
+        };
+        let (limit, now_ns) = (self.stand_in.window.limit, arrival.now.as_nanos());
+        self.advance(log, entry, now_ns);
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        let free = limit.saturating_sub(log.len() as u32);
+        let unknown_ns = log.unknown_ns(now_ns);
+        let stand_in = if unknown_ns == 0 { u32::MAX } else { self.stand_in.room_of(&entry.state, now_ns) };
+        let remaining = free.min(stand_in);
+        if arrival.cost > limit {
+            return Judgement::never(remaining);
+        }
+        if arrival.cost > remaining {
+            let of_log = if arrival.cost > free { self.wait_ns(log, arrival.cost, now_ns) } else { 0 };
+            let of_stand_in = match arrival.cost > stand_in {
+                true => self.stand_in.wait_of(&entry.state, arrival).min(unknown_ns),
+                false => 0,
+            };
+            return Judgement::deny(of_log.max(of_stand_in), remaining);
+        }
+        self.stand_in.count(&mut entry.state, arrival);
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, remaining - arrival.cost)
+    }
+
+    /// Brings the log to `now_ns`. The stand-in's state tells whether a new log lacks any admissions.
+    fn advance(&self, log: &mut Log, entry: &Entry, now_ns: u64) {
+        let window_ns = self.stand_in.window.window_ns;
+        let is_known = self.stand_in.has_faded(&entry.state, now_ns);
+        log.advance(now_ns, window_ns, if is_known { 0 } else { window_ns });
+    }
+
+    /// The time until enough of the oldest admissions are forgotten.
+    fn wait_ns(&self, log: &Log, cost: u32, now_ns: u64) -> u64 {
+        let too_many = log.len() + cost as usize - self.stand_in.window.limit as usize;
+        log.nth_ns(too_many) + self.stand_in.window.window_ns - now_ns
+    }
+}

@@ -1,0 +1,31 @@
+//! The decision of slowlane: a request's fields, a policy and a moment become a verdict.
+//!
+//! Nothing here has a socket, a clock, a log or a file. The moment and the sample are arguments, so every test is arithmetic.
+//!
+//! ```text
+//!  peers      the limits pushed to HAProxys           snapshot   the table as the parts of a file
+//!  throttle   the decision
+//!  policy     which SLOs a request falls under        cluster    many nodes share one SLO
+//!  law        entry, SLO and moment become a verdict
+//!  table      entries by key
+//!  base       values for all: keys, moments, requests, verdicts, addresses
+//! ```
+//! A module names only those below it.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+    )
+)]
+
+pub mod base;
+pub mod cluster;
+pub mod law;
+pub mod peers;
+pub mod policy;
+pub mod snapshot;
+pub mod table;
+pub mod throttle;

@@ -1,0 +1,274 @@
+//! The walk through the lookups: from the requests of a batch to their SLOs and keys.
+
+use arrayvec::ArrayVec;
+
+use crate::base::blocked::Blocked;
+use crate::base::key::{Key, KeyHasher};
+use crate::base::request::{Request, Value};
+use crate::base::time::Timestamp;
+use crate::base::verdict::JUDGED_MAX;
+use crate::policy::batch::{BATCH_MAX, Batch};
+use crate::policy::bounds::COST_MAX;
+use crate::policy::fields::Values;
+use crate::policy::generation::Policy;
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::index::pattern::Pattern;
+use crate::policy::read::answer::Answer;
+use crate::policy::read::slo::Slo;
+use crate::table::Sketch;
+
+/// One SLO of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'p> {
+    pub slo: &'p Slo,
+    /// The key that counts the request.
+    pub key: Key,
+    /// A hash of the field that divides the SLO's bucket; 0 without such a field.
+    pub sharer: u64,
+    /// The counts of all keys, if the SLO's law is `sketch`. The key has no row then.
+    pub sketch: Option<&'p Sketch>,
+    /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
+    pub assured: Option<Key>,
+}
+
+/// All SLOs of a request, its own first.
+#[derive(Clone, Debug)]
+pub struct Cases<'p> {
+    pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
+    /// How many requests this one counts as.
+    pub cost: u32,
+    /// The block of an operator that the request falls under. It may be over.
+    pub blocked: Option<Blocked>,
+}
+
+impl<'p> Batch<'p, '_> {
+    /// Calls `each` with the SLOs of every request, in the order of the batch.
+    ///
+    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an operator
+    /// has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
+    pub fn classify(&self, now: Timestamp, each: impl FnMut(Cases<'p>)) {
+        let blocked = self.blocked_at(now);
+        self.walk(blocked, |_, _| {}, each);
+    }
+
+    /// The rows that an operator has blocked, as bits.
+    fn blocked_at(&self, now: Timestamp) -> u32 {
+        const { assert!(BATCH_MAX <= u32::BITS as usize) };
+        let blocks = self.policy().blocks.in_force();
+        let Some(Some(blocks)) = blocks.as_deref() else { return 0 };
+        let is_blocked = |values| blocks.find(values).is_some_and(|blocked| blocked.holds_at(now));
+        self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
+    }
+
+    /// Does the same, and gives `trace` every map asked and the line found. The trace of a batch of one
+    /// follows the order of its lookups.
+    pub(super) fn classify_traced(
+        &self,
+        trace: impl FnMut(&'p LookupMap, Option<Pattern>),
+        each: impl FnMut(Cases<'p>),
+    ) {
+        self.walk(0, trace, each);
+    }
+
+    /// `blocked`: rows whose values are searched for in no map.
+    fn walk(
+        &self,
+        blocked: u32,
+        mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
+        mut each: impl FnMut(Cases<'p>),
+    ) {
+        let policy = self.policy();
+        let mut answers = [Answer::NEXT; BATCH_MAX];
+        for &host in &policy.hosts {
+            for (values, answer) in self.rows().zip(&mut answers) {
+                if values.is_no_host(host) {
+                    *answer = Answer::REFUSED;
+                }
+            }
+        }
+        for map in &policy.lookups {
+            let skipped = if map.is_search() { blocked } else { 0 };
+            for (row, (values, answer)) in self.rows().zip(&mut answers).enumerate() {
+                if *answer == Answer::NEXT && skipped & 1 << row == 0 {
+                    *answer = ask(map, values, &mut trace);
+                }
+            }
+        }
+        let blocks = policy.blocks.in_force();
+        for (values, answer) in self.rows().zip(answers) {
+            let blocked = match blocks.as_deref() {
+                Some(Some(blocks)) => blocks.find(values),
+                _ => None,
+            };
+            each(policy.cases_from(answer, values, blocked, &mut trace));
+        }
+    }
+}
+
+/// The answer of a map for these values; `NEXT` where no line matches.
+#[inline]
+fn ask<'p>(
+    map: &'p LookupMap,
+    values: Values<'_, '_>,
+    trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+) -> Answer {
+    let found = map.find(values);
+    trace(map, found);
+    found.map_or(Answer::NEXT, |pattern| pattern.answer)
+}
+
+impl Policy {
+    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on. No type comes
+    /// twice, because two SLOs of one type would share an entry.
+    ///
+    /// ```
+    /// # use std::{io, path::Path};
+    /// # use slowlane_core::{policy::{Layout, Policy}, base::request::{Request, Value}};
+    /// let read = |path: &Path| match path.to_str() {
+    ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n2001 burst=1 rate=1/s also=owner".to_vec()),
+    ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),
+    ///     Some("website.map") => Ok(b"shop.example 2001".to_vec()),
+    ///     _ => Err(io::ErrorKind::NotFound.into()),
+    /// };
+    /// # let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    /// # let mut request = Request::new();
+    /// request.push(b"owner", Value::Text(b"acme"));
+    /// request.push(b"website", Value::Text(b"shop.example"));
+    /// request.push(b"cost", Value::Number(5));
+    /// let cases = policy.cases(&request);
+    /// let slos: Vec<u16> = cases.list.iter().map(|case| case.slo.id.number()).collect();
+    /// assert_eq!((slos, cases.cost), (vec![2001, 1001], 5));
+    /// ```
+    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
+        let mut batch = Batch::of(self);
+        batch.push(request);
+        let mut only = None;
+        batch.classify_traced(|_, _| {}, |cases| only = Some(cases));
+        only.expect("a batch of one has one answer")
+    }
+
+    /// The cases of a request for which the lookups have this answer.
+    #[inline]
+    fn cases_from<'p>(
+        &'p self,
+        answer: Answer,
+        values: Values<'_, '_>,
+        blocked: Option<Blocked>,
+        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+    ) -> Cases<'p> {
+        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
+        let cost = cost(self.fields.cost(values));
+        if answer == Answer::REFUSED {
+            list.push(self.refusal());
+            return Cases { list, cost, blocked };
+        }
+        let mut place = answer.place().unwrap_or(0);
+        list.push(self.case(place, values));
+        while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
+            let kind = |place: usize| self.slos[place].id.kind();
+            let answer = ask(&self.lookups[also], values, trace);
+            match answer.place() {
+                Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
+                None if answer == Answer::REFUSED => {
+                    list.clear();
+                    list.push(self.refusal());
+                    break;
+                }
+                _ => break,
+            }
+            if let Some(before) = list.last_mut().filter(|before| before.slo.assured.is_some()) {
+                before.assured = Some(self.assured_key(before.key));
+            }
+            list.push(self.case(place, values));
+        }
+        Cases { list, cost, blocked }
+    }
+
+    /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
+    #[cold]
+    fn refusal(&self) -> Case<'_> {
+        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0, sketch: None, assured: None }
+    }
+
+    fn refusal_key(&self) -> Key {
+        KeyHasher::new(self.key_secret, 0, 0).part(b"refused").finish()
+    }
+
+    /// The key of the row that measures the assured rate of a key.
+    pub fn assured_key(&self, key: Key) -> Key {
+        let bits = key.bits().to_le_bytes();
+        KeyHasher::new(self.key_secret, 0, 0).part(b"assured").part(&bits).finish()
+    }
+
+    /// Whether a key is the one of all requests that cannot be looked up.
+    pub fn is_refusal(&self, key: Key) -> bool {
+        key == self.refusal_key()
+    }
+
+    #[inline]
+    fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
+        let slo = &self.slos[place];
+        let sharer = self.ties[place].share.map_or(0, |share| {
+            let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
+            self.fields.hash(&mut hasher, self.fields.masks(), share, values);
+            hasher.finish().bits()
+        });
+        let sketch = self.ties[place].sketch.as_deref();
+        Case { slo, key: self.key(place, values), sharer, sketch, assured: None }
+    }
+
+    #[inline]
+    fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
+        let id = self.slos[place].id;
+        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.ties[place].state_tag);
+        let masks = self.fields.masks_of(id.kind());
+        for &place in self.key_places(id) {
+            self.fields.hash(&mut hasher, masks, place, values);
+        }
+        hasher.finish()
+    }
+}
+
+/// How many requests one counts for: a whole number from 0 to [`COST_MAX`], or its text in decimal digits.
+///
+/// A larger number counts as [`COST_MAX`]. Anything else counts as 1: a missing value, a negative number, a fraction,
+/// other text. Only 0 is free, so no mistake of a proxy and no guess of a client makes a request free.
+fn cost(value: Option<Value<'_>>) -> u32 {
+    match value {
+        Some(Value::Number(number @ 0..)) => number.min(COST_MAX.into()) as u32,
+        Some(Value::Text(text)) if !text.is_empty() && text.iter().all(u8::is_ascii_digit) => {
+            let digit = |sum: u32, byte: &u8| sum.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
+            text.iter().fold(0, digit).min(COST_MAX)
+        }
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_explicit_zero_is_free() {
+        for free in [Value::Number(0), Value::Text(b"0"), Value::Text(b"000")] {
+            assert_eq!(cost(Some(free)), 0, "{free:?}");
+        }
+        let address = Value::address("0.0.0.0".parse().unwrap());
+        let odd = [Value::Number(-1), Value::Number(i64::MIN), address];
+        let texts = ["", "-1", "-0", "+0", "0x0", "0.5", " 0", "0 ", "0\0", "false", "no", "\u{660}"];
+        for odd in odd.into_iter().chain(texts.map(|text| Value::Text(text.as_bytes()))) {
+            assert_eq!(cost(Some(odd)), 1, "{odd:?}");
+        }
+        assert_eq!(cost(None), 1);
+    }
+
+    #[test]
+    fn a_large_cost_is_cut() {
+        for number in [i64::from(COST_MAX), i64::from(COST_MAX) + 1, u32::MAX.into(), 1 << 32, i64::MAX] {
+            assert_eq!(cost(Some(Value::Number(number))), COST_MAX);
+            assert_eq!(cost(Some(Value::Text(number.to_string().as_bytes()))), COST_MAX);
+        }
+        assert_eq!(cost(Some(Value::Text(&[b'9'; 5_000]))), COST_MAX);
+        assert_eq!(cost(Some(Value::Text(b"0000000000000000005"))), 5);
+    }
+}

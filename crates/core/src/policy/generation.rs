@@ -1,0 +1,280 @@
+//! One generation of a policy's files: the SLOs, and the maps that name them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::hold::HOLD_SHIPPED;
+use crate::base::key::KeySecret;
+use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
+use crate::base::slo_id::SloId;
+use crate::base::verdict::UNCOUNTED;
+use crate::policy::block_index::Blocks;
+use crate::policy::bounds::DEFAULT_LINE;
+use crate::policy::carried::Missing;
+use crate::policy::fields::{Fields, Place};
+use crate::policy::index::lookup::LookupMap;
+use crate::policy::layout::{Layout, TYPES};
+use crate::policy::problem::{Fault, Problems};
+use crate::policy::read::file::{MapFile, read_file};
+use crate::policy::read::size::MapSize;
+use crate::policy::read::slo::{Slo, Slos};
+use crate::policy::read::strays::Strays;
+use crate::policy::warning::{Doubt, Warnings};
+use crate::table::Sketch;
+
+/// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that
+/// requests carry.
+///
+/// ```
+/// use std::{io, path::Path};
+/// use slowlane_core::policy::{Layout, Policy};
+/// use slowlane_core::base::request::{Request, Value};
+///
+/// let read = |path: &Path| match path.to_str() {
+///     Some("maps/slo.map") => Ok(b"0 burst=10000 rate=5000/s\n2001 burst=100 rate=50/s".to_vec()),
+///     Some("maps/website.map") => Ok(b"shop.example 2001".to_vec()),
+///     _ => Err(io::ErrorKind::NotFound.into()),
+/// };
+/// let policy = Policy::parse(Path::new("maps"), &Layout::default(), read).unwrap();
+/// let mut request = Request::new();
+/// request.push(b"website", Value::Text(b"shop.example"));
+/// assert_eq!(policy.cases(&request).list[0].slo.id.number(), 2001);
+/// assert_eq!(policy.cases(&Request::new()).list[0].slo.id.number(), 0);
+/// ```
+#[derive(Debug)]
+pub struct Policy {
+    /// Path and text of `slo.map`.
+    pub(super) slo_map: MapFile,
+    /// Sorted by id; the first is SLO 0.
+    pub(super) slos: Vec<Slo>,
+    /// The references in the options of each SLO, in the same order.
+    pub(super) ties: Vec<Ties>,
+    /// The lookups with a map that has keys, in the order of the layout.
+    pub(super) lookups: Vec<LookupMap>,
+    /// The sizes of all maps.
+    pub(super) sizes: Vec<MapSize>,
+    pub(super) warnings: Warnings,
+    pub(super) fields: Fields,
+    /// The fields that make up the key of each type.
+    pub(super) types: [Box<[Place]>; TYPES],
+    pub(super) key_secret: KeySecret,
+    /// The fields that begin with a host, if a map or a key uses them.
+    pub(super) hosts: Vec<Place>,
+    /// The SLO of requests that cannot be looked up.
+    pub(super) refusing: Slo,
+    /// The needed fields that no request has carried yet.
+    pub(super) missing: Missing,
+    /// A hash of the SLOs that nodes share, and of what makes up their keys.
+    pub(super) shared_hash: String,
+    /// The blocks that operators have set.
+    pub(super) blocks: Blocks,
+}
+
+/// References in the options of an SLO.
+#[derive(Clone, Debug)]
+pub(super) struct Ties {
+    /// The number of the lookup that names one more SLO. None also if its map is empty.
+    pub(super) also: Option<usize>,
+    /// The field that divides the SLO's bucket.
+    pub(super) share: Option<Place>,
+    /// The SLO's line in `slo.map`.
+    pub(super) line: usize,
+    /// The [`Law::state_tag`](crate::law::Law::state_tag) in its keys.
+    pub(super) state_tag: u32,
+    /// The counts of all keys under the law `sketch`, while the policy is in force.
+    pub(super) sketch: Option<Arc<Sketch>>,
+}
+
+impl Policy {
+    /// The built-in policy: SLO 0 and no maps.
+    pub fn builtin() -> Policy {
+        let read = |path: &Path| match path.ends_with("slo.map") {
+            true => Ok(DEFAULT_LINE.into()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        Policy::parse(Path::new("built-in"), &Layout::default(), read).expect("the built-in line is valid")
+    }
+
+    /// Reads `slo.map` and the maps of the layout's lookups from a directory. A missing map counts as empty.
+    /// A missing `slo.map` is an error.
+    ///
+    /// # Errors
+    /// Every problem of every file. A missing `slo.map` gives a list that begins with `dir/slo.map: no such
+    /// file`.
+    pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
+        let mut policy = Policy::parse(dir, layout, read_file)?;
+        policy.warn_of_traps(layout);
+        Strays::look(dir, layout).warn(layout, &mut policy.warnings);
+        Ok(policy)
+    }
+
+    /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the files
+    /// do together.
+    pub fn parse(
+        dir: &Path,
+        layout: &Layout,
+        read: impl Fn(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Policy, Problems> {
+        // Reads all files before parsing any, so that they are close to one moment.
+        let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
+        let mut files = files.collect::<Vec<_>>().into_iter();
+        let slo_map = files.next().expect("slo.map comes first");
+
+        let mut problems = Problems::default();
+        let slos = Slos::read(&slo_map, layout, &mut problems);
+        let shares = slos.shares();
+        let Some(fields) = Fields::new(layout, shares) else {
+            problems.add(&slo_map.path, None, Fault::TooManyFields);
+            return Err(problems);
+        };
+        let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
+        for (lookup, file) in layout.lookups().iter().zip(files) {
+            let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
+            let named = (lookup, layout.name_of(lookup));
+            let map = LookupMap::read(named, places, file, &slos, &mut problems, &mut warnings);
+            let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
+            sizes.push(MapSize { file: lookup.file.clone(), lines });
+            lookups.extend(map);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
+        let lines = slos.lines();
+        let slos = slos.into_sorted();
+        let ties = |slo: &Slo| Ties {
+            line: lines[&slo.id],
+            state_tag: slo.law.state_tag(),
+            also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
+            share: slo.share.as_ref().map(|share| fields.place(share)),
+            sketch: None,
+        };
+        let ties = slos.iter().map(ties).collect();
+        let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
+        let mut policy = Policy {
+            ties,
+            slo_map,
+            slos,
+            lookups,
+            sizes,
+            warnings,
+            types,
+            key_secret: KeySecret::KNOWN,
+            hosts: fields.hosts().collect(),
+            refusing,
+            missing: Missing::default(),
+            shared_hash: String::new(),
+            blocks: Blocks::default(),
+            fields,
+        };
+        policy.shared_hash = policy.hash_of_shared(layout);
+        policy.hosts = policy.hosts.iter().copied().filter(|&host| policy.uses(host)).collect();
+        policy.missing = policy.none_carried();
+        policy.check_also(&mut problems);
+        policy.let_parents_owe(&mut problems);
+        policy.warn_of_assured();
+        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+    }
+
+    /// A hash of the SLOs that the nodes of a cluster share, and of what makes up their keys. Nodes with the same hash
+    /// agree on every shared key.
+    pub fn shared_hash(&self) -> &str {
+        &self.shared_hash
+    }
+
+    fn hash_of_shared(&self, layout: &Layout) -> String {
+        let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
+        for kind in 0..TYPES as u8 {
+            text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
+            if layout.own_prefixes(kind) != (None, None) {
+                text += &format!("{kind}: {:?}\n", layout.prefixes(kind));
+            }
+        }
+        for slo in self.slos.iter().filter(|slo| slo.sharing != Sharing::Local) {
+            text += &format!("{} {:?} {:?} {:?}\n", slo.id, slo.objective, slo.law, slo.sharing);
+        }
+        KeySecret::KNOWN.seal(text.as_bytes()).to_string()
+    }
+
+    /// The secret of its keys, which also seals tickets.
+    pub fn key_secret(&self) -> KeySecret {
+        self.key_secret
+    }
+
+    /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
+    pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
+        Policy { key_secret, ..self }
+    }
+
+    /// Whether a map looks a field up, or a key or a share has it.
+    fn uses(&self, field: Place) -> bool {
+        let name = self.fields.name(field);
+        self.used_fields().any(|used| used == name)
+    }
+
+    /// Adds warnings for SLOs whose delays may exceed the longest hold.
+    pub fn warn_of_delays_over(&mut self, longest: Duration) {
+        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
+            let doubt = match slo.law.max_delay() {
+                Some(Duration::MAX) => Doubt::Unbounded(longest),
+                Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
+                Some(max_delay) if max_delay > HOLD_SHIPPED => Doubt::Shipped { max_delay },
+                _ => continue,
+            };
+            self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        }
+    }
+
+    /// Warnings about suspicious but valid lines.
+    pub fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// The path of `slo.map`.
+    pub fn slo_map(&self) -> &Path {
+        &self.slo_map.path
+    }
+
+    pub fn slo(&self, id: SloId) -> Option<&Slo> {
+        self.place(id).map(|place| &self.slos[place])
+    }
+
+    /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no SLO
+    /// counted the request.
+    pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
+        let is_counted = remaining != UNCOUNTED;
+        self.slo(slo).filter(|_| is_counted)?.quota()
+    }
+
+    /// All SLOs, sorted by id.
+    pub fn slos(&self) -> impl Iterator<Item = &Slo> {
+        self.slos.iter()
+    }
+
+    /// The names of all fields that a map, a key or a `share` option uses.
+    pub fn used_fields(&self) -> impl Iterator<Item = &str> {
+        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
+        let counted = self.slos.iter().flat_map(|slo| self.key_places(slo.id).iter().copied());
+        let shared = self.ties.iter().filter_map(|ties| ties.share);
+        looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
+    }
+
+    /// The fields of each lookup whose map has a key, in the order of the lookups.
+    pub fn looked_up(&self) -> impl Iterator<Item = Vec<String>> {
+        let name = |&place: &Place| self.fields.name(place).to_owned();
+        self.lookups.iter().map(move |map| map.places.iter().map(name).collect())
+    }
+
+    /// The place of an SLO among the SLOs.
+    pub(super) fn place(&self, id: SloId) -> Option<usize> {
+        self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
+    }
+
+    /// The places of the fields that make up the key of an SLO.
+    pub(super) fn key_places(&self, slo: SloId) -> &[Place] {
+        &self.types[usize::from(slo.kind())]
+    }
+}

@@ -1,0 +1,379 @@
+//! The layout: the fields of each type's key, and the lookups that name the SLO of a request, in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::base::request::FIELDS_MAX;
+use crate::base::slo_id::SloId;
+
+/// The number of types: one for each thousands digit of an id.
+pub(super) const TYPES: usize = SloId::END / 1000;
+
+/// The file with the SLOs.
+const SLO_MAP: &str = "slo.map";
+
+/// Whether a field is the host that a request asks for. Its spelling and its port do not matter.
+pub(super) fn is_host(field: &str) -> bool {
+    field == "website"
+}
+
+/// Whether a field is a host with a path behind it, as HAProxy's `base`.
+pub(super) fn is_base(field: &str) -> bool {
+    field == "base"
+}
+
+/// Whether the files for proxies, as shipped or as printed for a policy, send a field of this name.
+pub(super) fn is_known(field: &str) -> bool {
+    const KNOWN: [&str; 11] = [
+        "source",
+        "website",
+        "owner",
+        "method",
+        "path",
+        "query",
+        "url",
+        "base",
+        "user_agent",
+        "referer",
+        "origin",
+    ];
+    let word = field.to_ascii_lowercase().replace('-', "_");
+    KNOWN.contains(&word.as_str()) || word.starts_with("x_")
+}
+
+/// Match methods of a map, by HAProxy's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// The value equals the key.
+    Str,
+    /// The address lies in the network that is the key. The longest prefix wins.
+    Ip,
+    /// The value begins with the key. The longest key wins.
+    Beg,
+    /// The value ends with the key. The first line wins.
+    End,
+    /// The key is one or more whole words of the value, between `/`, `?`, `.` and `:`. The first line wins.
+    Dom,
+    /// The key is a regular expression that matches anywhere in the value. The first line wins.
+    Reg,
+}
+
+impl Method {
+    pub const ALL: [Method; 6] =
+        [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Reg];
+
+    /// The method of a name, if there is one.
+    /// ```
+    /// use slowlane_core::policy::Method;
+    /// assert_eq!(Method::named("beg"), Some(Method::Beg));
+    /// assert_eq!(Method::named("sub"), None);
+    /// ```
+    pub fn named(name: &str) -> Option<Method> {
+        Method::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Str => "str",
+            Method::Ip => "ip",
+            Method::Beg => "beg",
+            Method::End => "end",
+            Method::Dom => "dom",
+            Method::Reg => "reg",
+        }
+    }
+}
+
+/// A map, and the fields that are looked up in it. Their values are joined by `+`.
+///
+/// With [`Method::Ip`], the first field is matched as an address, and the others exactly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    pub fields: Vec<String>,
+    /// Relative to the policy's directory.
+    pub file: PathBuf,
+    pub method: Method,
+}
+
+impl Lookup {
+    /// The names of its fields joined by `+`, like `source+website`.
+    pub fn name(&self) -> String {
+        self.fields.join("+")
+    }
+
+    /// The name of its file without `.map`.
+    fn file_name(&self) -> String {
+        let file = self.file.to_string_lossy();
+        file.strip_suffix(".map").unwrap_or(&file).to_owned()
+    }
+
+    fn built_in(fields: &[&str], method: Method) -> Lookup {
+        let file = PathBuf::from(format!("{}.map", fields.join("+")));
+        Lookup { fields: owned(fields), file, method }
+    }
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// An invalid layout.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    #[error("type {0}: expected 1 to 9; type 0 is one bucket for all and has no fields")]
+    Type(u8),
+    #[error("no fields: name at least one")]
+    NoFields,
+    #[error("a field without a name")]
+    Unnamed,
+    #[error("more than {FIELDS_MAX} fields in all, the most that a request can carry: name fewer")]
+    TooManyFields,
+    #[error("{}: {}", .0.display(), "another lookup or slo.map already has this file: name a file of its own")]
+    File(PathBuf),
+    #[error("prefix {prefix}: expected 0 to {max}")]
+    Prefix { prefix: u8, max: u8 },
+    #[error(
+        "prefix of type {0}: its key has no address; give the type the field source, or remove the prefix"
+    )]
+    NoAddress(u8),
+}
+
+/// The types, the lookups, and the address prefixes that identify a customer.
+///
+/// The default has the six built-in types and their five lookups, the most specific first.
+///
+/// ```
+/// use slowlane_core::policy::{Layout, Lookup, Method};
+///
+/// let mut lookups = Layout::default().lookups().to_vec();
+/// let fields = vec!["api_key".to_owned()];
+/// lookups.insert(0, Lookup { fields: fields.clone(), file: "api_key.map".into(), method: Method::Str });
+/// let layout = Layout::default().with_type(6, fields).unwrap().with_lookups(lookups).unwrap();
+/// assert_eq!(layout.files("maps".as_ref())[1].to_str(), Some("maps/api_key.map"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    lookups: Vec<Lookup>,
+    types: BTreeMap<u8, Vec<String>>,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
+    /// The prefixes of types that have their own, for IPv4 and IPv6.
+    prefixes: BTreeMap<u8, (Option<u8>, Option<u8>)>,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        let types: [&[&str]; 6] =
+            [&[], &["owner"], &["website"], &["source"], &["source", "owner"], &["source", "website"]];
+        Layout {
+            lookups: vec![
+                Lookup::built_in(&["source", "website"], Method::Ip),
+                Lookup::built_in(&["source", "owner"], Method::Ip),
+                Lookup::built_in(&["source"], Method::Ip),
+                Lookup::built_in(&["website"], Method::Str),
+                Lookup::built_in(&["owner"], Method::Str),
+            ],
+            types: (0..).zip(types.into_iter().map(owned)).collect(),
+            ipv4_prefix: 32,
+            // One customer is usually given a /64. With longer prefixes, one machine could pose as many
+            // sources.
+            ipv6_prefix: 64,
+            prefixes: BTreeMap::new(),
+        }
+    }
+}
+
+impl Layout {
+    /// Replaces the lookups. The first whose map answers decides.
+    pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
+        let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
+        for lookup in &lookups {
+            Layout::check_names(&lookup.fields)?;
+            if !files.insert(&lookup.file) {
+                return Err(LayoutError::File(lookup.file.clone()));
+            }
+        }
+        self.lookups = lookups;
+        self.checked()
+    }
+
+    /// Adds a type from 1 to 9, or gives a built-in one other fields.
+    pub fn with_type(mut self, kind: u8, fields: Vec<String>) -> Result<Layout, LayoutError> {
+        if !(1..=9).contains(&kind) {
+            return Err(LayoutError::Type(kind));
+        }
+        Layout::check_names(&fields)?;
+        self.types.insert(kind, fields);
+        self.checked()
+    }
+
+    /// Sets the leading bits of an address that become part of a key.
+    pub fn with_prefixes(mut self, ipv4: u8, ipv6: u8) -> Result<Layout, LayoutError> {
+        for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
+            if prefix > max {
+                return Err(LayoutError::Prefix { prefix, max });
+            }
+        }
+        (self.ipv4_prefix, self.ipv6_prefix) = (ipv4, ipv6);
+        Ok(self)
+    }
+
+    /// Sets the leading bits of an address that become part of the keys of one type. None: those of all types.
+    ///
+    /// ```
+    /// use slowlane_core::policy::Layout;
+    /// let layout = Layout::default().with_type(6, vec!["source".into()]).unwrap();
+    /// let layout = layout.with_type_prefixes(6, Some(16), Some(48)).unwrap();
+    /// assert_eq!((layout.prefixes(3), layout.prefixes(6)), ((32, 64), (16, 48)));
+    /// assert!(layout.with_type_prefixes(2, Some(16), None).is_err()); // a website is no address
+    /// ```
+    pub fn with_type_prefixes(
+        mut self,
+        kind: u8,
+        ipv4: Option<u8>,
+        ipv6: Option<u8>,
+    ) -> Result<Layout, LayoutError> {
+        for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
+            if let Some(prefix) = prefix.filter(|&prefix| prefix > max) {
+                return Err(LayoutError::Prefix { prefix, max });
+            }
+        }
+        if !self.type_fields(kind).iter().any(|field| self.is_address(field)) {
+            return Err(LayoutError::NoAddress(kind));
+        }
+        self.prefixes.insert(kind, (ipv4, ipv6));
+        Ok(self)
+    }
+
+    /// Checks that these can be the fields of a lookup or a type.
+    pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
+        match fields {
+            [] => Err(LayoutError::NoFields),
+            fields if fields.iter().any(String::is_empty) => Err(LayoutError::Unnamed),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn lookups(&self) -> &[Lookup] {
+        &self.lookups
+    }
+
+    /// The fields of a type; none for an undeclared type.
+    pub fn type_fields(&self, kind: u8) -> &[String] {
+        self.types.get(&kind).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn ipv4_prefix(&self) -> u8 {
+        self.ipv4_prefix
+    }
+
+    pub fn ipv6_prefix(&self) -> u8 {
+        self.ipv6_prefix
+    }
+
+    /// The leading bits of an address in the keys of a type, for IPv4 and IPv6.
+    pub fn prefixes(&self, kind: u8) -> (u8, u8) {
+        let (ipv4, ipv6) = self.own_prefixes(kind);
+        (ipv4.unwrap_or(self.ipv4_prefix), ipv6.unwrap_or(self.ipv6_prefix))
+    }
+
+    /// The prefixes that are set for a type alone.
+    pub fn own_prefixes(&self, kind: u8) -> (Option<u8>, Option<u8>) {
+        self.prefixes.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order.
+    pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
+        let maps = self.lookups.iter().map(|lookup| dir.join(&lookup.file));
+        std::iter::once(dir.join(SLO_MAP)).chain(maps).collect()
+    }
+
+    pub(super) fn has_lookup(&self, name: &str) -> bool {
+        self.lookups.iter().any(|lookup| lookup.name() == name || self.name_of(lookup) == name)
+    }
+
+    /// The name of a lookup for operators: that of its fields. Of several lookups of the same fields, each but the first
+    /// has the name of its file without `.map`.
+    pub(super) fn name_of(&self, lookup: &Lookup) -> String {
+        let first = self.lookups.iter().find(|other| other.fields == lookup.fields);
+        match first {
+            Some(first) if first.file != lookup.file => lookup.file_name(),
+            _ => lookup.name(),
+        }
+    }
+
+    /// The names of the lookups, like `source, website`.
+    pub(super) fn lookup_list(&self) -> String {
+        self.lookups.iter().map(|lookup| self.name_of(lookup)).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) fn has_type(&self, kind: u8) -> bool {
+        self.types.contains_key(&kind)
+    }
+
+    /// The declared types, like `0, 1, 2`.
+    pub(super) fn type_list(&self) -> String {
+        self.types.keys().map(u8::to_string).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Every field of a lookup or a type, in alphabetical order.
+    pub fn all_fields(&self) -> impl Iterator<Item = &str> {
+        self.field_names().into_iter()
+    }
+
+    /// Every field of a lookup or a type, each once.
+    pub(super) fn field_names(&self) -> BTreeSet<&str> {
+        let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
+        looked_up.chain(self.types.values().flatten()).map(String::as_str).collect()
+    }
+
+    /// Whether a field is an address, even if a proxy sends it as text.
+    pub(super) fn is_address(&self, name: &str) -> bool {
+        let is_network = |lookup: &Lookup| lookup.method == Method::Ip && lookup.fields[0] == name;
+        name == "source" || self.lookups.iter().any(is_network)
+    }
+
+    fn checked(self) -> Result<Layout, LayoutError> {
+        if self.field_names().len() > FIELDS_MAX { Err(LayoutError::TooManyFields) } else { Ok(self) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(fields: &[&str], file: &str) -> Lookup {
+        Lookup { fields: owned(fields), file: file.into(), method: Method::Str }
+    }
+
+    #[test]
+    fn the_built_in_layout_is_the_page_of_the_design() {
+        let layout = Layout::default();
+        let names: Vec<_> = layout.lookups().iter().map(Lookup::name).collect();
+        assert_eq!(names, ["source+website", "source+owner", "source", "website", "owner"]);
+        let files = layout.files(Path::new("maps"));
+        assert_eq!(files[0], Path::new("maps/slo.map"));
+        assert_eq!(files[1], Path::new("maps/source+website.map"));
+        assert_eq!(layout.type_fields(5), ["source", "website"]);
+        assert_eq!(layout.type_fields(0), [""; 0]);
+        assert_eq!(layout.type_list(), "0, 1, 2, 3, 4, 5");
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        let layout = Layout::default;
+        assert_eq!(layout().with_type(0, owned(&["source"])), Err(LayoutError::Type(0)));
+        assert_eq!(layout().with_type(10, owned(&["source"])), Err(LayoutError::Type(10)));
+        assert_eq!(layout().with_type(6, vec![]), Err(LayoutError::NoFields));
+        assert_eq!(layout().with_lookups(vec![lookup(&[""], "a.map")]), Err(LayoutError::Unnamed));
+        let twice = vec![lookup(&["a"], "a.map"), lookup(&["b"], "a.map")];
+        assert_eq!(layout().with_lookups(twice), Err(LayoutError::File("a.map".into())));
+        let slo_map = vec![lookup(&["a"], "slo.map")];
+        assert_eq!(layout().with_lookups(slo_map), Err(LayoutError::File("slo.map".into())));
+        assert_eq!(layout().with_prefixes(33, 64), Err(LayoutError::Prefix { prefix: 33, max: 32 }));
+        let many: Vec<String> = (0..FIELDS_MAX).map(|number| format!("field{number}")).collect();
+        assert_eq!(layout().with_type(9, many), Err(LayoutError::TooManyFields));
+    }
+}

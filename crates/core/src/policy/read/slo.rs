@@ -1,0 +1,357 @@
+//! `slo.map`: the SLOs, one per line.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::quota::Quota;
+use crate::base::sharing::Sharing;
+use crate::base::slo_id::SloId;
+use crate::base::time::Timestamp;
+use crate::base::units::{self, Rate};
+use crate::base::verdict::Verdict;
+use crate::law::{Arrival, Assured, Law, Objective, Options};
+use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
+use crate::policy::layout::Layout;
+use crate::policy::problem::{Fault, Problems, quoted};
+use crate::policy::read::answer::Answer;
+use crate::policy::read::file::MapFile;
+use crate::policy::read::map::{self, Line};
+use crate::table::Entry;
+
+/// A Service Level Objective: a rate, a burst and the law that enforces them.
+///
+/// ```
+/// use slowlane_core::{policy::Slo, base::slo_id::SloId};
+/// let slo = Slo::parse(SloId::DEFAULT, "burst=100 rate=50/s law=pace max_delay=2s").unwrap();
+/// assert_eq!((slo.objective.burst, slo.law.name()), (100, "pace"));
+/// assert!(Slo::parse(SloId::DEFAULT, "burst=100").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slo {
+    pub id: SloId,
+    pub objective: Objective,
+    pub law: Law,
+    /// Decide, count and report, but let requests pass.
+    pub dry_run: bool,
+    /// How long it refuses a key after a refusal.
+    pub block: Option<Duration>,
+    /// The lookup that finds a second SLO for the same request.
+    pub also: Option<String>,
+    /// The rate that a key has whatever the SLOs say to which `also` leads.
+    pub assured: Option<Assured>,
+    /// How the nodes of a cluster share it, and whether its line says so.
+    pub sharing: Sharing,
+    pub is_sharing_given: bool,
+    /// The field that tells clients apart, for a law that shares its bucket between them.
+    pub share: Option<String>,
+}
+
+/// Whether a law refuses even the first request of a key, though its rate is more than none.
+fn refuses_all(objective: &Objective, law: &Law) -> bool {
+    let first = law.judge(&mut Entry::default(), None, &Arrival::at(Timestamp::from_millis(1 << 40)));
+    !objective.rate.is_zero() && matches!(first.verdict, Verdict::Deny { .. })
+}
+
+/// The field that `fair` shares by if the SLO names none.
+const SHARE_DEFAULT: &str = "source";
+
+impl Slo {
+    /// The quota to show to clients. None for a dry run, and none without a limit.
+    pub fn quota(&self) -> Option<Quota> {
+        self.law.quota(self.objective).filter(|_| !self.dry_run)
+    }
+
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]] [cluster=<mode>]
+    /// [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
+    ///
+    /// # Errors
+    /// All faults of the line, but only the first of the law's own options.
+    pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut options = options(text, &mut faults);
+        if options.contains(&("rate", units::UNLIMITED)) {
+            return Slo::unlimited(id, options, faults);
+        }
+        let burst = keep(take(&mut options, "burst").ok_or(Fault::NoBurst).and_then(burst), &mut faults);
+        let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
+        let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let also = take(&mut options, "also").map(str::to_owned);
+        let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut faults).flatten();
+        let block = keep(take(&mut options, "block").map(block).transpose(), &mut faults).flatten();
+        let assured = keep(take(&mut options, "assured").map(assured).transpose(), &mut faults).flatten();
+        let share =
+            options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
+
+        if let (Some(burst), Some(rate)) = (burst, rate)
+            && !rate.is_zero()
+            && rate.slot().checked_mul(burst).is_none_or(|time| time > BURST_TIME_MAX)
+        {
+            faults.push(Fault::BurstTime { burst, rate });
+        }
+        // A missing number counts as 0, so that the law's own options are checked too.
+        let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
+        let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
+        let law = keep(law, &mut faults);
+        if let (Some(law), Some(assured)) = (&law, assured) {
+            faults.extend(fault_of_assured(assured, law, objective.rate, also.is_some()));
+        }
+        if let (Some(law), Some(sharing)) = (&law, sharing)
+            && !law.sharings().contains(&sharing)
+        {
+            faults.push(Fault::Sharing { sharing: sharing.name(), law: law.name(), known: law.sharings() });
+        }
+        if let Some(law) = law.as_ref()
+            && faults.is_empty()
+            && refuses_all(&objective, law)
+        {
+            faults.push(Fault::NonePasses { burst: objective.burst, rate: objective.rate });
+        }
+        let is_first_stage = law.as_ref().and_then(Law::sketched).is_some_and(|law| law.is_first_stage);
+        if is_first_stage && also.is_none() {
+            faults.push(Fault::NoAlso);
+        }
+        match law {
+            Some(law) if law.is_shared() && share.is_empty() => Err(vec![Fault::NoShare]),
+            Some(law) if faults.is_empty() => {
+                let share = law.is_shared().then(|| share.to_owned());
+                let dry_run = dry_run.unwrap_or(false);
+                let is_sharing_given = sharing.is_some();
+                let sharing = sharing.unwrap_or(law.sharings()[0]);
+                let assured = assured.map(|rate| Assured::new(Objective { rate, ..objective }));
+                Ok(Slo {
+                    id,
+                    objective,
+                    law,
+                    dry_run,
+                    block,
+                    also,
+                    assured,
+                    sharing,
+                    is_sharing_given,
+                    share,
+                })
+            }
+            _ => Err(faults),
+        }
+    }
+
+    /// The SLO of `rate=unlimited`: it counts, and never throttles.
+    fn unlimited<'a>(
+        id: SloId,
+        mut options: Vec<(&'a str, &'a str)>,
+        mut faults: Vec<Fault>,
+    ) -> Result<Slo, Vec<Fault>> {
+        take(&mut options, "rate");
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let also = take(&mut options, "also").map(str::to_owned);
+        let useless = options.iter().map(|(name, value)| format!("{name}={value}"));
+        faults.extend(useless.map(|option| Fault::OfNoLimit(quoted(option.as_bytes()))));
+        let objective = Objective { burst: 0, rate: Rate::UNLIMITED };
+        match dry_run {
+            Some(dry_run) if faults.is_empty() => Ok(Slo {
+                id,
+                objective,
+                law: Law::UNLIMITED,
+                dry_run,
+                block: None,
+                also,
+                assured: None,
+                sharing: Sharing::Local,
+                is_sharing_given: true,
+                share: None,
+            }),
+            _ => Err(faults),
+        }
+    }
+}
+
+/// A shorter block is most likely a mistake: `retry_after` counts whole seconds.
+const BLOCK_MIN: Duration = Duration::from_secs(1);
+
+const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
+
+fn options<'a>(text: &'a str, faults: &mut Vec<Fault>) -> Vec<(&'a str, &'a str)> {
+    let mut options: Vec<(&str, &str)> = Vec::new();
+    for word in text.split_ascii_whitespace() {
+        if word.starts_with('#') {
+            faults.push(Fault::Comment(quoted(word.as_bytes())));
+            break;
+        }
+        match word.split_once('=') {
+            None | Some(("", _)) => faults.push(Fault::Word(quoted(word.as_bytes()))),
+            Some((name, _)) if options.iter().any(|&(given, _)| given == name) => {
+                faults.push(Fault::OptionTwice(quoted(name.as_bytes())));
+            }
+            Some(option) => options.push(option),
+        }
+    }
+    options
+}
+
+fn take<'a>(options: &mut Vec<(&'a str, &'a str)>, name: &str) -> Option<&'a str> {
+    let at = options.iter().position(|&(given, _)| given == name)?;
+    Some(options.remove(at).1)
+}
+
+fn keep<T>(read: Result<T, Fault>, faults: &mut Vec<Fault>) -> Option<T> {
+    read.map_err(|fault| faults.push(fault)).ok()
+}
+
+fn yes_or_no(value: &str) -> Result<bool, Fault> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Fault::DryRun(quoted(value.as_bytes()))),
+    }
+}
+
+fn sharing(value: &str) -> Result<Sharing, Fault> {
+    Sharing::named(value).ok_or_else(|| Fault::NoSharing(quoted(value.as_bytes())))
+}
+
+fn block(value: &str) -> Result<Duration, Fault> {
+    let fault = |reason| Fault::Block { value: quoted(value.as_bytes()), reason };
+    let block = units::duration(value).map_err(fault)?;
+    if block < BLOCK_MIN { Err(Fault::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
+}
+
+fn assured(value: &str) -> Result<Rate, Fault> {
+    let rate = value.parse().map_err(|reason| Fault::Assured { value: quoted(value.as_bytes()), reason })?;
+    let is_fit = |rate: &Rate| !rate.is_zero() && !rate.is_unlimited();
+    Some(rate).filter(is_fit).ok_or_else(|| Fault::NoAssured(quoted(value.as_bytes())))
+}
+
+/// The reason why this rate cannot be assured, if there is one. A closed SLO may keep its assured rate.
+fn fault_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Option<Fault> {
+    // The rate of `concurrency` is no limit.
+    let is_limit = !law.counts_ends() && !rate.is_zero();
+    match has_also {
+        false => Some(Fault::AssuredAlone(assured)),
+        true if is_limit && assured.slot() < rate.slot() => Some(Fault::AssuredOver { assured, rate }),
+        true => None,
+    }
+}
+
+fn burst(value: &str) -> Result<u32, Fault> {
+    number(value.as_bytes()).ok_or_else(|| Fault::Burst(quoted(value.as_bytes())))
+}
+
+fn rate(value: &str) -> Result<Rate, Fault> {
+    value.parse().map_err(|reason| Fault::Rate { value: quoted(value.as_bytes()), reason })
+}
+
+/// Reads decimal digits and nothing else. Leading zeros are allowed, as in HAProxy.
+fn number(text: &[u8]) -> Option<u32> {
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+/// The SLOs of a policy, ordered by id.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct Slos {
+    sorted: Vec<Slo>,
+    /// The line of each id, valid or not.
+    lines: BTreeMap<SloId, usize>,
+    /// The file could not be read. Then any id is accepted: one problem is enough.
+    is_unread: bool,
+}
+
+impl Slos {
+    pub(in crate::policy) fn read(file: &MapFile, layout: &Layout, problems: &mut Problems) -> Slos {
+        let path = &file.path;
+        let mut slos = Slos::default();
+        match &file.text {
+            Ok(text) => slos.read_lines(path, text, layout, problems),
+            Err(error) => {
+                problems.add(path, None, Fault::of_slo_map(error));
+                slos.is_unread = true;
+            }
+        }
+        slos
+    }
+
+    fn read_lines(&mut self, path: &Path, text: &[u8], layout: &Layout, problems: &mut Problems) {
+        for line in map::lines(text) {
+            match line {
+                Ok(line) => {
+                    self.read_line(line, layout, |fault| problems.add(path, Some(line.number), fault))
+                }
+                Err((number, fault)) => problems.add(path, Some(number), fault),
+            }
+        }
+        if !self.lines.contains_key(&SloId::DEFAULT) {
+            problems.add(path, None, Fault::NoDefault);
+        }
+        self.sorted.sort_by_key(|slo| slo.id);
+        self.check_sketches(|line, bytes| problems.add(path, Some(line), Fault::Sketches(bytes)));
+    }
+
+    /// Reports the first line with which all sketches take too much memory.
+    fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
+        let mut bytes = 0;
+        let over = self.sorted.iter().find(|slo| {
+            bytes += slo.law.sketched().map_or(0, |law| law.shape.bytes());
+            bytes > SKETCHES_BYTES_MAX
+        });
+        if let Some(slo) = over {
+            report(self.lines[&slo.id], bytes);
+        }
+    }
+
+    fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(Fault)) {
+        let id = match id(line.key, layout) {
+            Ok(id) => id,
+            Err(fault) => return report(fault),
+        };
+        // HAProxy would silently use the first of them.
+        if let Some(&first) = self.lines.get(&id) {
+            return report(Fault::SloTwice { id, first });
+        }
+        self.lines.insert(id, line.number);
+        match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
+            Ok(slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
+                Some(also) => {
+                    report(Fault::Also { name: quoted(also.as_bytes()), lookups: layout.lookup_list() })
+                }
+                None => self.sorted.push(slo),
+            },
+            Err(faults) => faults.into_iter().for_each(report),
+        }
+    }
+
+    /// The answer for an id in a map. A faulty SLO causes no further faults in the maps that name it.
+    pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
+        match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
+            Ok(place) => Ok(Answer::slo(place)),
+            Err(_) if self.is_unread || self.lines.contains_key(&id) => Ok(Answer::NEXT),
+            Err(_) => Err(Fault::NoSuchSlo(id.number().into())),
+        }
+    }
+
+    /// The fields that SLOs share by.
+    pub(in crate::policy) fn shares(&self) -> impl Iterator<Item = &str> {
+        self.sorted.iter().filter_map(|slo| slo.share.as_deref())
+    }
+
+    /// The number of SLOs without a fault.
+    pub(in crate::policy) fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// The line number of each SLO.
+    pub(in crate::policy) fn lines(&self) -> BTreeMap<SloId, usize> {
+        self.lines.clone()
+    }
+
+    pub(in crate::policy) fn into_sorted(self) -> Vec<Slo> {
+        self.sorted
+    }
+}
+
+fn id(key: &[u8], layout: &Layout) -> Result<SloId, Fault> {
+    let number = number(key).and_then(|number| u16::try_from(number).ok());
+    let id = number.and_then(SloId::new).ok_or_else(|| Fault::Id(quoted(key)))?;
+    if layout.has_type(id.kind()) { Ok(id) } else { Err(Fault::Type { id, types: layout.type_list() }) }
+}

@@ -1,0 +1,40 @@
+//! The moment at which the clock of a new process goes on from a snapshot.
+
+use std::time::Duration;
+
+use crate::base::time::{EARLIEST, Timestamp};
+
+/// A clock that is set back by more than this is believed: the snapshot is then of a time when it was wrong.
+const AHEAD_MAX: Duration = Duration::from_secs(86_400);
+
+/// The moment at which the clock of a process starts that goes on from a snapshot. `wall` is the time of the wall
+/// clock now, and `wall_then` and `saved_at` are those of the snapshot.
+///
+/// The time in between counts as time, and the clock never goes back: an entry would count moments in the future. If
+/// the wall clock was set forward, the clock follows it; what was counted is then older than it was, and no key is
+/// worse off. If it was set back, the clock goes on from the snapshot, ahead of it.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane_core::base::time::Timestamp;
+/// use slowlane_core::snapshot::resumed;
+///
+/// let at = |second: u64| Timestamp::from_millis(1_700_000_000_000 + second * 1_000);
+/// let wall = |second: i64| Duration::from_secs((1_700_000_000 + second) as u64);
+/// assert_eq!(resumed(wall(70), at(60), wall(60)), Ok(at(70)));
+/// assert_eq!(resumed(wall(3_670), at(60), wall(60)), Ok(at(3_670)));
+/// assert_eq!(resumed(wall(-3_600), at(60), wall(60)), Ok(at(60)), "it was set back by an hour");
+/// assert_eq!(resumed(wall(-90_000), at(60), wall(60)), Err(Duration::from_secs(90_060)));
+/// assert_eq!(resumed(Duration::ZERO, at(60), wall(60)), Ok(at(60)), "it is not set yet");
+/// ```
+///
+/// # Errors
+/// The snapshot is of so long after the time of a wall clock that is set.
+pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
+    let went_on = saved_at + wall.saturating_sub(wall_then);
+    let ahead = went_on.since(Timestamp::default() + wall);
+    if wall > EARLIEST && ahead > AHEAD_MAX {
+        return Err(ahead);
+    }
+    Ok(went_on.max(Timestamp::default() + wall.max(EARLIEST)))
+}

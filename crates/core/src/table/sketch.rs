@@ -1,0 +1,555 @@
+//! A sketch: estimated counts of any number of keys in a fixed memory.
+//!
+//! The Count-Min sketch of Cormode and Muthukrishnan ("An Improved Data Stream Summary", Journal of Algorithms, 2005)
+//! over two windows, with atomics instead of a lock:
+//!
+//! ```text
+//!          column 0   1   2   …                    a key has one cell in each row, chosen by its own bits
+//! row 0 │  cell  │ cell │ cell │ …                  a request adds its cost to all of them
+//! row 1 │  cell  │ cell │ cell │ …                  the count of a key is the least of its cells
+//!
+//! cell: window, modulo 2^20 ─ 20 bits │ count of the window before ─ 22 bits │ count of the window ─ 22 bits
+//! ```
+//! A cell holds its own keys' counts and those of others, so no count is ever too low. In one row, the others add
+//! total / columns to it on average, and more than ten times that in at most one case of ten (Markov). All rows err so
+//! at once in one case of 10^rows.
+//!
+//! A new window costs nothing: a cell moves on when it is used. Cells that rest are cleared long before their 20 bits
+//! come round.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+use crate::table::locks::AtomicU64;
+
+/// The most rows: beyond six, no confidence is different from certainty.
+pub const ROWS_MAX: u32 = 6;
+
+/// The most bits of a column's number. Three rows share the 64 bits of a key.
+pub const COLUMN_BITS_MAX: u32 = 21;
+
+const ROWS_PER_WORD: u32 = u64::BITS / COLUMN_BITS_MAX;
+
+const COUNT_BITS: u32 = 22;
+
+/// The largest count of a cell. Further requests leave it there.
+pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
+
+const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
+
+/// Windows in which every cell that rests is cleared once. An eighth of the epochs: a cell is never near half of them
+/// behind, where it would look like one that is ahead.
+const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
+
+/// How far the clock of one thread may be behind that of another. A step of the clock is longer.
+const SKEW_MAX: Duration = Duration::from_secs(1);
+
+/// The numbers of rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub rows: u32,
+    /// There are 2^this columns.
+    pub column_bits: u32,
+}
+
+impl Shape {
+    /// The memory of a sketch.
+    pub const fn bytes(self) -> usize {
+        self.cells() * size_of::<u64>()
+    }
+
+    const fn cells(self) -> usize {
+        (self.rows as usize) << self.column_bits
+    }
+}
+
+/// The counts of a key at one moment: at least its own, and maybe requests of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The number of the window. Windows begin at multiples of their length.
+    pub window: u64,
+    /// The age of the window.
+    pub age_ns: u64,
+    /// The count of the window before.
+    pub prev: u32,
+    /// The count of the window.
+    pub curr: u32,
+}
+
+/// Estimated counts of any number of keys.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{Shape, Sketch}};
+///
+/// let sketch = Sketch::new(Shape { rows: 2, column_bits: 10 }, Duration::from_secs(1));
+/// assert_eq!(sketch.bytes(), 2 * 1_024 * 8);
+/// let (key, second) = (Key::from_bits(7), |number: u64| Timestamp::from_millis(number * 1_000));
+/// for _ in 0..3 {
+///     sketch.with(key, 5, second(60), |_| (true, ()));
+/// }
+/// let counts = |at| (sketch.read(key, at).prev, sketch.read(key, at).curr);
+/// assert_eq!([counts(second(60)), counts(second(61)), counts(second(62))], [(0, 15), (15, 0), (0, 0)]);
+/// ```
+#[derive(Debug)]
+pub struct Sketch {
+    cells: Box<[AtomicU64]>,
+    shape: Shape,
+    window_ns: u64,
+    /// The number of the latest window.
+    latest: AtomicU64,
+    /// The moment of the first request.
+    first_ns: AtomicU64,
+}
+
+impl Sketch {
+    /// An empty sketch. Counts fade within two windows.
+    pub fn new(shape: Shape, window: Duration) -> Sketch {
+        let cells = (0..shape.cells()).map(|_| AtomicU64::new(0)).collect();
+        Sketch {
+            cells,
+            shape,
+            window_ns: window.as_nanos() as u64,
+            latest: AtomicU64::new(0),
+            first_ns: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.shape.bytes()
+    }
+
+    /// Gives `judge` the counts of a key, and adds the cost to them if it says so. Returns the moment for which it was
+    /// counted: `now`, or the beginning of the latest window if the clock of this thread is behind.
+    ///
+    /// `judge` is asked a second time if another thread has counted meanwhile. Its last word holds, so no two requests
+    /// get the same place.
+    #[inline]
+    pub fn with<R>(
+        &self,
+        key: Key,
+        cost: u32,
+        now: Timestamp,
+        judge: impl Fn(&Seen) -> (bool, R),
+    ) -> (R, Timestamp) {
+        let at = self.at(now);
+        let moment = Timestamp::from_nanos(at.window * self.window_ns + at.age_ns);
+        let seen = self.seen(key, at);
+        let (counts, result) = judge(&seen);
+        if !counts {
+            return (result, moment);
+        }
+        let before = self.add(key, cost, at, seen);
+        if before == seen {
+            return (result, moment);
+        }
+        let (counts, result) = judge(&before);
+        if !counts {
+            self.subtract(key, cost, at.window);
+        }
+        (result, moment)
+    }
+
+    /// The counts of a key.
+    pub fn read(&self, key: Key, now: Timestamp) -> Seen {
+        self.seen(key, self.at(now))
+    }
+
+    /// Takes back the cost of a request that was counted for a moment. For a later moment, it may stay counted.
+    pub fn take_back(&self, key: Key, cost: u32, at: Timestamp) {
+        // What was counted before the first moment was counted in another sketch.
+        if at.as_nanos() >= self.first_ns.load(Relaxed) {
+            self.subtract(key, cost, at.as_nanos() / self.window_ns);
+        }
+    }
+
+    #[inline]
+    fn seen(&self, key: Key, at: Seen) -> Seen {
+        let cells = || self.places(key).map(|place| Cell(self.cells[place].load(Relaxed)));
+        // Another thread may have begun the next window since.
+        let is_next = cells().any(|cell| cell.windows_to(at.window) == -1);
+        let at = if is_next { Seen::none(at.window + 1, 0) } else { at };
+        cells().fold(at, |seen, cell| seen.least(cell))
+    }
+
+    /// Adds the cost to a window, and returns the counts before, in the window that was seen.
+    #[inline]
+    fn add(&self, key: Key, cost: u32, at: Seen, seen: Seen) -> Seen {
+        // The count of a window that is over only grows, so what was seen of it holds.
+        let prev = if seen.window == at.window { seen.prev } else { COUNT_MAX };
+        self.places(key).fold(Seen { prev, curr: COUNT_MAX, ..seen }, |seen, place| {
+            seen.least(self.update(place, |cell| Some(cell.with(cost, at.window))))
+        })
+    }
+
+    fn subtract(&self, key: Key, cost: u32, window: u64) {
+        for place in self.places(key) {
+            self.update(place, |cell| cell.without(cost, window));
+        }
+    }
+
+    /// Changes a cell as one step, and returns what it was.
+    #[inline]
+    fn update(&self, place: usize, change: impl Fn(Cell) -> Option<Cell>) -> Cell {
+        let mut cell = Cell(self.cells[place].load(Relaxed));
+        while let Some(next) = change(cell) {
+            match self.cells[place].compare_exchange_weak(cell.0, next.0, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(other) => cell = Cell(other),
+            }
+        }
+        cell
+    }
+
+    /// The cells of a key, one in each row. Rows take different bits of it: a key is a keyed hash, so nobody can choose
+    /// keys that meet.
+    #[inline]
+    fn places(&self, key: Key) -> impl Iterator<Item = usize> {
+        let Shape { rows, column_bits } = self.shape;
+        let bits = key.bits();
+        (0..rows).map(move |row| {
+            let word = if row < ROWS_PER_WORD { bits } else { mixed(bits) };
+            let column = word >> (row % ROWS_PER_WORD * COLUMN_BITS_MAX) & ((1 << column_bits) - 1);
+            (row as usize) << column_bits | column as usize
+        })
+    }
+
+    /// The window of a moment. Its counts are as large as can be.
+    ///
+    /// A thread whose clock is a little behind counts in the latest window: no cell goes back.
+    #[inline]
+    fn at(&self, now: Timestamp) -> Seen {
+        let window = self.latest.load(Relaxed);
+        let age_ns = now.as_nanos().wrapping_sub(window * self.window_ns);
+        if age_ns < self.window_ns { Seen::none(window, age_ns) } else { self.turn(window, now) }
+    }
+
+    #[cold]
+    fn turn(&self, latest: u64, now: Timestamp) -> Seen {
+        let (window, age_ns) = (now.as_nanos() / self.window_ns, now.as_nanos() % self.window_ns);
+        let begin = Timestamp::from_nanos(latest * self.window_ns);
+        if window < latest && begin.since(now) <= SKEW_MAX {
+            return Seen::none(latest, 0);
+        }
+        if latest == 0 {
+            self.first_ns.fetch_min(now.as_nanos(), Relaxed);
+        }
+        if self.latest.compare_exchange(latest, window, Relaxed, Relaxed).is_ok() {
+            self.clear(latest, window);
+        }
+        Seen::none(window, age_ns)
+    }
+
+    /// Clears cells that rest: a part of them in each window, and all after a long pause. Nothing else looks at those.
+    fn clear(&self, from: u64, to: u64) {
+        let cells = self.cells.len() as u64;
+        let each = cells.div_ceil(CLEARED_IN);
+        match to.checked_sub(from) {
+            // Nothing has been counted yet.
+            _ if from == 0 => {}
+            Some(passed) if passed < CLEARED_IN => {
+                let first = from % CLEARED_IN * each;
+                self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
+            }
+            // So much later, 20 bits do not tell how old a cell is. Requests that other threads count meanwhile are
+            // forgotten with it. It takes some milliseconds for each million cells, after a pause of a hundred thousand
+            // windows.
+            Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
+            // The clock was set back: counts of later windows become those of this one, and fade with it.
+            None => self.update_all(0..cells, |cell| (!cell.is_near(to)).then(|| cell.moved_to(to))),
+        }
+    }
+
+    fn update_all(&self, places: Range<u64>, change: impl Fn(Cell) -> Option<Cell>) {
+        for place in places {
+            self.update((place % self.cells.len() as u64) as usize, &change);
+        }
+    }
+}
+
+impl Seen {
+    fn none(window: u64, age_ns: u64) -> Seen {
+        Seen { window, age_ns, prev: COUNT_MAX, curr: COUNT_MAX }
+    }
+
+    /// The lesser counts of these and a cell's.
+    #[inline]
+    fn least(self, cell: Cell) -> Seen {
+        let (prev, curr) = cell.at(self.window);
+        Seen { prev: self.prev.min(prev), curr: self.curr.min(curr), ..self }
+    }
+}
+
+/// The counts of some keys in two windows.
+#[derive(Clone, Copy)]
+struct Cell(u64);
+
+const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
+
+impl Cell {
+    fn new(window: u64, prev: u32, curr: u32) -> Cell {
+        Cell((window & EPOCH_MASK) << (2 * COUNT_BITS) | u64::from(prev) << COUNT_BITS | u64::from(curr))
+    }
+
+    fn prev(self) -> u32 {
+        (self.0 >> COUNT_BITS) as u32 & COUNT_MAX
+    }
+
+    fn curr(self) -> u32 {
+        self.0 as u32 & COUNT_MAX
+    }
+
+    /// Windows between its own and another one; negative if the cell is ahead.
+    #[inline]
+    fn windows_to(self, window: u64) -> i32 {
+        let unused = u32::BITS - EPOCH_BITS;
+        let since = (window as u32).wrapping_sub((self.0 >> (2 * COUNT_BITS)) as u32);
+        (since << unused) as i32 >> unused
+    }
+
+    /// The counts of a window, and those of the window before.
+    #[inline]
+    fn at(self, window: u64) -> (u32, u32) {
+        match self.windows_to(window) {
+            0 => (self.prev(), self.curr()),
+            1 => (self.curr(), 0),
+            2.. => (0, 0),
+            // It has moved on: the count of the window before is lost, and any may have been its.
+            -1 => (COUNT_MAX, self.prev()),
+            // The clock was set back: the counts of the later window stand for this one.
+            ..-1 => (0, self.curr()),
+        }
+    }
+
+    /// With a cost in a window. One that has moved on by now counts it in the window before, as all rows do.
+    #[inline]
+    fn with(self, cost: u32, window: u64) -> Cell {
+        let more = |count: u32| count.saturating_add(cost).min(COUNT_MAX);
+        if self.windows_to(window) == -1 {
+            return Cell::new(window + 1, more(self.prev()), self.curr());
+        }
+        let (prev, curr) = self.at(window);
+        Cell::new(window, prev, more(curr))
+    }
+
+    /// Without a cost that it has counted in a window. None if it holds none of it: a full count has lost how much.
+    fn without(self, cost: u32, window: u64) -> Option<Cell> {
+        let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
+        match self.windows_to(window) {
+            0 => Some(Cell::new(window, self.prev(), less(self.curr()))),
+            -1 => Some(Cell::new(window + 1, less(self.prev()), self.curr())),
+            _ => None,
+        }
+    }
+
+    /// Whether its counts are of no window that matters, and it has any.
+    fn is_over(self, window: u64) -> bool {
+        self.0 != 0 && self.windows_to(window) >= 2
+    }
+
+    /// Whether it is of the window, or of one beside it; or empty.
+    fn is_near(self, window: u64) -> bool {
+        self.0 == 0 || matches!(self.windows_to(window), -1..=1)
+    }
+
+    /// With its counts of a later window in this one.
+    fn moved_to(self, window: u64) -> Cell {
+        let (prev, curr) = self.at(window);
+        Cell::new(window, prev, curr)
+    }
+}
+
+/// More bits of a key: the finalizer of splitmix64.
+fn mixed(bits: u64) -> u64 {
+    let bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ bits >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashMap;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Few cells, so that all keys meet.
+    const TIGHT: Shape = Shape { rows: 2, column_bits: 2 };
+
+    fn counts(sketch: &Sketch, key: u64, now: Timestamp) -> (u32, u32) {
+        let Seen { prev, curr, .. } = sketch.read(Key::from_bits(key), now);
+        (prev, curr)
+    }
+
+    fn count(sketch: &Sketch, key: u64, cost: u32, now: Timestamp) {
+        sketch.with(Key::from_bits(key), cost, now, |_| (true, ()));
+    }
+
+    proptest! {
+        /// Of both windows, whatever is counted and taken back, with clocks that differ by half a second.
+        #[test]
+        fn no_count_is_ever_too_low(
+            steps in prop::collection::vec((0..20u64, 1..5u32, 0..400u64, 0..500u64, any::<bool>()), 1..300),
+            rows in 1..=ROWS_MAX, column_bits in 0..4u32,
+        ) {
+            let sketch = Sketch::new(Shape { rows, column_bits }, SECOND);
+            let mut exact: HashMap<(u64, u64), u32> = HashMap::new();
+            let (mut now_ms, mut last) = (60_000, None);
+            for (number, cost, pause_ms, behind_ms, is_taken_back) in steps {
+                now_ms += pause_ms;
+                let key = mixed(number);
+                let now = Timestamp::from_millis(now_ms - behind_ms);
+                let ((), now) = sketch.with(Key::from_bits(key), cost, now, |_| (true, ()));
+                let window = now.as_nanos() / 1_000_000_000;
+                *exact.entry((key, window)).or_default() += cost;
+                if let (true, Some((key, cost, at, window))) = (is_taken_back, last) {
+                    sketch.take_back(Key::from_bits(key), cost, at);
+                    *exact.get_mut(&(key, window)).unwrap() -= cost;
+                }
+                last = (!is_taken_back).then_some((key, cost, now, window));
+                let of = |window| exact.get(&(key, window)).copied().unwrap_or(0);
+                let (prev, curr) = counts(&sketch, key, now);
+                prop_assert!(prev >= of(window - 1) && curr >= of(window), "{} {} at {}", prev, curr, now_ms);
+            }
+        }
+    }
+
+    /// 100,000 requests of 20,000 keys, a few of them busy: error 10 / columns, confidence 1 - 10^-rows.
+    #[test]
+    fn few_counts_are_too_high_by_more_than_the_error() {
+        const TOTAL: u32 = 100_000;
+        for (rows, column_bits) in [(1, 10), (2, 10), (3, 10), (2, 7)] {
+            let sketch = Sketch::new(Shape { rows, column_bits }, SECOND);
+            let (mut exact, mut dice) = (HashMap::new(), fastrand::Rng::with_seed(1));
+            let now = Timestamp::from_millis(60_000);
+            for _ in 0..TOTAL {
+                let number = dice.u64(0..20_000) * dice.u64(0..20_000) / 20_000;
+                count(&sketch, mixed(number + 1), 1, now);
+                *exact.entry(mixed(number + 1)).or_insert(0u32) += 1;
+            }
+            let error = (10 * TOTAL) >> column_bits;
+            let is_over = |&(&key, &own): &(&u64, &u32)| counts(&sketch, key, now).1 > own + error;
+            let over = exact.iter().filter(is_over).count();
+            let allowed = exact.len() / 10usize.pow(rows);
+            assert!(over <= allowed, "{rows} rows, {column_bits}: {over} of {}", exact.len());
+        }
+    }
+
+    /// A cell that rests would count again when its 20 bits of a window come round. Half-way, it would look ahead of
+    /// its time.
+    #[test]
+    fn what_rests_for_a_million_windows_is_forgotten() {
+        const HALF: u64 = 1 << (EPOCH_BITS - 1);
+        let window = |number: u64| Timestamp::from_millis(number * 1_000);
+        for (step, end) in [1, 1_000, CLEARED_IN - 1, CLEARED_IN, 2 * HALF]
+            .into_iter()
+            .flat_map(|step| [HALF, HALF + 2, 2 * HALF, 2 * HALF + 1].map(|end| (step, end)))
+        {
+            let sketch = Sketch::new(Shape { rows: 1, column_bits: 4 }, SECOND);
+            let (busy, resting) = (0, 1);
+            let start = 1 << 30;
+            count(&sketch, resting, 7, window(start));
+            for past in (1..=end).step_by(step as usize) {
+                count(&sketch, busy, 1, window(start + past));
+            }
+            assert_eq!(
+                counts(&sketch, resting, window(start + end)),
+                (0, 0),
+                "{end} windows, {step} at a time"
+            );
+        }
+    }
+
+    #[test]
+    fn a_full_count_stays_full() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        let now = Timestamp::from_millis(60_000);
+        (0..5).for_each(|_| count(&sketch, 1, 1_000_000, now));
+        assert_eq!(counts(&sketch, 1, now), (0, COUNT_MAX));
+        sketch.take_back(Key::from_bits(1), 1_000_000, now);
+        assert_eq!(counts(&sketch, 1, now), (0, COUNT_MAX), "how much is left is not known");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_believed() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        let second = |number: u64| Timestamp::from_millis(number * 1_000);
+        count(&sketch, 1, 3, second(7_200));
+        assert_eq!([counts(&sketch, 1, second(3_600)), counts(&sketch, 1, second(3_601))], [(0, 3), (3, 0)]);
+        assert_eq!(
+            counts(&sketch, 1, second(3_602)),
+            (0, 0),
+            "it does not last until the clock is there again"
+        );
+        count(&sketch, 1, 3, second(7_200));
+        assert_eq!(counts(&sketch, 1, second(3_600)), (0, 3));
+        count(&sketch, 1, 1, second(3_600));
+        assert_eq!([counts(&sketch, 1, second(3_601)), counts(&sketch, 1, second(3_602))], [(4, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn a_request_of_another_sketch_is_not_taken_back() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        count(&sketch, 1, 3, Timestamp::from_millis(60_500));
+        sketch.take_back(Key::from_bits(1), 3, Timestamp::from_millis(60_499));
+        assert_eq!(counts(&sketch, 1, Timestamp::from_millis(60_500)), (0, 3));
+        sketch.take_back(Key::from_bits(1), 3, Timestamp::from_millis(60_500));
+        assert_eq!(counts(&sketch, 1, Timestamp::from_millis(60_500)), (0, 0));
+    }
+
+    /// Another thread takes the only place, after this one has seen it.
+    #[test]
+    fn no_place_is_given_twice() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        let now = Timestamp::from_millis(60_000);
+        let other = Cell::new(true);
+        let (is_given, _) = sketch.with(Key::from_bits(1), 1, now, |seen| {
+            if other.take() {
+                count(&sketch, 1, 1, now);
+            }
+            (seen.curr == 0, seen.curr == 0)
+        });
+        assert!(!is_given);
+        assert_eq!(counts(&sketch, 1, now), (0, 1));
+    }
+
+    /// Another thread begins the next window, after this one has read its clock.
+    #[test]
+    fn a_request_counts_in_its_own_window_although_the_next_has_begun() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        let (now, next) = (Timestamp::from_millis(60_999), Timestamp::from_millis(61_000));
+        // The other key shares one of the two cells.
+        let (own, other_key) = (1, 1 | 1 << COLUMN_BITS_MAX);
+        count(&sketch, own, 2, now);
+        let other = Cell::new(true);
+        sketch.with(Key::from_bits(own), 3, now, |_| {
+            if other.take() {
+                count(&sketch, other_key, 1, next);
+            }
+            (true, ())
+        });
+        let (prev, curr) = counts(&sketch, own, next);
+        assert_eq!((prev, curr), (5, 0));
+    }
+
+    /// Threads count as fast as they can, and nothing is lost.
+    #[test]
+    fn nothing_is_lost_between_threads() {
+        let sketch = Sketch::new(TIGHT, SECOND);
+        let now = Timestamp::from_millis(60_000);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50_000).for_each(|_| count(&sketch, 1, 1, now)));
+            }
+        });
+        assert_eq!(counts(&sketch, 1, now), (0, 200_000));
+    }
+}

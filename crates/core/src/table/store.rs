@@ -1,0 +1,297 @@
+//! Entries by key, spread over shards.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use crate::base::key::Key;
+use crate::base::time::Timestamp;
+use crate::table::entry::Entry;
+use crate::table::locks::{Mutex, MutexGuard};
+use crate::table::page::{Cursor, Found, PAGE_ROWS, Page};
+use crate::table::shard::Shard;
+use crate::table::sizing::{Sizing, Usage};
+use crate::table::spread::Spread;
+
+/// Locks are held so briefly that eight keep a few threads apart. More would be slower: a batch looks up the
+/// rows of one shard side by side.
+const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
+
+const SHARD_BITS_MAX: u32 = 3;
+
+/// Below this many entries a shard is too small for hashing to fill it evenly.
+const SHARD_ENTRIES_MIN: usize = 4_096;
+
+/// Rows looked at before the first is written. Each is a memory access that overlaps with the others.
+const BATCH_MAX: usize = 32;
+
+/// Attempts to take a lock before sleeping. The pauses between them double, up to some microseconds.
+const LOCK_TRIES: u32 = 9;
+
+/// The most entries that one step can write: the rows of three SLOs, and of the assured rates of two.
+pub const EACH_MAX: usize = 5;
+
+/// Entries by key, spread over shards so that threads seldom wait for each other.
+///
+/// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next.
+/// It may choose another one that expires at most a sixteenth of `expire` later.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane_core::{base::key::Key, table::{Sizing, Table}, base::time::Timestamp};
+///
+/// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
+/// let (key, now) = (Key::from_bits(7), Timestamp::from_millis(1_000));
+/// table.with(key, now, Duration::ZERO, |entry| entry.http_req_cnt += 1);
+/// let (entry, left) = table.get(key, now).unwrap();
+/// assert_eq!((entry.http_req_cnt, left.as_secs()), (1, 30));
+/// assert_eq!(table.get(key, now + Duration::from_millis(30_016)), None); // it may be 16 ms late
+/// ```
+#[derive(Debug)]
+pub struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    spread: Spread,
+    entries_max: u32,
+}
+
+impl Table {
+    /// Reserves address space for every entry now, so growth never makes a request wait. The system backs it
+    /// with memory as the table fills.
+    pub fn new(sizing: Sizing) -> Table {
+        let entries_max = sizing.entries_max.max(1) as usize;
+        let shards = (entries_max / SHARD_ENTRIES_MIN).next_power_of_two().clamp(1, SHARDS_MAX);
+        let per_shard = entries_max.div_ceil(shards) as u32;
+        let spread = Spread::new();
+        let shard = || Mutex::new(Shard::new(per_shard, sizing.expire, spread));
+        Table { shards: (0..shards).map(|_| shard()).collect(), spread, entries_max: entries_max as u32 }
+    }
+
+    /// The most entries that the table was made for.
+    pub fn entries_max(&self) -> u32 {
+        self.entries_max
+    }
+
+    /// Gives `write` the entry of `key`, a fresh one for a new key, and re-arms its expiry. The entry lives
+    /// for the table's `expire` or for `keep`, whichever is longer.
+    pub fn with<R>(
+        &self,
+        key: Key,
+        now: Timestamp,
+        keep: Duration,
+        write: impl FnOnce(&mut Entry) -> R,
+    ) -> R {
+        write(self.shard(key).entry(key, now, keep))
+    }
+
+    /// Gives `write` each key's place in the list, its entry and the moment, shard by shard. Equal keys come in the
+    /// order of the list. For one shard the moment never goes back, even if the clock of this thread is behind.
+    ///
+    /// All rows of a shard are looked at before the first is written. Memory then fetches them in parallel,
+    /// not one after the other.
+    pub fn with_batch(
+        &self,
+        keys: &[(Key, Duration)],
+        now: Timestamp,
+        mut write: impl FnMut(usize, &mut Entry, Timestamp),
+    ) {
+        if let &[(key, keep)] = keys {
+            let mut shard = self.shard(key);
+            let now = shard.moment(now);
+            return write(0, shard.entry(key, now, keep), now);
+        }
+        for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
+            let (places, ends) = self.by_shard(keys);
+            let mut start = 0;
+            for (shard, end) in self.shards.iter().zip(ends) {
+                let ours = &places[start..end];
+                start = end;
+                if ours.is_empty() {
+                    continue;
+                }
+                let mut shard = lock(shard);
+                let now = shard.moment(now);
+                let looks = ours.iter().map(|&place| shard.look(keys[usize::from(place)].0, now));
+                // Without this the compiler would drop the reads, whose results are not used.
+                black_box(looks.fold(0, u32::wrapping_add));
+                for place in ours.iter().map(|&place| usize::from(place)) {
+                    let (key, keep) = keys[place];
+                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep), now);
+                }
+            }
+        }
+    }
+
+    /// Places of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list. With them
+    /// the end of each group.
+    fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
+        let mut ends = [0; SHARDS_MAX];
+        for &(key, _) in keys {
+            ends[self.number(key)] += 1;
+        }
+        for shard in 1..SHARDS_MAX {
+            ends[shard] += ends[shard - 1];
+        }
+        let (mut places, mut starts) = ([0; BATCH_MAX], ends);
+        for (place, &(key, _)) in keys.iter().enumerate().rev() {
+            let start = &mut starts[self.number(key)];
+            *start -= 1;
+            places[*start] = place as u8;
+        }
+        (places, ends)
+    }
+
+    /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys and the moment, as one step. No other thread
+    /// sees a state in between.
+    ///
+    /// The entries are copies, put back after the write, because entering one key may evict another. With
+    /// `only_known`, a new key gets a fresh entry for the write, and none after it.
+    pub fn with_each<R>(
+        &self,
+        keys: &[(Key, Duration)],
+        now: Timestamp,
+        only_known: bool,
+        write: impl FnOnce(&mut [Entry], Timestamp) -> R,
+    ) -> R {
+        let mut numbers: ArrayVec<usize, EACH_MAX> = keys.iter().map(|&(key, _)| self.number(key)).collect();
+        // Locks are always taken in the same order; otherwise two writers could deadlock.
+        numbers.sort_unstable();
+        let mut shards: ArrayVec<(usize, MutexGuard<'_, Shard>), EACH_MAX> = ArrayVec::new();
+        for number in numbers {
+            if shards.last().is_none_or(|&(locked, _)| locked != number) {
+                shards.push((number, lock(&self.shards[number])));
+            }
+        }
+        let now = shards.iter_mut().map(|(_, shard)| shard.moment(now)).max().unwrap_or(now);
+        let mut entries: ArrayVec<Entry, EACH_MAX> = ArrayVec::new();
+        for &(key, keep) in keys {
+            let shard = locked(&mut shards, self.number(key));
+            entries.push(match only_known {
+                false => *shard.entry(key, now, keep),
+                true => shard.known(key, now).map_or(Entry::default(), |entry| *entry),
+            });
+        }
+        let result = write(&mut entries, now);
+        for (&(key, keep), entry) in keys.iter().zip(entries) {
+            let shard = locked(&mut shards, self.number(key));
+            if !only_known || shard.known(key, now).is_some() {
+                *shard.entry(key, now, keep) = entry;
+            }
+        }
+        result
+    }
+
+    /// Gives `write` the entry of `key` and the moment, if the entry exists. Its expiry stays as it is.
+    pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry, Timestamp)) {
+        let mut shard = self.shard(key);
+        let now = shard.moment(now);
+        if let Some(entry) = shard.known(key, now) {
+            write(entry, now);
+        }
+    }
+
+    /// Gives `key` an entry that it had, which expires after `left`.
+    pub fn put_back(&self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
+        self.shard(key).put_back(key, entry, left, now);
+    }
+
+    /// Begins to note the keys of all writes and removals. Returns those noted since it was called before, in no order.
+    pub fn track(&self) -> Vec<Key> {
+        self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
+    }
+
+    /// Ends the tracking. Returns the keys noted since it began, in no order.
+    pub fn tracked(&self) -> Vec<Key> {
+        self.shards.iter().flat_map(|shard| lock(shard).tracked()).collect()
+    }
+
+    /// A copy of the entry of `key` and its remaining lifetime, if it has not expired.
+    pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
+        self.shard(key).get(key, now)
+    }
+
+    /// A copy of the row of `key`, if it has not expired.
+    pub fn row(&self, key: Key, now: Timestamp) -> Option<Found> {
+        let number = self.number(key);
+        let row = lock(&self.shards[number]).row(key, now)?;
+        Some(row.of_shard(number))
+    }
+
+    /// Copies some rows to `page` and returns the start of the next page, or none at the end.
+    ///
+    /// A shard is locked for [`PAGE_ROWS`] rows at most, so a walk through the table slows no request down.
+    /// Rows may change between pages. A row that lives throughout is seen once; one that comes or goes may be
+    /// missed.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use slowlane_core::{base::key::Key, table::{Cursor, Page, Sizing, Table}, base::time::Timestamp};
+    /// # let table = Table::new(Sizing { entries_max: 1_000, expire: Duration::from_secs(30) });
+    /// # let now = Timestamp::from_millis(1_000);
+    /// for bits in 0..500 {
+    ///     table.with(Key::from_bits(bits), now, Duration::ZERO, |entry| entry.http_req_cnt += 1);
+    /// }
+    /// let (mut page, mut next, mut seen) = (Page::new(), Some(Cursor::default()), 0);
+    /// while let Some(cursor) = next {
+    ///     next = table.page(cursor, now, &mut page);
+    ///     seen += page.len();
+    /// }
+    /// assert_eq!(seen, 500);
+    /// ```
+    pub fn page(&self, cursor: Cursor, now: Timestamp, page: &mut Page) -> Option<Cursor> {
+        page.clear();
+        let Cursor { shard, row } = cursor;
+        let next = lock(self.shards.get(shard)?)
+            .page(row, PAGE_ROWS as u32, now, |found| page.push(found.of_shard(shard)));
+        match next {
+            Some(row) => Some(Cursor { shard, row }),
+            None => (shard + 1 < self.shards.len()).then_some(Cursor { shard: shard + 1, row: 0 }),
+        }
+    }
+
+    /// Removes the entry of `key` if `is_to_go` agrees.
+    pub fn remove(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
+        self.shard(key).remove(key, is_to_go)
+    }
+
+    pub fn usage(&self) -> Usage {
+        let mut total = Usage::default();
+        for shard in &self.shards {
+            let usage = lock(shard).usage();
+            total.entries += usage.entries;
+            total.evictions += usage.evictions;
+        }
+        total
+    }
+
+    /// The number of a key's shard, from the highest bits of its spread.
+    fn number(&self, key: Key) -> usize {
+        (self.spread.bits(key) >> (u64::BITS - SHARD_BITS_MAX)) as usize & (self.shards.len() - 1)
+    }
+
+    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.number(key)])
+    }
+}
+
+fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -> &'s mut Shard {
+    let shard = shards.iter_mut().find(|(locked, _)| *locked == number);
+    &mut shard.expect("the shard of each key is locked").1
+}
+
+/// Locks a shard, also after a panic. A writer that panicked leaves at worst one entry half judged, and the
+/// table keeps serving.
+///
+/// A shard is locked for less time than falling asleep takes. So a waiting thread spins at growing intervals
+/// first. It sleeps only when the holder of the lock is probably not running.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    for pauses in 0..LOCK_TRIES {
+        match shard.try_lock() {
+            Ok(shard) => return shard,
+            Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+            Err(TryLockError::WouldBlock) => (0..1 << pauses).for_each(|_| spin_loop()),
+        }
+    }
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}

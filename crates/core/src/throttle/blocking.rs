@@ -1,0 +1,258 @@
+//! Setting, ending and listing blocks.
+
+use std::fmt;
+
+use crate::base::blocked::{Blocked, BlockedBy};
+use crate::base::key::Key;
+use crate::base::slo_id::SloId;
+use crate::base::target::{Fields, Target};
+use crate::base::time::Timestamp;
+use crate::base::units::DURATION_MAX;
+use crate::policy::BlockIndex;
+use crate::throttle::blocks::{BlockError, Operators};
+use crate::throttle::changes::{Change, Changes, Receipt};
+use crate::throttle::key_blocks::KeyBlock;
+use crate::throttle::state::{InForce, Throttle};
+
+/// A block in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub target: Target,
+    /// The first moment outside the block.
+    pub until: Timestamp,
+    pub origin: BlockOrigin,
+}
+
+/// The origin of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockOrigin {
+    Operator,
+    /// The option `block` of an SLO. None if the block comes from elsewhere.
+    Slo(Option<SloId>),
+    /// The same for an SLO with `dry_run=yes`: it blocks nothing.
+    DryRun(Option<SloId>),
+}
+
+impl BlockOrigin {
+    /// The origin of a key's block.
+    pub(crate) fn of_key(slo: Option<SloId>, is_dry_run: bool) -> BlockOrigin {
+        if is_dry_run { BlockOrigin::DryRun(slo) } else { BlockOrigin::Slo(slo) }
+    }
+
+    /// The SLO, and whether it was a dry run. An operator has neither.
+    pub(crate) fn slo(self) -> (Option<SloId>, bool) {
+        match self {
+            BlockOrigin::Operator => (None, false),
+            BlockOrigin::Slo(slo) => (slo, false),
+            BlockOrigin::DryRun(slo) => (slo, true),
+        }
+    }
+}
+
+impl fmt::Display for BlockOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockOrigin::Operator => f.write_str("an operator"),
+            BlockOrigin::Slo(Some(slo)) => write!(f, "SLO {slo}"),
+            BlockOrigin::DryRun(Some(slo)) => write!(f, "the dry run of SLO {slo}"),
+            BlockOrigin::Slo(None) | BlockOrigin::DryRun(None) => f.write_str("an SLO elsewhere"),
+        }
+    }
+}
+
+/// Numbers of the blocks for the operator to watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockUsage {
+    pub operators: usize,
+    pub keys: usize,
+    /// Keys that were not blocked, because too many already were.
+    pub refused: u64,
+}
+
+impl Throttle {
+    /// Refuses all requests with these fields until a moment. A second block of the same fields replaces the first.
+    /// Returns a receipt if other nodes are to learn of it.
+    ///
+    /// ```
+    /// # use slowlane_core::{base::draw::Draw, policy::Policy, base::request::{Request, Value}, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
+    /// # use std::time::Duration;
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// let throttle = Throttle::new(Policy::builtin(), sizing, 0);
+    /// let (now, until) = (Timestamp::from_millis(60_000), Timestamp::from_millis(70_000));
+    /// let fields = throttle.policy().block_fields([("source", "192.0.2.66")]).unwrap();
+    /// throttle.block(fields, until, now).unwrap();
+    /// let mut request = Request::new();
+    /// request.push(b"source", Value::Text(b"192.0.2.66"));
+    /// let verdict = |now| throttle.decide_one(&request, now, Draw::MIDDLE).verdict;
+    /// assert_eq!(verdict(now), Verdict::Deny { retry_after_s: 10 });
+    /// assert_eq!(verdict(until), Verdict::Pass);
+    /// ```
+    ///
+    /// # Errors
+    /// There are too many blocks, or too many distinct sets of fields.
+    pub fn block(
+        &self,
+        fields: Fields,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Option<Receipt>, BlockError> {
+        let mut operators = self.blocks.operators();
+        let (policy, mut index) = self.index(&operators);
+        operators.set(fields.clone(), until, now, |fields, blocked| {
+            policy.add_block(&mut index, fields, blocked)
+        })?;
+        let change = || Change { target: Target::Fields(fields), until: Some(until) };
+        let receipt = self.blocks.feed.note_fields(change);
+        self.put_in_force(&operators);
+        Ok(receipt)
+    }
+
+    /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks without
+    /// room.
+    pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
+        let (mut of_operators, mut without_room) = (Vec::new(), 0);
+        for Block { target, until, origin } in blocks {
+            let until = until.min(now + DURATION_MAX);
+            let (slo, is_dry_run) = origin.slo();
+            match target {
+                Target::Fields(_) => of_operators.push(Change { target, until: Some(until) }),
+                Target::Key(key) => {
+                    let block = KeyBlock { until, slo, is_dry_run };
+                    without_room += usize::from(!self.blocks.keys.put(key, block, now));
+                }
+            }
+        }
+        without_room + self.apply(of_operators, now)
+    }
+
+    /// Ends a block. False if there was none.
+    pub fn unblock(&self, target: &Target) -> bool {
+        let mut operators = self.blocks.operators();
+        let was_there = match target {
+            Target::Key(key) => self.blocks.keys.remove(*key).is_some(),
+            Target::Fields(fields) => operators.blocks.remove(fields).is_some(),
+        };
+        if was_there {
+            let change = || Change { target: target.clone(), until: None };
+            match target {
+                Target::Key(_) => self.blocks.feed.note_key(change),
+                Target::Fields(_) => _ = self.blocks.feed.note_fields(change),
+            }
+            self.put_in_force(&operators);
+        }
+        was_there
+    }
+
+    /// The blocks in force: those of operators sorted by their fields, then at most `keys_max` of keys, those that end
+    /// first.
+    pub fn blocks(&self, keys_max: usize, now: Timestamp) -> Vec<Block> {
+        let operators = self.blocks.operators();
+        let in_force = operators.blocks.iter().filter(|(_, blocked)| blocked.holds_at(now));
+        let mut blocks: Vec<Block> = in_force
+            .map(|(fields, blocked)| Block {
+                target: Target::Fields(fields.clone()),
+                until: blocked.until,
+                origin: BlockOrigin::Operator,
+            })
+            .collect();
+        drop(operators);
+        let mut keys = self.blocks.keys.list(now);
+        keys.sort_unstable_by_key(|(key, block)| (block.until, *key));
+        blocks.extend(keys.into_iter().take(keys_max).map(|(key, block)| Block::of_key(key, &block)));
+        blocks
+    }
+
+    /// The block of an operator with a number, if it holds at `now`.
+    pub fn operator_block(&self, number: u32, now: Timestamp) -> Option<Target> {
+        let operators = self.blocks.operators();
+        let is_it = |blocked: &Blocked| BlockedBy::Operator(number) == blocked.by && blocked.holds_at(now);
+        let found = operators.blocks.iter().find(|(_, blocked)| is_it(blocked));
+        found.map(|(fields, _)| Target::Fields(fields.clone()))
+    }
+
+    /// The block of a key, if one holds at `now`.
+    pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
+        self.blocks.keys.find(key, now).map(|block| Block::of_key(key, &block))
+    }
+
+    /// Forgets blocks that are over.
+    pub fn sweep_blocks(&self, now: Timestamp) {
+        let mut operators = self.blocks.operators();
+        if operators.sweep(now) {
+            self.put_in_force(&operators);
+        }
+        drop(operators);
+        self.blocks.keys.sweep(now);
+    }
+
+    pub fn block_usage(&self, now: Timestamp) -> BlockUsage {
+        let operators = self.blocks.operators();
+        BlockUsage {
+            operators: operators.blocks.values().filter(|blocked| blocked.holds_at(now)).count(),
+            keys: self.blocks.keys.count(now),
+            refused: self.blocks.keys.refused(),
+        }
+    }
+
+    /// The changes since the last call, for a store that carries them to other nodes. They are kept from the first call
+    /// on.
+    pub fn take_changes(&self) -> Changes {
+        self.blocks.feed.take()
+    }
+
+    /// Applies changes from elsewhere, also those of blocks that are over. They are not handed out again. Returns the number of blocks without room.
+    pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
+        let mut operators = self.blocks.operators();
+        let (policy, mut index) = self.index(&operators);
+        let mut without_room = 0;
+        for Change { target, until } in changes {
+            // Text from elsewhere may be wrong: no block is longer than one that is typed here.
+            let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
+            let is_done = match (target, until) {
+                (Target::Fields(fields), Some(until)) => {
+                    let add = |fields: &_, blocked| policy.add_block(&mut index, fields, blocked);
+                    operators.set(fields, until, now, add).is_ok()
+                }
+                (Target::Fields(fields), None) => {
+                    operators.blocks.remove(&fields);
+                    true
+                }
+                (Target::Key(key), Some(until)) => {
+                    self.blocks.keys.put(key, KeyBlock { until, slo: None, is_dry_run: false }, now)
+                }
+                (Target::Key(key), None) => {
+                    self.blocks.keys.remove(key);
+                    true
+                }
+            };
+            without_room += usize::from(!is_done);
+        }
+        self.put_in_force(&operators);
+        without_room
+    }
+
+    /// The policy in force, and an index to try further blocks on.
+    fn index(&self, operators: &Operators) -> (InForce, BlockIndex) {
+        let policy = self.policy();
+        let index = operators.index(&policy);
+        (policy, index)
+    }
+
+    fn put_in_force(&self, operators: &Operators) {
+        let (policy, index) = self.index(operators);
+        policy.put_blocks(index);
+    }
+}
+
+impl Block {
+    /// Whether it refuses requests. That of a dry run does not.
+    pub fn is_in_force(&self) -> bool {
+        !matches!(self.origin, BlockOrigin::DryRun(_))
+    }
+
+    fn of_key(key: Key, block: &KeyBlock) -> Block {
+        let origin = BlockOrigin::of_key(block.slo, block.is_dry_run);
+        Block { target: Target::Key(key), until: block.until, origin }
+    }
+}

@@ -1,0 +1,429 @@
+//! The decision on a batch: requests of one key in their order, rows of one shard side by side.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+
+use crate::base::blocked::Blocked;
+use crate::base::draw::Draw;
+use crate::base::key::Key;
+use crate::base::request::Request;
+use crate::base::sharing::Sharing;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
+use crate::cluster::{Cluster, OnSilence, Terms};
+use crate::law::{Arrival, Judgement, Law};
+use crate::policy::{BATCH_MAX, Batch, Case, Slo};
+use crate::table::{EACH_MAX, Entry};
+use crate::throttle::assured::{Carried, Carrier, Carriers};
+use crate::throttle::ruling::Ruling;
+use crate::throttle::state::Throttle;
+
+/// The decisions on a batch, in the order of its requests.
+pub type Decisions = ArrayVec<Decision, BATCH_MAX>;
+
+impl Throttle {
+    /// Decides the requests of a batch, and counts them. Verdicts, rows and annexes are the same as when
+    /// deciding one by one. The results replace the content of `decisions`.
+    ///
+    /// ```
+    /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::Throttle};
+    /// # use std::time::Duration;
+    /// use slowlane_core::{base::draw::Draw, base::request::Request, base::time::Timestamp};
+    /// use slowlane_core::{policy::Batch, throttle::Decisions};
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let read = |path: &std::path::Path| match path.to_str() {
+    /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
+    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # };
+    /// # let limited = Policy::parse("".as_ref(), &slowlane_core::policy::Layout::default(), read).unwrap();
+    /// # let throttle = Throttle::new(limited, sizing, 1 << 20);
+    /// let policy = throttle.policy();
+    /// let mut batch = Batch::of(&policy);
+    /// for _ in 0..2 {
+    ///     batch.push(&Request::new());
+    /// }
+    /// let mut decisions = Decisions::new();
+    /// throttle.decide(&batch, Timestamp::from_millis(60_000), || Draw::MIDDLE, &mut decisions);
+    /// assert_eq!(decisions.iter().map(|decision| decision.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
+    /// ```
+    pub fn decide(
+        &self,
+        batch: &Batch<'_, '_>,
+        now: Timestamp,
+        mut draw: impl FnMut() -> Draw,
+        decisions: &mut Decisions,
+    ) {
+        decisions.clear();
+        let mut pending = Pending::default();
+        batch.classify(now, |cases| {
+            let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+            if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
+                self.settle(&mut pending, now, decisions);
+                decisions.push(self.refuse_blocked(&cases.list, blocked, arrival));
+                return;
+            }
+            match cases.list.as_slice() {
+                &[case] if case.sketch.is_none() => {
+                    if pending.must_settle_before(&case) {
+                        self.settle(&mut pending, now, decisions);
+                    }
+                    pending.push(case, arrival, self.memory(&case));
+                }
+                several => {
+                    self.settle(&mut pending, now, decisions);
+                    decisions.push(self.decide_together(several, arrival));
+                }
+            }
+        });
+        self.settle(&mut pending, now, decisions);
+    }
+
+    /// Decides one request: a batch of one.
+    ///
+    /// ```
+    /// use slowlane_core::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
+    /// use std::time::Duration;
+    ///
+    /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
+    /// let decision = throttle.decide_one(&Request::new(), Timestamp::from_millis(1), Draw::MIDDLE);
+    /// assert_eq!(decision.verdict, Verdict::Pass);
+    /// ```
+    pub fn decide_one(&self, request: &Request<'_>, now: Timestamp, draw: Draw) -> Decision {
+        let policy = self.policy();
+        let mut batch = Batch::of(&policy);
+        batch.push(request);
+        let mut decisions = Decisions::new();
+        self.decide(&batch, now, || draw, &mut decisions);
+        decisions[0]
+    }
+
+    /// Judges the pending requests and appends their decisions, in their order.
+    fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
+        let Pending { keys, singles, .. } = pending;
+        self.table.with_batch(keys, now, |place, entry, now| {
+            let Single { case, arrival, ruling } = &mut singles[place];
+            // The row's moment is the decision's: a ticket or a client that leaves refers to it.
+            arrival.now = now;
+            *ruling = Some(self.judge(case, entry, *arrival, Way::Judge));
+        });
+        // Decisions are made after the rows are unlocked.
+        for Single { case, arrival, ruling } in singles.iter() {
+            let ruling = ruling.expect("each key has been written");
+            let judged = self.judged(case, &ruling);
+            let mut decision = Decision::of_one(judged, arrival.cost, arrival.now);
+            decision.blocked = ruling.blocked(case);
+            self.open_ticket(&mut decision, std::slice::from_ref(case));
+            decisions.push(decision);
+        }
+        pending.clear();
+    }
+
+    /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the
+    /// request, the others count it as asked, but not as let through. For that their rows are restored first.
+    /// Annexes are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
+    ///
+    /// Sketches come first, and take the request back if another SLO denies it. One that denies it leaves no new row.
+    fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
+        let staged = self.ask_sketches(cases, &mut arrival);
+        let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
+        let in_rows: ArrayVec<usize, JUDGED_MAX> =
+            (0..cases.len()).filter(|&place| staged.rulings[place].is_none()).collect();
+        let mut keys: ArrayVec<_, EACH_MAX> =
+            in_rows.iter().map(|&place| (cases[place].key, self.memory(&cases[place]))).collect();
+        let mut carriers: Carriers = cases.iter().enumerate().filter_map(|it| self.carrier(it)).collect();
+        keys.extend(
+            carriers
+                .iter()
+                .filter_map(|carrier| Some((cases[carrier.place].assured?, carrier.assured.memory()))),
+        );
+        let way = if is_refused { Way::Refused } else { Way::Foresee };
+        let mut decision = self.table.with_each(&keys, arrival.now, is_refused, |entries, now| {
+            let arrival = Arrival { now, ..arrival };
+            let (entries, assured) = entries.split_at_mut(in_rows.len());
+            for (carrier, entry) in carriers.iter_mut().zip(&*assured) {
+                carrier.entry = *entry;
+            }
+            let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
+            let mut rows = entries.iter_mut();
+            let rule = |(case, ruling): (&Case<'_>, &Option<Ruling>)| {
+                let mut rule = || self.rule(case, rows.next().expect("a row for each"), arrival, way);
+                ruling.unwrap_or_else(&mut rule)
+            };
+            let rulings: ArrayVec<Ruling, JUDGED_MAX> = cases.iter().zip(&staged.rulings).map(rule).collect();
+            let carried = Carried::find(cases, &rulings, &carriers, arrival.cost, now);
+            let decision = self.combine(cases, &rulings, carried, &carriers, arrival);
+            for (row, &place) in in_rows.iter().enumerate() {
+                let (judged, entry) = (&decision.judged()[place], &mut entries[row]);
+                let states = (before[row], entry);
+                self.settle_one(&cases[place], &rulings[place], judged, &decision, states, arrival);
+            }
+            for (carrier, entry) in carriers.iter().zip(assured) {
+                if decision.judged()[carrier.place].assurance.carries {
+                    carrier.assured.charge(entry, arrival.cost, now);
+                }
+            }
+            decision
+        });
+        if !decision.is_let_through() {
+            self.leave_sketches(decision.judged(), &staged, &arrival);
+        }
+        self.open_ticket(&mut decision, cases);
+        decision
+    }
+
+    /// The assured rate of a case, before its row is known.
+    fn carrier(&self, (place, case): (usize, &Case<'_>)) -> Option<Carrier> {
+        Some(Carrier { place, assured: self.assured(case)?, entry: Entry::default() })
+    }
+
+    /// The decision under several rulings.
+    fn combine(
+        &self,
+        cases: &[Case<'_>],
+        rulings: &[Ruling],
+        carried: Option<Carried>,
+        carriers: &Carriers,
+        arrival: Arrival,
+    ) -> Decision {
+        let each = || cases.iter().zip(rulings);
+        let mut judged: ArrayVec<Judged, JUDGED_MAX> =
+            each().map(|(case, ruling)| self.judged(case, ruling)).collect();
+        if let Some(carried) = carried {
+            carried.mark(&mut judged, carriers);
+        }
+        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+        decision.blocked = blocked(cases, rulings, &judged);
+        decision
+    }
+
+    /// Writes the part of a decision under one of several SLOs into its row, which has its state from `before`, or that
+    /// of a judgement.
+    fn settle_one(
+        &self,
+        case: &Case<'_>,
+        ruling: &Ruling,
+        judged: &Judged,
+        decision: &Decision,
+        (before, entry): (Entry, &mut Entry),
+        arrival: Arrival,
+    ) {
+        let (verdict, law) = (judged.verdict, &case.slo.law);
+        if !judged.assurance.is_carried && !ruling.is_block() {
+            self.refused(case, verdict, arrival.now);
+        }
+        match (decision.is_let_through(), verdict.is_let_through()) {
+            (true, true) if law.has_annex() || self.is_shared(case) => {
+                // `foresee` left the annex and the view as they were. Judging again writes the row and them.
+                *entry = before;
+                self.judge(case, entry, arrival, Way::Judge);
+            }
+            (true, false) if judged.assurance.is_carried => {
+                *entry = before;
+                self.owe(case, entry, arrival);
+            }
+            (false, true) => {
+                *entry = before;
+                entry.ask(arrival.cost, arrival.now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Charges a request that an SLO has not let through, and that passes all the same.
+    pub(super) fn owe(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
+        let Slo { law, sharing, .. } = case.slo;
+        let shared = self.cluster.as_deref().zip(Terms::new(*sharing, law));
+        if shared.is_none_or(|(cluster, terms)| !cluster.owe(case.key, &terms, entry, &arrival)) {
+            let law = self.law_alone(case.slo).unwrap_or(*law);
+            law.owing().unwrap_or(law).owe(entry, &arrival);
+        }
+    }
+
+    /// Refuses a request that an operator has blocked. It counts as asked under all of its SLOs.
+    #[cold]
+    fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
+        let in_rows = cases.iter().filter(|case| case.sketch.is_none());
+        let keys: ArrayVec<_, JUDGED_MAX> = in_rows.map(|case| (case.key, case.slo.law.memory())).collect();
+        self.table.with_each(&keys, arrival.now, false, |entries, now| {
+            entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
+        });
+        let ruling = Ruling::of_block(blocked, arrival.now);
+        let judged: ArrayVec<Judged, JUDGED_MAX> =
+            cases.iter().map(|case| ruling.judged_by_operator(case)).collect();
+        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+        decision.blocked = Some(blocked);
+        decision
+    }
+
+    /// Opens the ticket of a decision, if an SLO counts the request until its end.
+    #[inline]
+    fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>]) {
+        if !decision.has_ticket() {
+            return;
+        }
+        let at = decision.at;
+        decision.number(|judged| {
+            let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
+            let lease = case.expect("each judgement is one of a case").slo.law.memory();
+            self.annexes.open_ticket(judged.key, lease, at).unwrap_or_else(|| {
+                self.count_fallback();
+                0
+            })
+        });
+    }
+
+    /// Judges a request. A refusal may begin a block.
+    #[inline]
+    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
+        let ruling = self.rule(case, entry, arrival, way);
+        if !ruling.is_block() {
+            self.refused(case, ruling.judgement.verdict, arrival.now);
+        }
+        ruling
+    }
+
+    /// A refusal may begin a block, but not one that only the silence of the store gives: no client has earned it.
+    #[inline]
+    fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
+        let is_closed = |cluster: &Cluster| {
+            Terms::new(case.slo.sharing, &case.slo.law).is_some_and(|terms| cluster.is_closed(&terms))
+        };
+        if !verdict.is_let_through() && !self.cluster.as_deref().is_some_and(is_closed) {
+            self.blocks.refused(case, verdict, now);
+        }
+    }
+
+    /// A request whose key is blocked counts as asked, and its law is not asked.
+    #[inline]
+    fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
+        if let Some(blocked) = self.blocks.find(case, arrival.now) {
+            entry.ask(arrival.cost, arrival.now);
+            return Ruling::of_block(blocked, arrival.now);
+        }
+        let arrival = Arrival { sharer: case.sharer, ..arrival };
+        let judgement = match self.cluster {
+            Some(_) => self.judge_shared(case, entry, &arrival, way),
+            None => None,
+        };
+        Ruling::of_law(judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way)))
+    }
+
+    /// Judges a request that is a matter of this node alone.
+    #[inline]
+    fn judge_here(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
+        let law = &case.slo.law;
+        match way {
+            Way::Judge => self
+                .annexes
+                .with(case.key, law, arrival.cost, arrival.now, |annex| law.judge(entry, annex, arrival)),
+            Way::Foresee => self
+                .annexes
+                .with(case.key, law, arrival.cost, arrival.now, |annex| law.foresee(entry, annex, arrival)),
+            Way::Refused => {
+                self.annexes.with_known_or_fresh(case.key, law, arrival.cost, arrival.now, |annex| {
+                    law.foresee(entry, annex, arrival)
+                })
+            }
+        }
+    }
+
+    /// Adds the SLO to a ruling, and counts a fallback.
+    #[inline]
+    fn judged(&self, case: &Case<'_>, ruling: &Ruling) -> Judged {
+        if ruling.judgement.fell_back {
+            self.count_fallback();
+        }
+        ruling.judged(case)
+    }
+
+    /// Judges a request under a law that nodes share. None if it is a matter of this node alone.
+    pub(super) fn judge_shared(
+        &self,
+        case: &Case<'_>,
+        entry: &mut Entry,
+        arrival: &Arrival,
+        way: Way,
+    ) -> Option<Judgement> {
+        let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
+        let Slo { law, sharing, .. } = case.slo;
+        if *sharing != Sharing::Local {
+            cluster.note_use();
+        }
+        let terms = Terms::new(*sharing, law);
+        let shared = terms.and_then(|terms| match way {
+            Way::Judge => cluster.judge(case.key, &terms, entry, arrival),
+            Way::Foresee | Way::Refused => cluster.foresee(case.key, &terms, entry, arrival),
+        });
+        // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
+        shared.or_else(|| Some(self.law_alone(case.slo)?.judge(entry, None, arrival)))
+    }
+
+    /// The law of a node that takes a part of a shared SLO for itself. None if it is not shared.
+    pub(super) fn law_alone(&self, slo: &Slo) -> Option<Law> {
+        let cluster = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local)?;
+        let is_open = slo.sharing != Sharing::Split
+            && cluster.is_silent()
+            && cluster.settings().on_silence == OnSilence::Open;
+        Some(if is_open { slo.law } else { slo.law.split(cluster.nodes()) })
+    }
+}
+
+/// The block of a key that decides, unless an assured rate carries the request past it.
+pub(super) fn blocked(cases: &[Case<'_>], rulings: &[Ruling], judged: &[Judged]) -> Option<Blocked> {
+    let in_force = cases.iter().zip(rulings).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
+    in_force.filter_map(|((case, ruling), _)| ruling.blocked(case)).next()
+}
+
+/// Whether a judgement counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Judge,
+    /// Annexes and views stay as they are.
+    Foresee,
+    /// As `Foresee`, for a request that a sketch has refused: nothing of a new key is kept.
+    Refused,
+}
+
+/// Requests under one SLO each, judged side by side.
+#[derive(Default)]
+struct Pending<'p> {
+    keys: ArrayVec<(Key, Duration), BATCH_MAX>,
+    singles: ArrayVec<Single<'p>, BATCH_MAX>,
+    uses_annexes: bool,
+}
+
+/// A request under one SLO.
+struct Single<'p> {
+    case: Case<'p>,
+    arrival: Arrival,
+    ruling: Option<Ruling>,
+}
+
+impl<'p> Pending<'p> {
+    /// Whether the pending requests must be judged before this one. Annexes and tickets share one bound, so requests
+    /// that need them are judged in their order.
+    fn must_settle_before(&self, case: &Case<'_>) -> bool {
+        self.uses_annexes && uses_annexes(&case.slo.law)
+    }
+
+    #[inline]
+    fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
+        self.uses_annexes |= uses_annexes(&case.slo.law);
+        self.keys.push((case.key, memory));
+        self.singles.push(Single { case, arrival, ruling: None });
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.singles.clear();
+        self.uses_annexes = false;
+    }
+}
+
+/// Whether requests under the law need an annex or a ticket.
+fn uses_annexes(law: &Law) -> bool {
+    law.has_annex() || law.counts_ends()
+}

@@ -1,0 +1,159 @@
+//! Requests that a proxy decides by its own rules: their charges, and what the proxy has to know.
+
+use std::time::Duration;
+
+use crate::base::charge::{Charge, ChargeKind};
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::cluster::Terms;
+use crate::law::{Arrival, Law};
+use crate::policy::{Case, Cases, Slo};
+use crate::throttle::state::Throttle;
+
+/// What a proxy has to know of a key to decide by its own rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All of its requests pass.
+    Unlimited,
+    /// Its rules cannot do the law, or the request falls under several SLOs: it has to ask.
+    Ask,
+    /// All of its requests are refused until then.
+    Refused(Timestamp),
+    /// Requests take slots of a bucket (GCRA).
+    Paced(Paced),
+}
+
+/// A bucket, as a proxy's own rules keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paced {
+    /// The time of one request.
+    pub slot: Duration,
+    /// The time of a full burst.
+    pub burst: Duration,
+    /// The longest delay. Zero: the law refuses instead.
+    pub max_delay: Duration,
+    /// The moment at which the bucket is full again, as all proxies have used it.
+    pub tat: Timestamp,
+}
+
+/// The refusal of a rate of 0 has no end. The proxy is told again long before this one.
+const REFUSED: Duration = Duration::from_secs(60);
+
+impl Throttle {
+    /// What a proxy has to know of a request with these SLOs.
+    ///
+    /// ```
+    /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::{Standing, Throttle}};
+    /// # use slowlane_core::base::{request::Request, time::Timestamp};
+    /// # use std::time::Duration;
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let read = |path: &std::path::Path| match path.to_str() {
+    /// #     Some("slo.map") => Ok(b"0 burst=100 rate=50/s".to_vec()),
+    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # };
+    /// # let limited = Policy::parse("".as_ref(), &slowlane_core::policy::Layout::default(), read).unwrap();
+    /// # let throttle = Throttle::new(limited, sizing, 0);
+    /// // burst=100 rate=50/s: a slot of 20 ms. A proxy has let 10 requests through.
+    /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
+    /// let cases = policy.cases(&Request::new());
+    /// throttle.charge(&cases, 10, 0, now);
+    /// let Standing::Paced(paced) = throttle.standing(&cases, now) else { panic!() };
+    /// assert_eq!((paced.slot, paced.burst), (Duration::from_millis(20), Duration::from_secs(2)));
+    /// assert_eq!(paced.tat, Timestamp::from_millis(60_200));
+    /// ```
+    pub fn standing(&self, cases: &Cases<'_>, now: Timestamp) -> Standing {
+        let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
+        let Some(case) = alone(cases) else {
+            return by_operator.map_or(Standing::Ask, |blocked| Standing::Refused(blocked.until));
+        };
+        if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
+            return Standing::Refused(blocked.until);
+        }
+        let law = self.law_of(case);
+        if law == Law::UNLIMITED || case.slo.dry_run {
+            return Standing::Unlimited;
+        }
+        if law.is_closed() {
+            return Standing::Refused(now + REFUSED);
+        }
+        match law.pacing().filter(|_| has_bucket(case)) {
+            None => Standing::Ask,
+            Some(pacing) => Standing::Paced(Paced {
+                slot: pacing.slot(),
+                burst: pacing.burst(),
+                max_delay: pacing.max_delay,
+                tat: self.tat(case, now).unwrap_or(now).max(now),
+            }),
+        }
+    }
+
+    /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the SLO
+    /// says so. None: their law has no bucket, and the proxy has to ask.
+    pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) -> Option<Charge> {
+        let case = alone(cases)?;
+        let (law, has_bucket) = (case.slo.law, has_bucket(case));
+        if !has_bucket && law != Law::UNLIMITED && !law.is_closed() || (admitted, denied) == (0, 0) {
+            return None;
+        }
+        // A block does not begin anew with each request that it refuses.
+        if denied > 0 && self.blocks.find(case, now).is_none() {
+            self.blocks.refused(case, Verdict::Deny { retry_after_s: 1 }, now);
+        }
+        let mut charge = None;
+        let memory = law.owing().map_or(Duration::ZERO, |law| law.memory()).max(self.memory(case));
+        self.table.with_batch(&[(case.key, memory)], now, |_, entry, now| {
+            let arrival = |cost| Arrival { now, draw: Draw::MIDDLE, cost, sharer: 0 };
+            if denied > 0 {
+                entry.ask(denied, now);
+            }
+            if admitted > 0 && has_bucket {
+                self.owe(case, entry, arrival(admitted));
+                charge = Some(Charge {
+                    slo: case.slo.id,
+                    key: case.key,
+                    cost: admitted,
+                    at: now,
+                    kind: ChargeKind::Taken,
+                });
+            } else if admitted > 0 {
+                entry.ask(admitted, now);
+                entry.let_through(admitted, now);
+            }
+        });
+        charge
+    }
+
+    /// The moment at which the bucket of a key is full again: that of all nodes, if they share it.
+    fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
+        let shared = self.cluster.as_deref().zip(Terms::new(case.slo.sharing, &case.slo.law));
+        if let Some((cluster, terms)) = shared {
+            return cluster.tat(case.key, &terms, now);
+        }
+        let (entry, _) = self.table.get(case.key, now)?;
+        self.law_of(case).owing()?.tat(&entry, now)
+    }
+
+    /// The law of an SLO on this node: a part of it, if each node has one.
+    fn law_of(&self, case: &Case<'_>) -> Law {
+        let Slo { law, sharing, .. } = case.slo;
+        match Terms::new(*sharing, law) {
+            Some(_) => *law,
+            None => self.law_alone(case.slo).unwrap_or(*law),
+        }
+    }
+}
+
+/// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to another
+/// is none, whether the fields of that one are known or not.
+fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
+    match cases.list.as_slice() {
+        [case] if case.slo.also.is_none() => Some(case),
+        _ => None,
+    }
+}
+
+/// Whether requests can be charged that the law has not let through. A sketch has no row for them.
+fn has_bucket(case: &Case<'_>) -> bool {
+    case.sketch.is_none() && case.slo.law.owing().is_some()
+}

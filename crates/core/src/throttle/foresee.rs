@@ -1,0 +1,187 @@
+//! The decision that a request would get, without making it.
+
+use arrayvec::ArrayVec;
+
+use crate::base::blocked::Blocked;
+use crate::base::draw::Draw;
+use crate::base::time::Timestamp;
+use crate::base::verdict::{Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict};
+use crate::cluster::Terms;
+use crate::law::{Annex, Arrival, Judgement, Used};
+use crate::policy::{Case, Cases, Slo};
+use crate::table::{Entry, Found, Sketch};
+use crate::throttle::assured::{Carried, Carrier, Carriers};
+use crate::throttle::decide::{Way, blocked};
+use crate::throttle::ruling::Ruling;
+use crate::throttle::sketches::Staged;
+use crate::throttle::state::Throttle;
+
+/// A decision that was not made, with the reasons for it.
+#[derive(Clone, Debug)]
+pub struct Foreseen {
+    pub decision: Decision,
+    /// One view for each SLO, in the order of the cases.
+    pub views: ArrayVec<View, JUDGED_MAX>,
+}
+
+/// The verdict that one SLO would give.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// None means that the key would begin with a fresh entry.
+    pub found: Option<Found>,
+    /// The law's formula with its numbers.
+    pub formula: String,
+    /// What is used of a quota. None: the law has a rate.
+    pub used: Option<Used>,
+    /// The formula of its assured rate. None without one, and if no SLO is above.
+    pub assured: Option<String>,
+    ruling: Ruling,
+}
+
+impl View {
+    pub fn judgement(&self) -> Judgement {
+        self.ruling.judgement
+    }
+}
+
+impl Throttle {
+    /// The result of [`decide`](Throttle::decide) for a request under these SLOs. Nothing is counted, and
+    /// nothing changes.
+    ///
+    /// ```
+    /// # use slowlane_core::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::base::time::Timestamp;
+    /// # use std::time::Duration;
+    /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
+    /// # let read = |path: &std::path::Path| match path.to_str() {
+    /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
+    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # };
+    /// # let limited = Policy::parse("".as_ref(), &slowlane_core::policy::Layout::default(), read).unwrap();
+    /// # let throttle = Throttle::new(limited, sizing, 1 << 20);
+    /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
+    /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Draw::MIDDLE).decision.remaining;
+    /// assert_eq!([foreseen(), foreseen()], [9_999, 9_999]);
+    /// throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+    /// assert_eq!(foreseen(), 9_998);
+    /// ```
+    pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, draw: Draw) -> Foreseen {
+        let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
+        let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
+        let staged = match by_operator {
+            Some(_) => Staged::unasked(&cases.list),
+            None => Staged::new(&cases.list, |case, sketch, _| self.read_sketched(case, sketch, &arrival)),
+        };
+        let view = |case| match staged.has(case) {
+            true => self.view(case, by_operator, arrival),
+            false => self.left_out(case, arrival),
+        };
+        let views: ArrayVec<View, JUDGED_MAX> = cases.list.iter().map(view).collect();
+        let asked = cases.list.iter().zip(&views).filter(|(case, _)| staged.has(case));
+        let rulings: ArrayVec<Ruling, JUDGED_MAX> = asked.map(|(_, view)| view.ruling).collect();
+        let cases = staged.cases.as_slice();
+        let mut judged: ArrayVec<Judged, JUDGED_MAX> = (cases.iter().zip(&rulings))
+            .map(|(case, ruling)| match by_operator {
+                None => ruling.judged(case),
+                Some(_) => ruling.judged_by_operator(case),
+            })
+            .collect();
+        if by_operator.is_none() {
+            let carriers = self.carriers(cases, now);
+            if let Some(carried) = Carried::find(cases, &rulings, &carriers, arrival.cost, now) {
+                carried.mark(&mut judged, &carriers);
+            }
+        }
+        let mut decision = Decision::of(&judged, arrival.cost, now);
+        decision.blocked = by_operator.or_else(|| blocked(cases, &rulings, &judged));
+        Foreseen { decision, views }
+    }
+
+    fn view(&self, case: &Case<'_>, by_operator: Option<Blocked>, arrival: Arrival) -> View {
+        let &Case { slo, key, sharer, .. } = case;
+        let arrival = Arrival { sharer, ..arrival };
+        let found = self.table.row(key, arrival.now);
+        let entry = found.map_or(Entry::default(), |found| found.entry);
+        let annex = self.annexes.copy(key, &slo.law, arrival.cost, arrival.now);
+        let used = self.used(case, &entry, annex.as_ref(), arrival.now);
+        if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, arrival.now)) {
+            let formula = "not asked: the request is blocked".into();
+            return View {
+                found,
+                formula,
+                used,
+                assured: None,
+                ruling: Ruling::of_block(blocked, arrival.now),
+            };
+        }
+        if let Some(sketch) = case.sketch {
+            let formula = explain_sketched(case, sketch, arrival);
+            let ruling = self.read_sketched(case, sketch, &arrival);
+            return View { found, formula, used: None, assured: None, ruling };
+        }
+        let shared = self.judge_shared(case, &mut { entry }, &arrival, Way::Foresee);
+        let judgement =
+            shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, annex.clone().as_mut(), &arrival));
+        let of_shared = self.explain_shared(case, &entry, &arrival);
+        let formula =
+            of_shared.unwrap_or_else(|| slo.law.explain(&slo.objective, &entry, annex.as_ref(), &arrival));
+        let assured = self.assured(case).map(|assured| {
+            let entry = self.assured_entry(case, arrival.now);
+            assured.explain(&entry, arrival.cost, arrival.now)
+        });
+        View { found, formula, used, assured, ruling: Ruling::of_law(judgement) }
+    }
+
+    /// The assured rates of a request, with copies of their rows.
+    fn carriers(&self, cases: &[Case<'_>], now: Timestamp) -> Carriers {
+        let carrier = |(place, case): (usize, &Case<'_>)| {
+            let assured = self.assured(case)?;
+            Some(Carrier { place, assured, entry: self.assured_entry(case, now) })
+        };
+        cases.iter().enumerate().filter_map(carrier).collect()
+    }
+
+    fn assured_entry(&self, case: &Case<'_>, now: Timestamp) -> Entry {
+        let row = case.assured.and_then(|key| self.table.get(key, now));
+        row.map_or(Entry::default(), |(entry, _)| entry)
+    }
+
+    /// What is used of a quota: by all nodes, if they share it.
+    fn used(&self, case: &Case<'_>, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+        let Slo { law, sharing, .. } = case.slo;
+        let terms = self.cluster.as_deref().zip(Terms::new(*sharing, law));
+        let shared = terms.and_then(|(cluster, terms)| cluster.used(case.key, &terms, now));
+        shared.or_else(|| law.used(entry, annex, now))
+    }
+
+    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that is
+    /// not.
+    fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
+        let formula = match case.sketch {
+            Some(sketch) => explain_sketched(case, sketch, arrival) + ": beyond it, the SLOs of also= decide",
+            None => "not asked: the request is within the rate of the first stage".into(),
+        };
+        let ruling = Ruling::of_law(Judgement::new(Verdict::Pass, UNCOUNTED));
+        View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, ruling }
+    }
+
+    /// The formula of a law that nodes share. None if it is a matter of this node alone.
+    fn explain_shared(&self, case: &Case<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
+        let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
+        let Slo { law, objective, sharing, .. } = case.slo;
+        let terms = Terms::new(*sharing, law);
+        let shared = terms.and_then(|terms| cluster.explain(case.key, &terms, entry, arrival));
+        shared.or_else(|| {
+            let alone = self.law_alone(case.slo)?.explain(objective, entry, None, arrival);
+            Some(format!("one of {} nodes: {alone}", cluster.nodes()))
+        })
+    }
+}
+
+/// The formula of a law that counts in a sketch.
+fn explain_sketched(case: &Case<'_>, sketch: &Sketch, arrival: Arrival) -> String {
+    let Slo { law, objective, .. } = case.slo;
+    let Some(sketched) = law.sketched() else { return String::new() };
+    let (entry, now) = sketched.row(&sketch.read(case.key, arrival.now));
+    law.explain(objective, &entry, None, &Arrival { now, ..arrival })
+}

@@ -1,0 +1,264 @@
+//! The lines of a log, plain or gzip, in bounded memory.
+
+use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+
+use flate2::read::MultiGzDecoder;
+use memchr::memchr;
+
+/// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// RFC 1952, section 2.3.1.
+const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
+
+/// The first bytes of files in other compressions, and their programs.
+const OTHER_MAGICS: [(&[u8], &str); 3] =
+    [(b"\xFD7zXZ\0", "xz"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"BZh91A", "bzip2")];
+
+/// The length of the longest of them.
+const MAGIC_BYTES: u64 = 6;
+
+/// The lines of a log, numbered from 1.
+///
+/// ```
+/// use slowlane_lab::access_log::Lines;
+/// let mut lines = Lines::new(&b"one\r\ntwo"[..]);
+/// assert_eq!(lines.next(), Some((1, Some(&b"one"[..]))));
+/// assert_eq!(lines.next(), Some((2, Some(&b"two"[..]))));
+/// assert_eq!(lines.next(), None);
+/// ```
+pub struct Lines<R> {
+    input: Input<R>,
+    buffer: Box<[u8]>,
+    /// The part of the buffer that has been read but not returned.
+    start: usize,
+    end: usize,
+    number: u64,
+    is_at_end: bool,
+    broken: Option<String>,
+}
+
+/// The input with its first bytes put back.
+type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
+
+/// The input, by its first bytes.
+enum Input<R> {
+    Unknown(R),
+    Plain(Whole<R>),
+    Gzip(Box<MultiGzDecoder<BufReader<Whole<R>>>>),
+    Nothing,
+}
+
+impl<R: Read> Lines<R> {
+    pub fn new(input: R) -> Lines<R> {
+        Lines {
+            input: Input::Unknown(input),
+            buffer: vec![0; BUFFER_BYTES].into(),
+            start: 0,
+            end: 0,
+            number: 0,
+            is_at_end: false,
+            broken: None,
+        }
+    }
+
+    /// The next line and its number; None in place of a line that is longer than [`LINE_BYTES_MAX`].
+    #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
+    pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
+        let mut is_too_long = false;
+        let mut searched = 0;
+        loop {
+            let unread = &self.buffer[self.start..self.end];
+            if let Some(at) = memchr(b'\n', &unread[searched..]) {
+                let length = searched + at;
+                return Some(self.take(length, length + 1, is_too_long));
+            }
+            searched = unread.len();
+            if self.is_at_end {
+                let has_line = searched > 0 || is_too_long;
+                return has_line.then(|| self.take(searched, searched, is_too_long));
+            }
+            if searched > LINE_BYTES_MAX {
+                is_too_long = true;
+                (self.start, self.end, searched) = (0, 0, 0);
+            }
+            self.fill();
+        }
+    }
+
+    fn take(&mut self, length: usize, with_end: usize, is_too_long: bool) -> (u64, Option<&[u8]>) {
+        let begins = self.start;
+        self.start += with_end;
+        self.number += 1;
+        let line = &self.buffer[begins..begins + length];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        (self.number, (!is_too_long && length <= LINE_BYTES_MAX).then_some(line))
+    }
+
+    /// The start of the log, as much as fits the buffer. Takes no line.
+    pub(super) fn peek(&mut self) -> &[u8] {
+        while !self.is_at_end && self.end < self.buffer.len() {
+            self.fill();
+        }
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The number of the last line returned.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Why reading stopped before the end of the log.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// Reads once.
+    fn fill(&mut self) {
+        if self.start > 0 && self.buffer.len() - self.end < BUFFER_BYTES / 4 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        match self.input.read(&mut self.buffer[self.end..]) {
+            Ok(0) => self.is_at_end = true,
+            Ok(count) => self.end += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                self.is_at_end = true;
+                self.broken = Some(match (&self.input, error.kind()) {
+                    (Input::Gzip(_), ErrorKind::UnexpectedEof) => "its gzip data ends too early".to_owned(),
+                    (Input::Gzip(_), ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
+                        format!("its gzip data is broken: {error}")
+                    }
+                    _ => error.to_string(),
+                });
+            }
+        }
+    }
+}
+
+impl<R: Read> Input<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Input::Unknown(_) = self {
+            let Input::Unknown(mut raw) = std::mem::replace(self, Input::Nothing) else { return Ok(0) };
+            let mut head = Vec::new();
+            // A single read may return one byte only.
+            raw.by_ref().take(MAGIC_BYTES).read_to_end(&mut head)?;
+            if let Some((_, program)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic)) {
+                return Err(io::Error::other(format!(
+                    "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
+                )));
+            }
+            let is_gzip = head.starts_with(GZIP_MAGIC);
+            let whole = Cursor::new(head).chain(raw);
+            *self = match is_gzip {
+                true => Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole)))),
+                false => Input::Plain(whole),
+            };
+        }
+        match self {
+            Input::Plain(plain) => plain.read(buffer),
+            Input::Gzip(gzip) => gzip.read(buffer),
+            Input::Unknown(_) | Input::Nothing => Ok(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns a few bytes at a time.
+    struct Dribble<'b>(&'b [u8], usize);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let count = self.1.min(self.0.len()).min(buffer.len());
+            let (now, later) = self.0.split_at(count);
+            buffer[..count].copy_from_slice(now);
+            self.0 = later;
+            Ok(count)
+        }
+    }
+
+    fn all(bytes: &[u8], at_once: usize) -> (Vec<Option<Vec<u8>>>, Option<String>) {
+        let mut lines = Lines::new(Dribble(bytes, at_once));
+        let mut all = Vec::new();
+        while let Some((number, line)) = lines.next() {
+            let line = line.map(<[u8]>::to_vec);
+            all.push(line);
+            assert_eq!(number, all.len() as u64);
+        }
+        (all, lines.broken().map(str::to_owned))
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn members_of_gzip_are_one_log() {
+        let bytes = [gzip(b"one\ntw"), gzip(b"o\nthree")].concat();
+        let want: Vec<_> = [&b"one"[..], b"two", b"three"].iter().map(|line| Some(line.to_vec())).collect();
+        for at_once in [1, 7, 1 << 20] {
+            assert_eq!(all(&bytes, at_once), (want.clone(), None));
+        }
+    }
+
+    #[test]
+    fn truncated_gzip_is_read_to_its_end() {
+        let text: Vec<u8> = (0..20_000u32).flat_map(|number| format!("{number:x}\n").into_bytes()).collect();
+        let bytes = gzip(&text);
+        let (lines, broken) = all(&bytes[..bytes.len() / 2], 1 << 20);
+        assert!(lines.len() > 1_000 && lines.len() < 20_000, "{}", lines.len());
+        assert_eq!(broken.as_deref(), Some("its gzip data ends too early"));
+        let mut bytes = bytes;
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 100].fill(0xFF);
+        assert!(all(&bytes, 1 << 20).1.unwrap().starts_with("its gzip data is broken"));
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory() {
+        let long = vec![b'x'; 3 * BUFFER_BYTES];
+        let exact = vec![b'y'; LINE_BYTES_MAX];
+        let bytes = [&b"a\n"[..], &long, b"\nb\n", &exact, b"\n", &exact, b"z\nc"].concat();
+        let (lines, broken) = all(&bytes, 10_000);
+        let lengths: Vec<_> = lines.iter().map(|line| line.as_ref().map(Vec::len)).collect();
+        assert_eq!(
+            (lengths, broken),
+            (vec![Some(1), None, Some(1), Some(LINE_BYTES_MAX), None, Some(1)], None)
+        );
+        assert_eq!(all(&long, 10_000).0, [None]);
+    }
+
+    #[test]
+    fn other_compressions_are_named() {
+        for (bytes, program) in
+            [(&b"\xFD7zXZ\0\0\x04"[..], "xz"), (b"\x28\xB5\x2F\xFD\x24", "zstd"), (b"BZh91AY&SY", "bzip2")]
+        {
+            let (lines, broken) = all(bytes, 1);
+            assert!(lines.is_empty() && broken.unwrap().starts_with(&format!("compressed with {program}: ")));
+        }
+        assert_eq!(all(b"BZh", 1), (vec![Some(b"BZh".to_vec())], None));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_match_the_standard_library(text in "[ab\n]{0,200}", at_once in 1usize..50) {
+            let want: Vec<_> = text.lines().map(|line| Some(line.as_bytes().to_vec())).collect();
+            prop_assert_eq!(all(text.as_bytes(), at_once).0, want.clone());
+            prop_assert_eq!(all(&gzip(text.as_bytes()), at_once).0, want);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Judges of the end of a connection (SPOE.txt 3.2.8, 3.2.9, 3.5).
+
+use crate::conformance::judges::item::item;
+use crate::conformance::transcript::{End, Transcript};
+use spop::{Data, Frame, Head, Kind};
+
+/// An AGENT-DISCONNECT, with FIN and without ids.
+pub(crate) fn leaves(transcript: &Transcript) -> Result<(), String> {
+    let Head { flags, stream_id, frame_id, .. } = goodbye(transcript)?.head;
+    match (flags & Head::FIN, stream_id, frame_id) {
+        (0, ..) => Err("the AGENT-DISCONNECT has no FIN".into()),
+        (_, 0, 0) => Ok(()),
+        _ => Err(format!("the AGENT-DISCONNECT has the ids {stream_id}/{frame_id}")),
+    }
+}
+
+/// The agent closes, with or without an AGENT-DISCONNECT.
+pub(crate) fn closes(transcript: &Transcript) -> Result<(), String> {
+    match transcript.end {
+        End::Closed => Ok(()),
+        End::Flooded => Err(transcript.ending()),
+        End::Open | End::Overdue => Err("the agent does not close in time".into()),
+    }
+}
+
+/// The AGENT-DISCONNECT has both mandatory items.
+pub(crate) fn gives_a_reason(transcript: &Transcript) -> Result<(), String> {
+    status(transcript)?;
+    match reason(transcript, b"message")? {
+        Some(Data::Str(_)) => Ok(()),
+        Some(other) => Err(format!("message is no string: {other:?}")),
+        None => Err("the AGENT-DISCONNECT has no message".into()),
+    }
+}
+
+/// The agent sends an AGENT-DISCONNECT with an error, and closes.
+pub(crate) fn refuses(transcript: &Transcript) -> Result<(), String> {
+    match status(transcript)? {
+        0 => Err("the AGENT-DISCONNECT has status 0, which is no error".into()),
+        _ => closes(transcript),
+    }
+}
+
+/// The same, with this status of SPOE.txt 3.5.
+pub(crate) fn refuses_as<const CODE: i64>(transcript: &Transcript) -> Result<(), String> {
+    match status(transcript)? {
+        status if status == CODE => closes(transcript),
+        status => Err(format!("the AGENT-DISCONNECT has status {status}, expected {CODE}")),
+    }
+}
+
+fn status(transcript: &Transcript) -> Result<i64, String> {
+    match reason(transcript, b"status-code")? {
+        Some(value) => value.to_i64().ok_or_else(|| format!("status-code is no number: {value:?}")),
+        None => Err("the AGENT-DISCONNECT has no status-code".into()),
+    }
+}
+
+/// An item of the AGENT-DISCONNECT.
+fn reason<'a>(transcript: &'a Transcript, name: &[u8]) -> Result<Option<Data<'a>>, String> {
+    item(goodbye(transcript)?, "the AGENT-DISCONNECT", name)
+}
+
+fn goodbye(transcript: &Transcript) -> Result<Frame<'_>, String> {
+    let frames = transcript.frames()?;
+    let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AgentDisconnect);
+    let goodbye = goodbye.map(|received| received.frame);
+    goodbye.ok_or_else(|| format!("no AGENT-DISCONNECT: {}", transcript.ending()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::frames::frame;
+    use crate::conformance::judges::spoken::{ack, closed, goodbye, silent, spoken};
+
+    #[test]
+    fn a_goodbye_is_a_frame_of_the_connection() {
+        assert_eq!(leaves(&spoken(&[ack(1, 1), goodbye(0)])), Ok(()));
+        let head = Head::of_connection(Kind::AgentDisconnect);
+        assert!(leaves(&spoken(&[frame(Head { flags: 0, ..head }, b"")])).is_err());
+        assert!(leaves(&spoken(&[frame(Head { frame_id: 1, ..head }, b"")])).is_err());
+        assert!(leaves(&closed(&[ack(1, 1)])).unwrap_err().contains("closes without"));
+        assert!(leaves(&silent()).is_err());
+    }
+
+    #[test]
+    fn a_goodbye_has_a_status_and_a_message() {
+        let of = |payload| spoken(&[frame(Head::of_connection(Kind::AgentDisconnect), payload)]);
+        assert_eq!(gives_a_reason(&spoken(&[goodbye(77)])), Ok(()));
+        assert!(gives_a_reason(&of(b"\x0bstatus-code\x03\x00")).unwrap_err().contains("no message"));
+        assert!(gives_a_reason(&of(b"\x07message\x08\x00")).unwrap_err().contains("no status-code"));
+        assert!(gives_a_reason(&of(b"\x0bstatus-code\x08\x010")).unwrap_err().contains("no number"));
+        assert!(gives_a_reason(&of(b"\x0bstatus")).unwrap_err().contains("no list"));
+    }
+
+    #[test]
+    fn a_refusal_has_its_status_and_a_close() {
+        assert_eq!(refuses(&closed(&[goodbye(4)])), Ok(()));
+        assert_eq!(refuses_as::<4>(&closed(&[goodbye(4)])), Ok(()));
+        assert!(refuses_as::<3>(&closed(&[goodbye(4)])).unwrap_err().contains("status 4, expected 3"));
+        assert!(refuses(&closed(&[goodbye(0)])).unwrap_err().contains("no error"));
+        assert!(refuses(&spoken(&[goodbye(4)])).unwrap_err().contains("does not close"));
+        assert!(refuses(&closed(&[])).is_err());
+        assert_eq!(closes(&closed(&[])), Ok(()));
+        assert!(closes(&silent()).is_err());
+        assert!(closes(&Transcript { end: End::Flooded, ..spoken(&[]) }).is_err());
+    }
+}

@@ -1,0 +1,473 @@
+//! The conversation with a real agent, over sockets.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it connects to an agent, and waits for it"
+)]
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::conformance::card::{Card, Row};
+use crate::conformance::case::{Case, Exchange, Judge, Turn, Writing};
+use crate::conformance::judges::acks::acks;
+use crate::conformance::outcome::Outcome;
+use crate::conformance::setting::{Agreed, Needs, Setting};
+use crate::conformance::suite::exchanges;
+use crate::conformance::suite::script::{greeted, opening};
+use crate::conformance::transcript::{End, Transcript, Until, longest_notify};
+use slowlane_core::base::address::Address;
+use spop::AgentHello;
+
+/// The pause before another attempt to connect: a supervisor may be restarting the agent.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Between small writes, so that the agent reads them one by one.
+const PIECE_PAUSE: Duration = Duration::from_millis(3);
+
+/// The most bytes that the connections of an exchange may receive together.
+const RECEIVED_BYTES_MAX: usize = 32 << 20;
+
+/// An agent to examine.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    pub address: Address,
+    /// The longest wait: for an attempt to connect, for a write, and for the answer to a turn.
+    pub limit: Duration,
+}
+
+/// Plays every exchange, and tells before each one how many of how many are over.
+///
+/// Once the agent cannot be reached, the remaining cases fail without an attempt.
+pub fn examine(agent: &Agent, mut setting: Setting, mut tell: impl FnMut(usize, usize)) -> Card {
+    let mut bystander = Bystander::new(agent);
+    let mut rows = Vec::new();
+    let mut is_reachable = true;
+    let count = exchanges().count();
+    for (exchange, number) in exchanges().zip(0..) {
+        tell(number, count);
+        let cases = exchange.cases.iter();
+        let outcomes: Vec<Outcome> = match unplayed(exchange, &setting) {
+            Some(outcome) => cases.map(|_| outcome.clone()).collect(),
+            None if !is_reachable => cases.map(|_| Outcome::Failed(UNREACHABLE.into())).collect(),
+            None => {
+                let played = agent.play(exchange, &setting, &mut bystander);
+                if number == 0 {
+                    setting.agreed = played.agreed();
+                }
+                // A listener may be too short for many connections.
+                let is_alone = exchange.connections == 1;
+                is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).is_ok();
+                cases.map(|case| played.outcome(case)).collect()
+            }
+        };
+        rows.extend(exchange.cases.iter().zip(outcomes).map(|(case, outcome)| Row { case, outcome }));
+    }
+    Card { rows }
+}
+
+/// The reason of the cases that are not tried.
+const UNREACHABLE: &str = "not tried: the agent cannot be reached";
+
+/// The outcome of all cases of an exchange that is not played.
+fn unplayed(exchange: &Exchange, setting: &Setting) -> Option<Outcome> {
+    if let Some(reason) = setting.lacks(exchange.needs) {
+        return Some(Outcome::Skipped(reason.into()));
+    }
+    setting.agreed?;
+    let longest = match exchange.is_hostile() {
+        // The other connections send the message alone.
+        true => setting.message_bytes(),
+        false => {
+            let bytes = (exchange.turns)(setting).into_iter().flat_map(|turn| turn.bytes);
+            longest_notify(&bytes.collect::<Vec<_>>())
+        }
+    };
+    let agreed = setting.frame_bytes_max();
+    if longest <= agreed {
+        return None;
+    }
+    Some(match exchange.needs {
+        Needs::Room => Outcome::Failed(format!(
+            "the message has {longest} bytes, and {agreed} were agreed: shorten its arguments"
+        )),
+        _ => Outcome::Skipped(format!("a frame has {longest} bytes, and {agreed} were agreed")),
+    })
+}
+
+/// What an exchange has brought.
+struct Played {
+    /// The transcripts of the connections, or the reason why there are none.
+    transcripts: Result<Vec<Transcript>, String>,
+    /// Whether others are served, after a hostile exchange.
+    others: Result<(), String>,
+}
+
+impl Played {
+    fn outcome(&self, case: &Case) -> Outcome {
+        let judged = match case.judge {
+            Judge::ServesOn => self.others.clone(),
+            Judge::Of(judge) => {
+                let transcripts = self.transcripts.as_ref().map_err(String::clone);
+                transcripts.and_then(|transcripts| transcripts.iter().try_for_each(judge))
+            }
+        };
+        judged.map_or_else(Outcome::Failed, |()| Outcome::Passed)
+    }
+
+    fn agreed(&self) -> Option<Agreed> {
+        let first = self.transcripts.as_ref().ok()?.first()?;
+        let hello = first.frames().ok()?.first()?.frame;
+        Some(Agreed::of(&AgentHello::decode(hello).ok()?))
+    }
+}
+
+impl Agent {
+    fn play(&self, exchange: &Exchange, setting: &Setting, bystander: &mut Bystander<'_>) -> Played {
+        let is_watched = exchange.is_hostile() && setting.agreed.is_some();
+        if is_watched {
+            bystander.prepare(setting);
+        }
+        let lines = self.converse(exchange, setting);
+        // Asked while the hostile connections are still open.
+        let beside = if is_watched { bystander.is_served(setting) } else { Ok(()) };
+        let transcripts = lines.map(|lines| lines.into_iter().map(Line::close).collect());
+        let others = match exchange.is_hostile() {
+            true if is_watched => beside.and_then(|()| self.serves_a_newcomer(setting)),
+            true => Err("the plain handshake fails".into()),
+            false => Ok(()),
+        };
+        Played { transcripts, others }
+    }
+
+    /// Opens all connections, and plays each turn on every one of them.
+    fn converse(&self, exchange: &Exchange, setting: &Setting) -> Result<Vec<Line>, String> {
+        let lines = (0..exchange.connections).map(|_| self.connect(exchange.connections));
+        let mut lines = lines.collect::<Result<Vec<_>, _>>()?;
+        for turn in (exchange.turns)(setting) {
+            lines.iter_mut().for_each(|line| line.say(&turn, self.limit));
+            let deadline = Instant::now() + self.limit;
+            lines.iter_mut().for_each(|line| line.wait(turn.until, deadline));
+        }
+        Ok(lines)
+    }
+
+    fn serves_a_newcomer(&self, setting: &Setting) -> Result<(), String> {
+        let newcomer = self.connect(1).and_then(|mut line| {
+            greeted(setting.notify(1, 1), 1).iter().for_each(|turn| line.take(turn, self.limit));
+            acks(&line.close())
+        });
+        newcomer.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
+    }
+
+    /// Opens one of so many connections.
+    fn connect(&self, connections: usize) -> Result<Line, String> {
+        let deadline = Instant::now() + self.limit;
+        loop {
+            let error = match Stream::connect(&self.address, deadline) {
+                Ok(stream) => {
+                    let received_bytes_max = RECEIVED_BYTES_MAX / connections;
+                    return Ok(Line { stream, transcript: Transcript::default(), received_bytes_max });
+                }
+                Err(error) => error,
+            };
+            let is_restarting = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
+            if !is_restarting || left(deadline) <= RETRY_PAUSE {
+                return Err(format!("cannot connect: {error}"));
+            }
+            thread::sleep(RETRY_PAUSE);
+        }
+    }
+}
+
+/// The time up to a moment, at least a millisecond: a socket takes no timeout of 0.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+/// A well-behaved connection beside the hostile ones.
+struct Bystander<'a> {
+    agent: &'a Agent,
+    line: Option<Line>,
+    asked: u64,
+}
+
+impl<'a> Bystander<'a> {
+    fn new(agent: &'a Agent) -> Bystander<'a> {
+        Bystander { agent, line: None, asked: 0 }
+    }
+
+    /// Makes sure that it is served before the exchange, so that a later failure is that of the exchange.
+    ///
+    /// An agent that has crashed gets some time to come back.
+    fn prepare(&mut self, setting: &Setting) {
+        let deadline = Instant::now() + self.agent.limit;
+        while self.is_served(setting).is_err() && Instant::now() < deadline {
+            thread::sleep(RETRY_PAUSE);
+            self.line = self.agent.connect(1).ok();
+            if let Some(line) = &mut self.line {
+                line.take(&opening(), self.agent.limit);
+            }
+        }
+    }
+
+    fn is_served(&mut self, setting: &Setting) -> Result<(), String> {
+        let line = self.line.as_mut().ok_or("another connection could not be opened before")?;
+        self.asked += 1;
+        line.transcript = Transcript::default();
+        line.take(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit);
+        acks(&line.transcript).map_err(|reason| format!("a connection beside it is disturbed: {reason}"))
+    }
+}
+
+/// A connection to the agent.
+struct Line {
+    stream: Stream,
+    transcript: Transcript,
+    received_bytes_max: usize,
+}
+
+impl Line {
+    fn take(&mut self, turn: &Turn, limit: Duration) {
+        self.say(turn, limit);
+        self.wait(turn.until, Instant::now() + limit);
+    }
+
+    /// Sends the bytes of a turn, unless an earlier turn has failed.
+    fn say(&mut self, turn: &Turn, limit: Duration) {
+        if self.transcript.end != End::Open {
+            return;
+        }
+        self.transcript.sent.extend_from_slice(&turn.bytes);
+        let piece = match turn.writing {
+            Writing::AtOnce => turn.bytes.len(),
+            Writing::InPieces(bytes) => bytes,
+        };
+        for bytes in turn.bytes.chunks(piece.max(1)) {
+            // An agent that has closed may have sent its reason before.
+            if self.stream.send(bytes, limit).is_err() {
+                return;
+            }
+            if turn.writing != Writing::AtOnce {
+                thread::sleep(PIECE_PAUSE);
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Until, deadline: Instant) {
+        let mut bytes = [0; 16 << 10];
+        while self.transcript.end == End::Open && !self.transcript.is_complete(until) {
+            if Instant::now() >= deadline {
+                self.transcript.end = End::Overdue;
+                return;
+            }
+            match self.stream.receive(&mut bytes, left(deadline)) {
+                Ok(0) => self.transcript.end = End::Closed,
+                Ok(count) if self.transcript.received.len() + count > self.received_bytes_max => {
+                    self.transcript.end = End::Flooded;
+                }
+                Ok(count) => self.transcript.received.extend_from_slice(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    // The time is checked above.
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    _ => self.transcript.end = End::Closed,
+                },
+            }
+        }
+    }
+
+    fn close(self) -> Transcript {
+        self.stream.close();
+        self.transcript
+    }
+}
+
+/// A socket of either kind.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn connect(address: &Address, deadline: Instant) -> io::Result<Stream> {
+        match address {
+            Address::Unix(path) => unix(path, left(deadline)).map(Stream::Unix),
+            Address::Tcp(text) => {
+                let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
+                for address in resolved(text, left(deadline))? {
+                    match TcpStream::connect_timeout(&address, left(deadline)) {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            return Ok(Stream::Tcp(stream));
+                        }
+                        Err(failed) => error = failed,
+                    }
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8], limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_write_timeout(Some(limit))?;
+                stream.write_all(bytes)
+            }
+            Stream::Unix(stream) => {
+                stream.set_write_timeout(Some(limit))?;
+                stream.write_all(bytes)
+            }
+        }
+    }
+
+    fn receive(&mut self, bytes: &mut [u8], limit: Duration) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(limit))?;
+                stream.read(bytes)
+            }
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(limit))?;
+                stream.read(bytes)
+            }
+        }
+    }
+
+    fn close(self) {
+        // The agent may have closed before.
+        let _ = match &self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Connects to a Unix socket, whose listener may have a full backlog.
+fn unix(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Linux bounds the wait for the backlog with this (unix(7), SO_SNDTIMEO).
+    socket.set_write_timeout(Some(limit))?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(io::Error::new(ErrorKind::TimedOut, "the listener accepts no connection in time"))
+        }
+        result => result.map(|()| socket.into()),
+    }
+}
+
+/// The addresses of a host and a port. A name is looked up beside this thread, because that has no limit of its own.
+fn resolved(text: &str, limit: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = text.parse() {
+        return Ok(vec![address]);
+    }
+    let (sender, receiver) = mpsc::channel();
+    let text = text.to_owned();
+    thread::spawn(move || sender.send(text.to_socket_addrs().map(Vec::from_iter)));
+    let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "the name is not looked up in time"));
+    receiver.recv_timeout(limit).unwrap_or_else(too_late)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::conformance::setting::tests::setting;
+
+    const SHORT: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn a_unix_socket_that_accepts_nobody_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        let first = unix(&path, SHORT);
+        assert!(first.is_ok(), "the backlog has room for one");
+        let second = unix(&path, SHORT).unwrap_err();
+        assert_eq!(second.to_string(), "the listener accepts no connection in time");
+    }
+
+    #[test]
+    fn an_address_needs_no_lookup() {
+        assert_eq!(resolved("[::1]:9000", SHORT).unwrap(), ["[::1]:9000".parse().unwrap()]);
+    }
+
+    #[test]
+    fn what_comes_is_kept_up_to_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let agent = Agent { address, limit: Duration::from_secs(20) };
+        let mut line = agent.connect(RECEIVED_BYTES_MAX / 1_000).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        other.write_all(&[0; 1_100]).unwrap();
+        line.wait(Until::Closed, Instant::now() + agent.limit);
+        let transcript = line.close();
+        assert_eq!(transcript.end, End::Flooded);
+        assert!(transcript.received.len() <= 1_000, "{}", transcript.received.len());
+    }
+
+    /// A wrong port costs one wait.
+    #[test]
+    fn an_agent_that_cannot_be_reached_is_tried_once() {
+        let address = Address::Tcp("127.0.0.1:1".into());
+        let mut told = Vec::new();
+        let Card { rows } =
+            examine(&Agent { address, limit: SHORT }, setting(), |over, all| told.push((over, all)));
+        let all = exchanges().count();
+        assert_eq!(told, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
+        let tried =
+            |row: &&Row| matches!(&row.outcome, Outcome::Failed(why) if why.starts_with("cannot connect"));
+        assert_eq!(rows.iter().filter(tried).count(), exchanges().next().unwrap().cases.len());
+        assert!(rows.iter().all(|row| row.outcome != Outcome::Passed));
+    }
+
+    fn agreed(frame_bytes_max: u32) -> Setting {
+        let agreed = Agreed { frame_bytes_max, pipelining: true, fragmentation: false };
+        Setting { agreed: Some(agreed), ..setting() }
+    }
+
+    /// The names of the cases that are not played, and whether they fail.
+    fn unplayed_cases(setting: &Setting) -> Vec<(&'static str, bool)> {
+        let outcomes = exchanges().flat_map(|exchange| {
+            let outcome = unplayed(exchange, setting);
+            exchange.cases.iter().zip(iter::repeat(outcome))
+        });
+        let named = |(case, outcome): (&'static Case, Option<Outcome>)| {
+            outcome.map(|outcome| (case.name, matches!(outcome, Outcome::Failed(_))))
+        };
+        outcomes.filter_map(named).collect()
+    }
+
+    #[test]
+    fn frames_longer_than_agreed_are_not_sent() {
+        assert_eq!(unplayed_cases(&agreed(16_380)), []);
+        let small = unplayed_cases(&agreed(256));
+        assert_eq!(small, ["arguments-255", "type-string", "type-binary"].map(|name| (name, false)));
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_agreed_fails() {
+        let long = format!("path=str:{}", "a".repeat(300));
+        let setting = Setting { arguments: vec![long.parse().unwrap()], ..agreed(256) };
+        let unplayed = unplayed_cases(&setting);
+        let failed: Vec<&str> =
+            unplayed.iter().filter(|(_, is_failed)| *is_failed).map(|(name, _)| *name).collect();
+        assert!(failed.contains(&"ack") && failed.iter().all(|name| name.starts_with("ack")), "{failed:?}");
+        for name in ["frame-longest", "type-null", "connections-50", "http", "frame-too-long"] {
+            assert!(unplayed.contains(&(name, false)), "{name}");
+        }
+        assert!(!unplayed.iter().any(|(name, _)| *name == "hello"));
+    }
+}

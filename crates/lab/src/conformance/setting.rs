@@ -1,0 +1,163 @@
+//! The message that the suite sends to an agent, and what the agent agreed to.
+
+use crate::conformance::argument::Argument;
+use crate::conformance::frames::{Item, LENGTH_BYTES, OFFERED_BYTES};
+use spop::{AgentHello, Data, Notify};
+
+/// A message that no agent knows.
+pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
+
+/// A byte counts the arguments of a message.
+const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
+
+/// The most arguments of one's own: some cases add two.
+pub const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
+
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub message: String,
+    pub arguments: Vec<Argument>,
+    /// None before the handshake, or if it fails.
+    pub agreed: Option<Agreed>,
+}
+
+/// The result of a plain handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    pub frame_bytes_max: u32,
+    pub pipelining: bool,
+    pub fragmentation: bool,
+}
+
+/// The agent's answer to a plain hello that an exchange depends on. Without it, the cases are skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    /// Any AGENT-HELLO.
+    Greeting,
+    /// An agreed frame size that the message fits into. Otherwise the cases fail.
+    Room,
+    /// The capability `pipelining`.
+    Pipelining,
+    /// No capability `fragmentation`.
+    WholePayloads,
+}
+
+impl Agreed {
+    pub(super) fn of(hello: &AgentHello<'_>) -> Agreed {
+        let has =
+            |name: &[u8]| hello.capabilities.split(|&byte| byte == b',').any(|one| one.trim_ascii() == name);
+        Agreed {
+            frame_bytes_max: hello.frame_bytes_max,
+            pipelining: has(b"pipelining"),
+            fragmentation: has(b"fragmentation"),
+        }
+    }
+}
+
+impl Setting {
+    /// The reason to skip an exchange.
+    pub(super) fn lacks(&self, needs: Needs) -> Option<&'static str> {
+        match (needs, self.agreed) {
+            (Needs::Nothing, _) => None,
+            (_, None) => Some("the plain handshake fails"),
+            (Needs::Pipelining, Some(agreed)) if !agreed.pipelining => {
+                Some("the agent does not announce pipelining")
+            }
+            (Needs::WholePayloads, Some(agreed)) if agreed.fragmentation => {
+                Some("the agent announces fragmentation")
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn notify(&self, stream_id: u64, frame_id: u64) -> Vec<u8> {
+        self.notify_with(stream_id, frame_id, &[])
+    }
+
+    /// The message, with further arguments behind its own.
+    pub(super) fn notify_with(&self, stream_id: u64, frame_id: u64, more: &[Item<'_>]) -> Vec<u8> {
+        self.notify_after(stream_id, frame_id, &[], more)
+    }
+
+    /// A message of this name without arguments, then the usual one.
+    pub(super) fn notify_second(&self, first: &[u8]) -> Vec<u8> {
+        self.notify_after(1, 1, &[first], &[])
+    }
+
+    fn notify_after(&self, stream_id: u64, frame_id: u64, before: &[&[u8]], more: &[Item<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let arguments: Vec<Item<'_>> =
+            self.arguments.iter().map(Argument::pair).chain(more.iter().copied()).collect();
+        let notify = Notify::begin(&mut bytes, stream_id, frame_id);
+        let notify = before.iter().fold(notify, |notify, name| notify.message(name, &[]));
+        notify.message(self.message.as_bytes(), &arguments).finish();
+        bytes
+    }
+
+    /// A message that the agent does not know, alone.
+    pub(super) fn notify_unknown(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Notify::begin(&mut bytes, 1, 1).message(UNKNOWN, &[(b"x", Data::Bool(true))]).finish();
+        bytes
+    }
+
+    /// The most arguments that one message can have, its own included.
+    pub(super) fn notify_of_255_arguments(&self) -> Vec<u8> {
+        let more = MESSAGE_ARGUMENTS_MAX.saturating_sub(self.arguments.len());
+        let names: Vec<String> = (0..more).map(|number| format!("x{number}")).collect();
+        let more: Vec<Item<'_>> = names.iter().map(|name| (name.as_bytes(), Data::Null)).collect();
+        self.notify_with(1, 1, &more)
+    }
+
+    /// The message with an argument of text, in a frame of so many bytes, its length field excluded.
+    pub(super) fn notify_of_size(&self, frame_bytes: usize) -> Vec<u8> {
+        let sized = |text: usize| self.notify_with(1, 1, &[(b"x", Data::Str(&vec![b'a'; text]))]);
+        let surplus = |text: usize| sized(text).len() - LENGTH_BYTES - text;
+        // The length of the text is itself of variable length.
+        let text = (0..4).fold(0, |text, _| frame_bytes.saturating_sub(surplus(text)));
+        sized(text)
+    }
+
+    /// The size of the plain message in a frame, its length field excluded.
+    pub(super) fn message_bytes(&self) -> usize {
+        self.notify(1, 1).len() - LENGTH_BYTES
+    }
+
+    /// The agreed frame size, or the offered one.
+    pub(super) fn frame_bytes_max(&self) -> usize {
+        self.agreed.map_or(OFFERED_BYTES, |agreed| agreed.frame_bytes_max.min(OFFERED_BYTES)) as usize
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn setting() -> Setting {
+        let arguments = vec!["ip=192.0.2.1".parse().unwrap()];
+        Setting { message: "request".into(), arguments, agreed: None }
+    }
+
+    #[test]
+    fn a_notify_can_have_any_size() {
+        for size in [256, 281, 282, 283, 1_000, 2_320, 2_330, 2_340, 16_380, 16_381] {
+            assert_eq!(setting().notify_of_size(size).len(), size + 4);
+        }
+    }
+
+    #[test]
+    fn an_exchange_is_skipped_for_what_the_agent_announces() {
+        let announced = |capabilities| {
+            let hello = AgentHello { frame_bytes_max: 256, capabilities };
+            Setting { agreed: Some(Agreed::of(&hello)), ..setting() }
+        };
+        assert_eq!(setting().lacks(Needs::Nothing), None);
+        assert_eq!(setting().lacks(Needs::Greeting), Some("the plain handshake fails"));
+        assert_eq!(announced(b"").lacks(Needs::Greeting), None);
+        assert!(announced(b"async").lacks(Needs::Pipelining).is_some());
+        assert_eq!(announced(b"async, pipelining").lacks(Needs::Pipelining), None);
+        assert!(announced(b"fragmentation").lacks(Needs::WholePayloads).is_some());
+        assert_eq!(announced(b"pipelining").lacks(Needs::WholePayloads), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! What works on files or in virtual time: access logs and their replay, simulations, policy tests, spoa-check, charts.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+    )
+)]
+
+pub mod access_log;
+pub mod chart;
+pub mod conformance;
+pub mod policy_test;
+pub mod replay;
+pub mod simulate;

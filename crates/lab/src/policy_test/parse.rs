@@ -1,0 +1,381 @@
+//! The cases of a text: its lines, its limits, and the order of its statements.
+
+use std::time::Duration;
+
+use crate::policy_test::case::{Action, Arrivals, Step, Suite, TestCase};
+use crate::policy_test::mistake::{
+    CASES_MAX, FILE_BYTES_MAX, Fault, LINE_BYTES_MAX, Mistakes, Place, Quoted, REQUESTS_MAX,
+};
+use crate::policy_test::statement::{Statement, Words};
+use crate::policy_test::words::{Piece, tokens};
+use slowlane_core::base::units::DURATION_MAX;
+
+impl Suite {
+    /// Reads a file of cases. See [`policy_test`](crate::policy_test) for its form.
+    ///
+    /// ```
+    /// use slowlane_lab::policy_test::Suite;
+    /// let suite = Suite::parse(b"owner=acme -> 1001; 10 at once -> pass\n11th -> delay # briefly").unwrap();
+    /// assert_eq!((suite.cases.len(), suite.requests()), (1, 11));
+    /// assert_eq!(suite.to_string(), "owner=acme -> 1001\n    10 at once -> 10 pass\n    11th -> delay\n");
+    /// let mistakes = Suite::parse(b"source=192.0.2.66 3002").unwrap_err();
+    /// assert_eq!(mistakes.listed[0].place.unwrap().column, 19);
+    /// ```
+    ///
+    /// # Errors
+    /// Every mistake of the file.
+    pub fn parse(text: &[u8]) -> Result<Suite, Mistakes> {
+        if text.len() > FILE_BYTES_MAX {
+            return Err(Mistakes::of_file(Fault::FileTooLong));
+        }
+        let mut reader = Reader::default();
+        for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
+            reader.number = number;
+            reader.line(line.strip_suffix(b"\r").unwrap_or(line));
+            if reader.is_full {
+                break;
+            }
+        }
+        if reader.suite.cases.is_empty() && reader.mistakes.count == 0 {
+            return Err(Mistakes::of_file(Fault::NoCases));
+        }
+        if reader.mistakes.count > 0 { Err(reader.mistakes) } else { Ok(reader.suite) }
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    suite: Suite,
+    mistakes: Mistakes,
+    /// The number of the line, from 1.
+    number: usize,
+    /// The requests of the file so far.
+    requests: u32,
+    /// The case so far.
+    open: Open,
+    /// A limit is reached: nothing more is read.
+    is_full: bool,
+}
+
+/// The case that the next step belongs to.
+#[derive(Default)]
+enum Open {
+    /// No case has begun.
+    #[default]
+    None,
+    /// The last one of the suite.
+    Case { requests: u32, time: Duration },
+    /// One with a mistake: the number of its requests and its time are unknown.
+    Faulty,
+}
+
+impl Reader {
+    fn line(&mut self, line: &[u8]) {
+        if line.len() > LINE_BYTES_MAX {
+            return self.spoil(1, Fault::LineTooLong);
+        }
+        let text = match str::from_utf8(line) {
+            Ok(text) => text,
+            Err(error) => {
+                let before = String::from_utf8_lossy(&line[..error.valid_up_to()]);
+                return self.spoil(before.chars().count() + 1, Fault::NotUtf8);
+            }
+        };
+        let control = |&(letter, _): &(char, usize)| letter.is_control() && letter != '\t';
+        if let Some((letter, column)) = text.chars().zip(1..).find(control) {
+            return self.spoil(column, Fault::Control(letter));
+        }
+        let tokens = match tokens(text) {
+            Ok(tokens) => tokens,
+            Err((column, fault)) => return self.spoil(column, fault),
+        };
+        for statement in tokens.split(|token| token.piece == Piece::Semicolon) {
+            if !statement.is_empty() && !self.is_full {
+                self.statement(Words::new(statement));
+            }
+        }
+    }
+
+    fn statement(&mut self, words: Words<'_>) {
+        let column = words.column();
+        if !words.is_case() && matches!(self.open, Open::None) {
+            let (column, fault) = words.expected("a case first, like `source=192.0.2.1 -> 3001`");
+            return self.spoil(column, fault);
+        }
+        match words.statement() {
+            Ok(Statement::Case(fields, slos)) => {
+                if self.suite.cases.len() == CASES_MAX {
+                    return self.stop(column, Fault::TooManyCases);
+                }
+                self.suite.cases.push(TestCase { line: self.number, fields, slos, steps: Vec::new() });
+                self.open = Open::Case { requests: 0, time: Duration::ZERO };
+            }
+            Ok(Statement::Step(action)) => self.step(column, action),
+            Err((column, fault)) => self.spoil(column, fault),
+        }
+    }
+
+    fn step(&mut self, column: usize, action: Action) {
+        let (asked, takes) = match &action {
+            Action::Ask { arrivals, .. } => (arrivals.count(), arrivals.takes()),
+            Action::After(time) => (0, *time),
+            Action::Done(_) => (0, Duration::ZERO),
+        };
+        if self.requests + asked > REQUESTS_MAX {
+            return self.stop(column, Fault::TooManyRequests);
+        }
+        self.requests += asked;
+        let Open::Case { requests, time } = &mut self.open else { return };
+        *requests += asked;
+        *time += takes;
+        match &action {
+            &Action::Ask { arrivals: Arrivals::Ordinal(number), .. } if number != *requests => {
+                let (word, number) = (Quoted::of(&Arrivals::Ordinal(number).to_string()), *requests);
+                return self.spoil(column, Fault::Ordinal { word, number });
+            }
+            _ if *time > DURATION_MAX => return self.spoil(column, Fault::CaseTooLong),
+            _ => {}
+        }
+        let case = self.suite.cases.last_mut().expect("a case is open");
+        if let Action::Ask { fields, .. } = &action
+            && !case.fields.with(fields).fit()
+        {
+            return self.spoil(column, Fault::TooManyFields);
+        }
+        case.steps.push(Step { line: self.number, action });
+    }
+
+    /// Notes a mistake. The rest of the case is read, but its requests are counted no more.
+    fn spoil(&mut self, column: usize, fault: Fault) {
+        self.mistakes.add(Some(Place { line: self.number, column }), fault);
+        self.open = Open::Faulty;
+    }
+
+    /// Notes the last mistake.
+    fn stop(&mut self, column: usize, fault: Fault) {
+        self.spoil(column, fault);
+        self.is_full = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `line:column: message` of each mistake.
+    fn mistakes(text: &[u8]) -> Vec<String> {
+        let mistakes = Suite::parse(text).unwrap_err();
+        mistakes.listed.iter().map(ToString::to_string).collect()
+    }
+
+    /// The same suite without comments, blanks and joined lines.
+    fn plain(text: &str) -> String {
+        Suite::parse(text.as_bytes()).unwrap_or_else(|mistakes| panic!("{mistakes:?}")).to_string()
+    }
+
+    #[test]
+    fn a_case_may_stand_on_one_line_or_on_many() {
+        let one =
+            "source=192.0.2.66 -> 3002; 10 at once -> 10 pass; 11th -> delay 2s; after 1s; 3 done; done";
+        let many = "\r\n# the crawler\r\nsource=192.0.2.66 -> 3002 # by its address\r\n10 at once -> 10 pass;\n\
+                    \t11th -> delay 2s\n after 1000ms\n3 done\ndone";
+        assert_eq!(plain(one), plain(many));
+        assert_eq!(plain(one).lines().count(), 6);
+        let lines = |text: &str| {
+            Suite::parse(text.as_bytes()).unwrap().cases[0]
+                .steps
+                .iter()
+                .map(|step| step.line)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((lines(one), lines(many)), (vec![1; 5], vec![4, 5, 6, 7, 8]));
+    }
+
+    #[test]
+    fn a_verdict_without_a_count_gets_the_rest() {
+        let text = "a=1 -> 0\n20 in 2s cost=2 -> deny, 5 pass, 5 delay 20ms..100ms, 2 delay 1s\n1 at once -> deny 3s";
+        assert_eq!(
+            plain(text),
+            "a=1 -> 0\n    20 in 2s cost=2 -> 8 deny, 5 pass, 5 delay 20ms..100ms, 2 delay 1s\n    \
+             1 at once -> deny 3s\n"
+        );
+    }
+
+    /// The mistake of a text in which ^ stands before its place.
+    fn at(marked: &str) -> String {
+        let (line, column) =
+            marked.lines().zip(1..).find_map(|(line, number)| Some((number, line.find('^')? + 1))).unwrap();
+        let found = mistakes(marked.replacen('^', "", 1).as_bytes());
+        assert_eq!(found.len(), 1, "{marked}: {found:?}");
+        let place = format!("{line}:{column}: ");
+        found[0].strip_prefix(&place).unwrap_or_else(|| panic!("{marked}: {found:?}")).to_owned()
+    }
+
+    #[test]
+    fn a_mistake_in_the_verdicts_is_told_with_its_place() {
+        for (verdicts, fault) in [
+            ("3 pass, deny, ^delay", "\"delay\": expected a count: one verdict only may go without"),
+            ("^9 pass", "9 for 10: expected one verdict for each request"),
+            ("^9 pass, 2 deny", "11 for 10: expected one verdict for each request"),
+            (
+                "10 pass, ^deny",
+                "no request is left for this verdict: 10 are listed before, or give it a count",
+            ),
+            (
+                "5 delay, ^5 delay 20ms",
+                "\"delay\": overlaps with a verdict before: a request could count for either",
+            ),
+            ("10 delay ^20ms..10ms", "\"20ms..10ms\": expected the shorter time first, like 20ms..1s"),
+            ("10 delay ^1500us", "\"1500us\": expected whole milliseconds, like 20ms"),
+            ("10 deny ^1500ms", "\"1500ms\": expected whole seconds, as in Retry-After, like 3s"),
+            ("10 deny ^3", "\"3\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
+            ("10 pass ^3s", "\"3s\": expected the end of the line, or ; before the next step"),
+            ("10 ^wait", "\"wait\": expected pass, delay or deny"),
+            ("10 pass,^", "expected pass, delay or deny"),
+            ("^0 pass", "\"0\": expected a number of requests, 1 to 1000000, like 10"),
+        ] {
+            assert_eq!(at(&format!("a=1 -> 0; 10 at once -> {verdicts}")), fault);
+        }
+    }
+
+    #[test]
+    fn a_mistake_elsewhere_is_told_with_its_place() {
+        let step =
+            "expected requests like `10 at once -> 10 pass`, `after 2s`, `done`, or the fields of a case";
+        let id = "expected the id of an SLO, 0 to 9999, `unlimited` or `refused`";
+        for (marked, fault) in [
+            (
+                "\n ^10 at once -> pass",
+                "\"10\": expected a case first, like `source=192.0.2.1 -> 3001`".to_owned(),
+            ),
+            ("a=1 -> ^shop", format!("\"shop\": {id}")),
+            ("a=1 -> 2001, ^10000", format!("\"10000\": {id}")),
+            ("a=1 -> 2001,^", id.to_owned()),
+            ("a=1 -> unlimited^, 0", "\",\": expected the end of the line, or ; before the next step".into()),
+            ("a=1^ # -> 0", "expected -> and the ids of SLOs, like `-> 3001`".into()),
+            ("a=1 ^b -> 0", "\"b\": expected a field and its value, like website=shop.example".into()),
+            ("a=1^, b=2 -> 0", "\",\": expected -> and the ids of SLOs, like `-> 3001`".into()),
+            ("a=1 ^a=2 -> 0", "\"a\": is given twice: keep one".into()),
+            ("a=1 -> 0\n^wait 3s", format!("\"wait\": {step}")),
+            ("a=1 -> 0\n^-> 3s", format!("\"->\": {step}")),
+            ("a=1 -> 0\n9 at ^one -> pass", "\"one\": expected once".into()),
+            (
+                "a=1 -> 0\n9 ^times -> pass",
+                "\"times\": expected `at once`, `in` and a time, or `done`".into(),
+            ),
+            (
+                "a=1 -> 0\n9 in ^5 -> pass",
+                "\"5\": expected a number and a unit us, ms, s, m, h or d, like 5s".into(),
+            ),
+            ("a=1 -> 0; after^", "expected a time, like 2s".into()),
+            ("a=1 -> 0; after ^367d", "\"367d\": expected a duration of at most 366 days".into()),
+            ("a=1 -> 0; after 366d; ^after 1s", "the case takes more than 366 days".into()),
+            (
+                "a=1 -> 0; 10 at once -> pass; ^12th -> delay",
+                "\"12th\": this is request 11 of the case".into(),
+            ),
+            (
+                "a=1 -> 0; ^1000001 at once -> pass",
+                "\"1000001\": expected a number of requests, 1 to 1000000, like 10".into(),
+            ),
+            (
+                "a=1 -> 0; ^99999999999 done",
+                "\"99999999999\": expected a number of requests, 1 to 1000000, like 10".into(),
+            ),
+            (
+                "a=1 -> 0; 999999 at once -> pass\nb=1 -> 0\n^2 in 1s -> pass\n???",
+                "more than 1000000 requests in one file: ask less, or split the file".into(),
+            ),
+            ("a=1 ^b=\"c -> 0", "a quote without its end".into()),
+            ("a=1 -> 0^\0", "a control character, \\u{0}: remove it".into()),
+        ] {
+            assert_eq!(at(marked), fault);
+        }
+        assert_eq!(mistakes(b"caf\xc3\xa9=\xff -> 0"), ["1:6: not UTF-8: save the file as UTF-8"]);
+    }
+
+    /// Those of a step count beside those of its case.
+    #[test]
+    fn a_request_has_at_most_32_fields() {
+        let fields = |from: usize, to: usize| (from..to).map(|n| format!("f{n}=1 ")).collect::<String>();
+        let case = fields(0, 32) + "-> 0; ";
+        assert_eq!(Suite::parse((case.clone() + "1 at once f0=2 -> pass").as_bytes()).unwrap().requests(), 1);
+        let most = "more than 32 fields, the most that a request can carry";
+        assert_eq!(at(&(case + "^1 at once g=1 -> pass")), most);
+        assert_eq!(at(&(fields(0, 32) + "^f32=1 -> 0")), most);
+        assert_eq!(at(&(fields(0, 20) + "-> 0; ^1st " + &fields(20, 40) + "-> pass")), most);
+    }
+
+    #[test]
+    fn one_mistake_does_not_cause_others_and_every_mistake_is_told() {
+        let text =
+            b"a=1 - 0\n5 at once -> pass\n9th -> pass\nb=1 -> 0\n5 at twice -> pass; 9th -> pass\n\xff\n\
+                     3 at once -> 4 pass";
+        let places: Vec<String> =
+            mistakes(text).iter().map(|told| told.split(": ").next().unwrap().to_owned()).collect();
+        assert_eq!(places, ["1:5", "5:6", "6:1", "7:14"]);
+    }
+
+    #[test]
+    fn a_file_has_its_limits() {
+        assert_eq!(mistakes(b""), ["no case: write one, like `source=192.0.2.1 -> 3001`"]);
+        assert_eq!(mistakes(b"# a=1 -> 0\n\n"), mistakes(b""));
+        assert_eq!(mistakes(&b"#".repeat(FILE_BYTES_MAX + 1)), ["more than 4194304 bytes: split the file"]);
+        let long = b"#".repeat(LINE_BYTES_MAX + 1);
+        assert_eq!(mistakes(&long), ["1:1: a line of more than 16384 bytes"]);
+        let cases = "a=1 -> 0\n".repeat(CASES_MAX);
+        assert_eq!(Suite::parse(cases.as_bytes()).unwrap().cases.len(), CASES_MAX);
+        assert_eq!(
+            mistakes((cases + "b=1 -> 0; c=1 -> 0").as_bytes()),
+            ["10001:1: more than 10000 cases: split the file"]
+        );
+        assert_eq!(Suite::parse(&b"\n?".repeat(1_000)).unwrap_err().count, 1_000);
+    }
+
+    /// Sound statements. A request of a number stands behind its case, where that number is 1.
+    fn statements() -> impl Strategy<Value = String> {
+        let step = prop_oneof![
+            "[1-9]0 at once( cost=[0-9])? -> (pass|delay|deny 3s|1 pass, 8 deny 1d, delay 1ms\\.\\.2s)",
+            "[1-9] in [1-9](ms|s|m) -> (pass|deny|delay 6ms\\.\\.9ms)",
+            "after [1-9](us|s|h|d)",
+            "([1-9] )?done",
+        ];
+        let fields = "[a-c]{1,2}=([a-z.]{0,4}|\"[ -!#-\\[\\]-~é\t]{0,9}\") (d=[!-+\\--:<-~&&[^\"]]{0,9} )?";
+        let slos = "-> ([0-9]{1,4}(, ?[0-9]{4})?|unlimited|refused)(; 1st -> (pass|delay|deny))?";
+        let case = (fields, slos).prop_map(|(fields, slos)| fields + &slos);
+        prop_oneof![3 => step, 1 => case]
+    }
+
+    proptest! {
+        #[test]
+        fn a_suite_reads_back_as_it_is_written(
+            all in prop::collection::vec((statements(), "(;|\n|\r\n| # x\n)[ \t]{0,2}"), 0..12),
+        ) {
+            let text: String = all.into_iter().map(|(statement, end)| statement + &end).collect();
+            let suite = Suite::parse(format!("a=1 -> 0\n{text}").as_bytes()).unwrap();
+            let written = suite.to_string();
+            let again = Suite::parse(written.as_bytes()).unwrap();
+            prop_assert_eq!((again.to_string(), again.requests()), (written, suite.requests()));
+            let fields = |suite: &Suite| suite.cases.iter().map(|case| case.fields.clone()).collect::<Vec<_>>();
+            prop_assert_eq!(fields(&again), fields(&suite));
+        }
+
+        #[test]
+        fn any_words_are_cases_or_mistakes(
+            words in prop::collection::vec(
+                prop::sample::select(vec![
+                    "source=192.0.2.66", "website=", "=", "->", " -> ", "3001", "pass", "deny", "delay 20ms", "10 at once",
+                    "10 pass", "11th", "every 1s", "then", ";", ":", "\n", "\n", "#", " ", "  ", "0", "1e9", "é",
+                ]),
+                0..40,
+            ),
+        ) {
+            match Suite::parse(words.concat().as_bytes()) {
+                Ok(suite) => prop_assert!(!suite.cases.is_empty()),
+                Err(mistakes) => prop_assert!(mistakes.count > 0 && !mistakes.listed[0].to_string().is_empty()),
+            }
+        }
+    }
+}

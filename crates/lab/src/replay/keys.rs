@@ -1,0 +1,187 @@
+//! Counts by key, in bounded memory.
+
+use hashbrown::HashTable;
+
+use slowlane_core::base::key::Key;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::verdict::Verdict;
+use slowlane_core::table::Spread;
+
+/// The most keys at a time. Beyond it the less important half is forgotten.
+const KEYS_MAX: usize = 1 << 17;
+
+/// Verdicts on the requests of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    pub slo: SloId,
+    pub key: Key,
+    /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
+    pub name: Box<str>,
+    pub requests: u64,
+    pub delayed: u64,
+    pub denied: u64,
+    pub delay_ms: u64,
+    pub longest_ms: u64,
+    /// Verdicts of the other policy on the same requests.
+    pub other_delayed: u64,
+    pub other_denied: u64,
+    /// Requests on which the two policies differ: pass, delay or deny.
+    pub changed: u64,
+}
+
+impl KeyRow {
+    pub(super) fn is_throttled(&self) -> bool {
+        self.delayed + self.denied > 0
+    }
+
+    /// How important the key is, where only some can be shown.
+    fn weight(&self) -> (u64, u64, u64) {
+        (self.changed, self.delayed + self.denied, self.requests)
+    }
+}
+
+/// The rows, by key.
+#[derive(Debug)]
+pub(super) struct Keys {
+    rows: HashTable<KeyRow>,
+    /// The clients in the log chose the values of the keys.
+    spread: Spread,
+    /// Rows that were forgotten, and the most requests that one of them had.
+    pub(super) forgotten: u64,
+    pub(super) forgotten_requests_max: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Keys {
+        Keys { rows: HashTable::new(), spread: Spread::new(), forgotten: 0, forgotten_requests_max: 0 }
+    }
+}
+
+impl Keys {
+    /// Counts a verdict under a key, and the other policy's verdict beside it. `name` is called once per key.
+    pub(super) fn count(
+        &mut self,
+        slo: SloId,
+        key: Key,
+        verdict: Verdict,
+        other: Option<Verdict>,
+        name: impl FnOnce() -> Box<str>,
+    ) {
+        let spread = self.spread;
+        let (hash, hash_of) = (spread.bits(key), |row: &KeyRow| spread.bits(row.key));
+        if self.rows.len() >= KEYS_MAX
+            && self.rows.find(hash, |row| row.key == key && row.slo == slo).is_none()
+        {
+            self.forget_half();
+        }
+        let entry = self.rows.entry(hash, |row| row.key == key && row.slo == slo, hash_of);
+        let row = entry.or_insert_with(|| KeyRow::new(slo, key, name())).into_mut();
+        row.requests += 1;
+        match verdict {
+            Verdict::Pass => {}
+            Verdict::Deny { .. } => row.denied += 1,
+            Verdict::Delay(_) => {
+                let ms = verdict.delay_ms();
+                row.delayed += 1;
+                row.delay_ms = row.delay_ms.saturating_add(ms);
+                row.longest_ms = row.longest_ms.max(ms);
+            }
+        }
+        if let Some(other) = other {
+            row.other_delayed += u64::from(matches!(other, Verdict::Delay(_)));
+            row.other_denied += u64::from(!other.is_let_through());
+            row.changed += u64::from(other.name() != verdict.name());
+        }
+    }
+
+    fn forget_half(&mut self) {
+        let mut weights: Vec<_> = self.rows.iter().map(KeyRow::weight).collect();
+        let (_, &mut median, _) = weights.select_nth_unstable(KEYS_MAX / 2);
+        let (mut forgotten, mut most) = (0, self.forgotten_requests_max);
+        // Rows that weigh as much as the median go too: in a flood most rows are alike.
+        self.rows.retain(|row| {
+            let stays = row.weight() > median;
+            if !stays {
+                forgotten += 1;
+                most = most.max(row.requests);
+            }
+            stays
+        });
+        self.forgotten += forgotten;
+        self.forgotten_requests_max = most;
+    }
+
+    /// The number of keys with a request delayed or denied.
+    pub(super) fn throttled(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_throttled()).count()
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        self.rows.iter().any(|row| row.changed > 0)
+    }
+
+    /// The first `count` rows: by requests with another verdict, then delayed or denied, then in all, then by key.
+    pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
+        let mut rows: Vec<&KeyRow> = self.rows.iter().filter(|row| is_shown(row)).collect();
+        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.weight()), row.slo, row.key));
+        rows.into_iter().take(count).cloned().collect()
+    }
+}
+
+impl KeyRow {
+    fn new(slo: SloId, key: Key, name: Box<str>) -> KeyRow {
+        KeyRow {
+            slo,
+            key,
+            name,
+            requests: 0,
+            delayed: 0,
+            denied: 0,
+            delay_ms: 0,
+            longest_ms: 0,
+            other_delayed: 0,
+            other_denied: 0,
+            changed: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DENY: Verdict = Verdict::Deny { retry_after_s: 1 };
+
+    fn count(keys: &mut Keys, number: u64, verdict: Verdict) {
+        let key = Key::from_bits(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        keys.count(SloId::DEFAULT, key, verdict, None, || number.to_string().into());
+    }
+
+    #[test]
+    fn keys_denied_most_survive_a_flood() {
+        let mut keys = Keys::default();
+        for number in 0..10 {
+            for _ in 0..=number {
+                count(&mut keys, number, DENY);
+            }
+        }
+        for number in 10..3 * KEYS_MAX as u64 {
+            count(&mut keys, number, Verdict::Pass);
+        }
+        assert!(keys.rows.len() <= KEYS_MAX && keys.forgotten > 0);
+        let top = keys.top(3, |_| true);
+        let names: Vec<_> = top.iter().map(|row| (&*row.name, row.denied)).collect();
+        assert_eq!(names, [("9", 10), ("8", 9), ("7", 8)]);
+        assert_eq!(keys.forgotten_requests_max, 1);
+    }
+
+    #[test]
+    fn the_other_policy_is_counted_too() {
+        let mut keys = Keys::default();
+        for other in [DENY, Verdict::Pass] {
+            keys.count(SloId::DEFAULT, Key::from_bits(1), DENY, Some(other), || "x".into());
+        }
+        let row = &keys.top(1, |_| true)[0];
+        assert_eq!((row.requests, row.denied, row.other_denied, row.changed), (2, 2, 1, 1));
+    }
+}

@@ -1,0 +1,159 @@
+//! The outcome as text tables.
+
+use std::fmt::Write;
+
+use crate::replay::keys::KeyRow;
+use crate::replay::outcome::{Outcome, Side};
+use crate::replay::tally::Figures;
+use slowlane_core::base::columns::aligned;
+use slowlane_core::base::date;
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::time::Timestamp;
+
+const NONE: &str = "-";
+
+const FIGURES: [&str; 9] =
+    ["requests", "delayed", "%", "denied", "%", "mean ms", "p50 ms", "p99 ms", "max ms"];
+
+/// The verdicts in all, by SLO and of the first keys; with two policies, their differences.
+pub fn report(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let (begun, ended) = (
+        date::written(Timestamp::from_nanos(outcome.begun_ns)),
+        date::written(Timestamp::from_nanos(outcome.ended_ns)),
+    );
+    let requests = outcome.requests();
+    let seconds = outcome.seconds().max(1.0);
+    let _ = writeln!(
+        text,
+        "{requests} requests from {begun} to {ended} UTC, {:.1}/s\n",
+        requests as f64 / seconds
+    );
+    text += &totals(outcome);
+    if let (Some(changes), [first, second]) = (&outcome.changes, outcome.sides.as_slice()) {
+        text += "\n";
+        text += &table(&changes_rows(changes, first, second), 1);
+    }
+    for side in &outcome.sides {
+        text += "\n";
+        text += &table(&slo_rows(side), 3);
+    }
+    for side in &outcome.sides {
+        text += &keys(outcome, side);
+    }
+    text
+}
+
+fn totals(outcome: &Outcome) -> String {
+    let mut rows = vec![headings(&["policy"])];
+    let row = |name: &str, figures: &Figures| [vec![name.to_owned()], cells(figures)].concat();
+    rows.extend(outcome.sides.iter().map(|side| row(&side.name, &side.total)));
+    if let [first, second] = outcome.sides.as_slice() {
+        let difference =
+            |of: fn(&Figures) -> u64| format!("{:+}", of(&first.total) as i64 - of(&second.total) as i64);
+        let mut row = vec!["difference".to_owned(), NONE.to_owned()];
+        row.extend([
+            difference(|figures| figures.delayed),
+            NONE.into(),
+            difference(|figures| figures.denied),
+            NONE.into(),
+        ]);
+        row.extend([NONE, NONE, NONE, NONE].map(str::to_owned));
+        rows.push(row);
+    }
+    table(&rows, 1)
+}
+
+fn changes_rows(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> Vec<Vec<String>> {
+    let verdicts = Kind::ALL.map(Kind::name);
+    let corner = format!("{} \\ {}", first.name, second.name);
+    let mut rows = vec![[vec![corner], verdicts.map(str::to_owned).to_vec()].concat()];
+    for (verdict, counts) in verdicts.iter().zip(changes) {
+        let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+        rows.push([vec![(*verdict).to_owned()], counts].concat());
+    }
+    rows
+}
+
+fn slo_rows(side: &Side) -> Vec<Vec<String>> {
+    let mut rows = vec![headings(&["slo", "law", "rate"])];
+    for (slo, figures) in &side.slos {
+        let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
+        let names = vec![slo.id.to_string(), law, slo.objective.rate.to_string()];
+        rows.push([names, cells(figures)].concat());
+    }
+    rows
+}
+
+fn headings(names: &[&str]) -> Vec<String> {
+    names.iter().chain(&FIGURES).map(|&heading| heading.to_owned()).collect()
+}
+
+fn cells(figures: &Figures) -> Vec<String> {
+    let &Figures { requests, delayed, denied, mean_ms, p50_ms, p99_ms, max_ms } = figures;
+    let ms = |ms: Option<u64>| ms.map_or(NONE.into(), |ms| ms.to_string());
+    vec![
+        requests.to_string(),
+        delayed.to_string(),
+        percent(delayed, requests),
+        denied.to_string(),
+        percent(denied, requests),
+        mean_ms.map_or(NONE.into(), |ms| format!("{ms:.1}")),
+        ms(p50_ms),
+        ms(p99_ms),
+        ms(max_ms),
+    ]
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { NONE.into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
+}
+
+/// The keys of a policy: those that were throttled or, with two policies, those on which they differ.
+fn keys(outcome: &Outcome, side: &Side) -> String {
+    let is_compared = outcome.sides.len() > 1;
+    let heading = match (side.keys.is_empty(), is_compared) {
+        (true, true) => return String::new(),
+        (true, false) if side.throttled_keys > 0 => return String::new(),
+        (true, false) => return "\nno key had a request delayed or denied\n".to_owned(),
+        (false, true) => {
+            format!("\nthe keys of {} with the most requests that are judged otherwise:\n", side.name)
+        }
+        (false, false) => {
+            let (all, shown) = (side.throttled_keys, side.keys.len());
+            let noun = if all == 1 { "key" } else { "keys" };
+            let first = if shown < all { format!("; the first {shown}") } else { String::new() };
+            format!("\n{all} {noun} had requests delayed or denied{first}:\n")
+        }
+    };
+    let mut headings = vec!["slo", "key", "requests", "delayed", "denied", "mean ms", "max ms"];
+    if is_compared {
+        headings.extend(["otherwise", "delayed there", "denied there"]);
+    }
+    headings.push("who");
+    let mut rows = vec![headings.into_iter().map(str::to_owned).collect()];
+    rows.extend(side.keys.iter().map(|row| key_row(row, is_compared)));
+    heading + &table(&rows, 2)
+}
+
+fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
+    let mean = if row.delayed == 0 {
+        NONE.into()
+    } else {
+        format!("{:.1}", row.delay_ms as f64 / row.delayed as f64)
+    };
+    let max = if row.delayed == 0 { NONE.into() } else { row.longest_ms.to_string() };
+    let mut cells = vec![row.slo.to_string(), row.key.to_string()];
+    cells.extend([row.requests, row.delayed, row.denied].map(|count| count.to_string()));
+    cells.extend([mean, max]);
+    if is_compared {
+        cells.extend([row.changed, row.other_delayed, row.other_denied].map(|count| count.to_string()));
+    }
+    cells.push(row.name.to_string());
+    cells
+}
+
+/// The first columns and one named `who` are text.
+fn table(rows: &[Vec<String>], words: usize) -> String {
+    aligned(rows, "  ", |column, heading| column < words || heading == "who")
+}

@@ -1,0 +1,355 @@
+//! The run: the requests of all logs, in order, through the throttle of each policy.
+
+#![allow(clippy::disallowed_types, reason = "its dice have a seed")]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::access_log::{Choice, Log, Mapping, PlanError, Record};
+use crate::replay::ends::Ends;
+use crate::replay::keys::{KeyRow, Keys};
+use crate::replay::name::name;
+use crate::replay::order::Order;
+use crate::replay::outcome::{Note, Outcome, Side};
+use crate::replay::series::Series;
+use crate::replay::tally::Tally;
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::Request;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::policy::Policy;
+use slowlane_core::throttle::Throttle;
+
+/// Lines read between two reports of progress.
+const TOLD_EVERY: u64 = 1 << 15;
+
+/// How to read and run the logs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub format: Choice,
+    pub mappings: Vec<Mapping>,
+    /// A line may follow lines of requests that came this much later.
+    pub reorder: Duration,
+    /// The seed of the dice: the n-th request in time order gets the n-th draw.
+    pub seed: u64,
+    /// How many keys the outcome lists.
+    pub top: usize,
+}
+
+/// A log: its name and its bytes.
+pub struct Input {
+    pub name: String,
+    pub bytes: Box<dyn Read>,
+}
+
+/// A policy under test, in a fresh throttle.
+pub struct Subject {
+    pub name: String,
+    pub throttle: Throttle,
+}
+
+/// Reads the logs and has each throttle (one or two) decide each request. `progress` gets the number of lines read so
+/// far.
+///
+/// # Errors
+/// A format that lacks what requests need. No line of a log is ever an error.
+pub fn replay(
+    inputs: Vec<Input>,
+    subjects: &[Subject],
+    settings: &Settings,
+    mut progress: impl FnMut(u64),
+) -> Result<Outcome, PlanError> {
+    let policies: Vec<_> = subjects.iter().map(|subject| subject.throttle.policy()).collect();
+    let used: BTreeSet<&str> = policies.iter().flat_map(|policy| policy.used_fields()).collect();
+    let wanted = |field: &str| used.contains(field) || field == "cost";
+    if let Some(useless) = settings.mappings.iter().find(|mapping| !wanted(&mapping.field)) {
+        return Err(PlanError::UselessField(useless.field.clone()));
+    }
+    let open = |(number, Input { name, bytes })| {
+        Log::open(name, bytes, &settings.format, &settings.mappings, &wanted, number)
+    };
+    let logs = (0..).zip(inputs).map(open).collect::<Result<Vec<Log>, PlanError>>()?;
+    let mut run = Run::new(logs, subjects, settings);
+    run.all(&mut progress);
+    let notes = run.notes(&used);
+    Ok(run.outcome(notes, settings.top))
+}
+
+struct Run<'t> {
+    logs: Vec<Log>,
+    order: Order,
+    reorder_ns: u64,
+    sides: Vec<Running<'t>>,
+    dice: Rng,
+    /// The virtual time. It never goes back.
+    now_ns: u64,
+    begun_ns: Option<u64>,
+    late: u64,
+    stray: u64,
+    /// By verdict of the first policy: how often the second gave each.
+    changes: [[u64; 3]; 3],
+}
+
+/// A policy, its throttle and its counts.
+struct Running<'t> {
+    name: &'t str,
+    throttle: &'t Throttle,
+    policy: Arc<Policy>,
+    total: Tally,
+    slos: Vec<Option<Box<Tally>>>,
+    keys: Keys,
+    series: Series,
+    ends: Ends,
+}
+
+impl<'t> Run<'t> {
+    fn new(logs: Vec<Log>, subjects: &'t [Subject], settings: &Settings) -> Run<'t> {
+        let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
+        Run {
+            logs,
+            order: Order::new(reorder_ns),
+            reorder_ns,
+            sides: subjects.iter().map(Running::new).collect(),
+            dice: Rng::with_seed(settings.seed),
+            now_ns: 0,
+            begun_ns: None,
+            late: 0,
+            stray: 0,
+            changes: [[0; 3]; 3],
+        }
+    }
+
+    /// Always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
+    fn all(&mut self, progress: &mut impl FnMut(u64)) {
+        let mut record = Record::default();
+        let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut firsts: Vec<Option<Record>> = Vec::new();
+        // The first request of a log tells where it begins.
+        for (number, log) in self.logs.iter_mut().enumerate() {
+            let has_one = log.next(&mut record);
+            if has_one {
+                next.push(Reverse((record.at_ns, number)));
+            }
+            firsts.push(has_one.then(|| std::mem::take(&mut record)));
+        }
+        let (mut lines, mut told) = (0, 0);
+        while let Some(Reverse((_, number))) = next.pop() {
+            let others_ns = next.peek().map_or(u64::MAX, |&Reverse((at_ns, _))| at_ns);
+            if let Some(mut first) = firsts[number].take() {
+                self.take(&mut first, number, others_ns);
+            }
+            loop {
+                let before = self.logs[number].lines();
+                if !self.logs[number].next(&mut record) {
+                    break;
+                }
+                self.take(&mut record, number, others_ns);
+                lines += self.logs[number].lines() - before;
+                if lines - told >= TOLD_EVERY {
+                    progress(lines);
+                    told = lines;
+                }
+                let come_to_ns = self.logs[number].come_to_ns();
+                if come_to_ns > others_ns {
+                    next.push(Reverse((come_to_ns, number)));
+                    break;
+                }
+            }
+        }
+        self.finish(&mut record);
+    }
+
+    /// Takes a record of one log, and decides all requests that no log can precede any more.
+    fn take(&mut self, record: &mut Record, log: usize, others_ns: u64) {
+        self.order.keep(record);
+        let come_to_ns = self.logs[log].come_to_ns().min(others_ns);
+        while self.order.due(come_to_ns, record) {
+            self.ask(record);
+        }
+    }
+
+    fn finish(&mut self, record: &mut Record) {
+        let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
+        while self.order.next(record) {
+            // All later lines are much earlier, so this time is the wrong one.
+            if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
+                self.stray += 1;
+            } else {
+                self.ask(record);
+            }
+        }
+    }
+
+    fn ask(&mut self, record: &Record) {
+        self.begun_ns.get_or_insert(record.at_ns);
+        self.late += u64::from(record.at_ns < self.now_ns);
+        self.now_ns = self.now_ns.max(record.at_ns);
+        let request = record.request(self.logs[record.log as usize].field_names());
+        let draw = Draw::from_bits(self.dice.u64(..));
+        let now_ns = self.now_ns;
+        match self.sides.as_mut_slice() {
+            [only] => {
+                let decision = only.decide(&request, now_ns, draw);
+                only.record(&request, &decision, None, now_ns, record.took_ns);
+            }
+            [first, second] => {
+                let decisions = [first.decide(&request, now_ns, draw), second.decide(&request, now_ns, draw)];
+                let [one, other] = decisions.map(|decision| decision.verdict);
+                self.changes[rank(one)][rank(other)] += 1;
+                first.record(&request, &decisions[0], Some(other), now_ns, record.took_ns);
+                second.record(&request, &decisions[1], Some(one), now_ns, record.took_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// The reasons for caution with the figures.
+    fn notes(&self, used: &BTreeSet<&str>) -> Vec<Note> {
+        let logs: Vec<&Log> = self.logs.iter().filter(|log| log.has_format()).collect();
+        let mut notes = Vec::new();
+        for field in used.iter().filter(|&&field| field != "cost") {
+            let without = logs.iter().filter(|log| !log.has_field(field)).count();
+            if without > 0 {
+                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == logs.len() });
+            }
+        }
+        if used.contains("website") && logs.iter().any(|log| log.has_website_by_chance()) {
+            notes.push(Note::WebsiteByChance);
+        }
+        if logs.iter().any(|log| log.has_zone()) && logs.iter().any(|log| !log.has_zone()) {
+            notes.push(Note::Zones);
+        }
+        match (self.late, self.order.was_full()) {
+            (0, _) => {}
+            (requests, false) => {
+                notes.push(Note::Late { requests, reorder: Duration::from_nanos(self.reorder_ns) });
+            }
+            (requests, true) => notes.push(Note::Crowded { requests }),
+        }
+        for log in &self.logs {
+            if let Some(line) = log.put_back() {
+                notes.push(Note::PutBack { log: log.name().to_owned(), line });
+            }
+        }
+        if self.stray > 0 {
+            notes.push(Note::Stray { requests: self.stray });
+        }
+        let unknown: u64 = self.sides.iter().map(|side| side.ends.unknown).max().unwrap_or(0);
+        if unknown > 0 {
+            let tells = logs.iter().all(|log| log.tells_how_long());
+            notes.push(Note::Ends { requests: unknown, log_tells: tells });
+        }
+        for (number, side) in self.sides.iter().enumerate() {
+            let (evictions, fallbacks) =
+                (side.throttle.usage().evictions, side.throttle.annex_usage().fallbacks);
+            if evictions > 0 {
+                notes.push(Note::Evictions { side: number, entries: evictions });
+            }
+            if fallbacks > 0 {
+                notes.push(Note::Fallbacks { side: number, requests: fallbacks });
+            }
+            if side.keys.forgotten > 0 {
+                let requests_max = side.keys.forgotten_requests_max;
+                notes.push(Note::Forgotten { side: number, keys: side.keys.forgotten, requests_max });
+            }
+        }
+        notes
+    }
+
+    fn outcome(self, notes: Vec<Note>, top: usize) -> Outcome {
+        Outcome {
+            logs: self.logs.iter().map(Log::outcome).collect(),
+            begun_ns: self.begun_ns.unwrap_or(0),
+            ended_ns: self.now_ns,
+            changes: (self.sides.len() > 1).then_some(self.changes),
+            sides: self.sides.into_iter().map(|side| side.outcome(top)).collect(),
+            notes,
+        }
+    }
+}
+
+fn rank(verdict: Verdict) -> usize {
+    match verdict {
+        Verdict::Pass => 0,
+        Verdict::Delay(_) => 1,
+        Verdict::Deny { .. } => 2,
+    }
+}
+
+impl<'t> Running<'t> {
+    fn new(Subject { name, throttle }: &'t Subject) -> Running<'t> {
+        Running {
+            name,
+            throttle,
+            policy: Arc::clone(&throttle.policy()),
+            total: Tally::default(),
+            slos: (0..SloId::END).map(|_| None).collect(),
+            keys: Keys::default(),
+            series: Series::default(),
+            ends: Ends::default(),
+        }
+    }
+
+    fn decide(&mut self, request: &Request<'_>, now_ns: u64, draw: Draw) -> Decision {
+        let (throttle, policy) = (self.throttle, &self.policy);
+        self.ends.until(now_ns, |ticket, at_ns| {
+            throttle.end(policy, ticket, Timestamp::from_nanos(at_ns));
+        });
+        throttle.decide_one(request, Timestamp::from_nanos(now_ns), draw)
+    }
+
+    fn record(
+        &mut self,
+        request: &Request<'_>,
+        decision: &Decision,
+        other: Option<Verdict>,
+        now_ns: u64,
+        took_ns: Option<u64>,
+    ) {
+        let verdict = decision.verdict;
+        self.total.count(verdict);
+        for judged in decision.judged() {
+            self.slos[judged.slo.index()].get_or_insert_default().count(judged.in_force());
+        }
+        let policy = &self.policy;
+        self.keys.count(decision.slo, decision.key, verdict, other, || name(policy, decision.slo, request));
+        let leaves_ns = now_ns.saturating_add(verdict.delay_ms().saturating_mul(1_000_000));
+        let bin = self.series.at(now_ns);
+        bin.offered += 1;
+        match verdict {
+            Verdict::Pass => bin.let_through += 1,
+            Verdict::Deny { .. } => bin.denied += 1,
+            Verdict::Delay(_) => {
+                bin.delayed += 1;
+                bin.delay_ms = bin.delay_ms.saturating_add(verdict.delay_ms());
+                self.series.at(leaves_ns).let_through += 1;
+            }
+        }
+        if let Some(ticket) = decision.ticket() {
+            self.ends.expect(took_ns.map(|took_ns| leaves_ns.saturating_add(took_ns)), ticket);
+        }
+    }
+
+    fn outcome(self, top: usize) -> Side {
+        let slo = |(place, tally): (usize, &Option<Box<Tally>>)| {
+            let id = SloId::new(place as u16)?;
+            Some((self.policy.slo(id)?.clone(), tally.as_ref()?.figures()))
+        };
+        let is_changed = self.keys.has_changed();
+        let is_shown = |row: &KeyRow| if is_changed { row.changed > 0 } else { row.is_throttled() };
+        Side {
+            name: self.name.to_owned(),
+            total: self.total.figures(),
+            slos: self.slos.iter().enumerate().filter_map(slo).collect(),
+            throttled_keys: self.keys.throttled(),
+            keys: self.keys.top(top, is_shown),
+            series: self.series,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Several nodes that share the SLO: the spread of the load over them, and the faults of their store.
+
+#![allow(clippy::disallowed_types, reason = "its dice have a seed")]
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use thiserror::Error;
+
+use crate::simulate::load::Who;
+use crate::simulate::share::Share;
+use crate::simulate::span::Span;
+use slowlane_core::base::units::{Rate, written};
+
+/// The most nodes.
+pub const NODES_MAX: u32 = 1_000;
+
+/// The laws with a rate that several nodes can share.
+const SHARED_LAWS: [&str; 3] = ["pace", "token-bucket", "leaky-bucket"];
+
+/// Without an answer for this long, the store counts as silent.
+pub(super) const SILENT_AFTER: Duration = Duration::from_millis(500);
+
+/// The most periods of a run, those of all nodes together: a minute of computing.
+const PERIODS_MAX: u128 = 100_000_000;
+
+/// Several nodes, and the store that is a round trip away from each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// 2 to [`NODES_MAX`].
+    pub nodes: u32,
+    /// The time of a message to the store and its answer.
+    pub round_trip: Duration,
+    /// How often a node talks to the store.
+    pub period: Duration,
+    pub spread: Spread,
+    /// The part of the load on the first node; the others get equal parts of the rest. None: all get the same.
+    pub skew: Option<Share>,
+    /// Messages that would reach the store in this time are lost.
+    pub dead: Option<Span>,
+    /// The store forgets everything at this moment.
+    pub flushed: Option<Duration>,
+}
+
+/// The node of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// A connection stays on its node. An attacker's requests go to any.
+    Sticky,
+    /// Each request goes to any node.
+    Any,
+}
+
+/// Why a cluster cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ClusterError {
+    #[error("{0} nodes: expected 2 to {NODES_MAX}")]
+    Nodes(u32),
+    #[error(
+        "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
+    )]
+    Law(String),
+    #[error("{0}: nothing to share between nodes: expected at least one request per day")]
+    Rate(Rate),
+    #[error(
+        "a round trip of {}: expected less than {}, or the store counts as silent",
+        written(*.0), written(SILENT_AFTER)
+    )]
+    RoundTrip(Duration),
+    #[error(
+        "a period of {}: the nodes talk too often in this run: use a longer period, or fewer seconds",
+        written(*.0)
+    )]
+    Period(Duration),
+    #[error("a fault of the store at {}: the run ends before it: use more seconds", written(*.0))]
+    Late(Duration),
+}
+
+impl Cluster {
+    /// So many nodes with equal loads, 1 ms from a store without faults; each talks to it every 100 ms.
+    pub fn new(nodes: u32) -> Cluster {
+        Cluster {
+            nodes,
+            round_trip: Duration::from_millis(1),
+            period: Duration::from_millis(100),
+            spread: Spread::Sticky,
+            skew: None,
+            dead: None,
+            flushed: None,
+        }
+    }
+
+    pub(super) fn check(&self, law: &str, rate: Rate, end: Duration) -> Result<(), ClusterError> {
+        if !(2..=NODES_MAX).contains(&self.nodes) {
+            return Err(ClusterError::Nodes(self.nodes));
+        }
+        if !SHARED_LAWS.contains(&law) {
+            return Err(ClusterError::Law(law.to_owned()));
+        }
+        if rate.is_zero() {
+            return Err(ClusterError::Rate(rate));
+        }
+        if self.round_trip >= SILENT_AFTER {
+            return Err(ClusterError::RoundTrip(self.round_trip));
+        }
+        if end.as_nanos() * u128::from(self.nodes) > self.period.as_nanos() * PERIODS_MAX {
+            return Err(ClusterError::Period(self.period));
+        }
+        let faults = self.dead.map(Span::from).into_iter().chain(self.flushed);
+        faults.filter(|&at| at >= end).map(ClusterError::Late).next().map_or(Ok(()), Err)
+    }
+
+    /// The node of the next request of a connection.
+    pub(super) fn node(&self, who: Who, connection: u32, dice: &mut Rng) -> u32 {
+        match self.spread {
+            Spread::Sticky if who != Who::Attacker => self.home(connection),
+            _ => self.any(dice),
+        }
+    }
+
+    /// Of any number of connections, the first node gets its share.
+    fn home(&self, connection: u32) -> u32 {
+        let Some(skew) = self.skew else { return connection % self.nodes };
+        let before = skew.of(connection);
+        if skew.of(connection + 1) > before { 0 } else { 1 + (connection - before) % (self.nodes - 1) }
+    }
+
+    fn any(&self, dice: &mut Rng) -> u32 {
+        match self.skew {
+            None => dice.u32(0..self.nodes),
+            Some(skew) if skew.covers(dice.u32(0..Share::ALL)) => 0,
+            Some(_) => dice.u32(1..self.nodes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The connections or requests of each node, of 1000.
+    fn counts(cluster: Cluster, who: Who) -> Vec<u32> {
+        let (mut dice, mut counts) = (Rng::with_seed(1), vec![0; cluster.nodes as usize]);
+        (0..1_000).for_each(|connection| counts[cluster.node(who, connection, &mut dice) as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn connections_are_spread_evenly_but_for_the_share_of_the_first_node() {
+        let skewed = |skew: &str| Cluster { skew: Some(skew.parse().unwrap()), ..Cluster::new(5) };
+        assert_eq!(counts(Cluster::new(5), Who::Client), [200; 5]);
+        assert_eq!(counts(skewed("80%"), Who::Client), [800, 50, 50, 50, 50]);
+        assert_eq!(counts(skewed("0%"), Who::Greedy), [0, 250, 250, 250, 250]);
+        assert_eq!(counts(skewed("100%"), Who::Client), [1_000, 0, 0, 0, 0]);
+        let few: Vec<u32> = (0..10).map(|client| skewed("80%").home(client)).collect();
+        assert_eq!(few, [1, 0, 0, 0, 0, 2, 0, 0, 0, 0], "also of few");
+    }
+
+    #[test]
+    fn requests_to_any_node_are_spread_by_chance() {
+        let skewed = Cluster { skew: Some("80%".parse().unwrap()), ..Cluster::new(5) };
+        for counts in
+            [counts(skewed, Who::Attacker), counts(Cluster { spread: Spread::Any, ..skewed }, Who::Client)]
+        {
+            assert!((750..850).contains(&counts[0]), "{counts:?}");
+            assert!(counts[1..].iter().all(|count| (25..80).contains(count)), "{counts:?}");
+        }
+        assert!(counts(Cluster::new(5), Who::Attacker).iter().all(|count| (150..250).contains(count)));
+    }
+}

@@ -1,0 +1,208 @@
+//! The load: the clients, and the times of their requests.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use slowlane_core::base::units::Rate;
+
+/// The most clients and greedy connections together.
+pub const CLIENTS_MAX: u32 = 10_000;
+
+/// The most phases of a run.
+pub const PHASES_MAX: usize = 24;
+
+/// Without a pause, a refused client would ask again at the same moment, for ever.
+pub const THINK_MIN: Duration = Duration::from_micros(100);
+
+/// The load. Clients and greedy connections wait for each answer; an attacker does not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// Connections with a source of their own.
+    pub clients: Phases,
+    /// Connections that share one source.
+    pub greedy: u32,
+    /// The rate of one more source that ignores all answers.
+    pub attack: Option<Rate>,
+    /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
+    pub think: Duration,
+    /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
+    /// requests in flight.
+    pub service: Option<Duration>,
+    /// A client with a longer delay leaves, and its slot is lost.
+    pub patience: Option<Duration>,
+    pub retry: Retry,
+}
+
+/// Without a service time no request would ever be in flight.
+const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
+
+/// The reaction of a client to a 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// It waits for Retry-After.
+    RetryAfter,
+    /// It asks again after the usual pause.
+    Now,
+}
+
+/// A group of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Client,
+    Greedy,
+    Attacker,
+}
+
+impl Who {
+    pub const ALL: [Who; 3] = [Who::Client, Who::Greedy, Who::Attacker];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Who::Client => "clients",
+            Who::Greedy => "greedy",
+            Who::Attacker => "attacker",
+        }
+    }
+}
+
+/// Why a load cannot be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LoadError {
+    #[error("{0} clients and greedy connections: expected {CLIENTS_MAX} at most")]
+    Clients(u64),
+    #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would ask for ever")]
+    Think(Duration),
+    #[error("no load: expected clients, greedy connections or an attacker")]
+    Nobody,
+}
+
+impl Default for Load {
+    /// Ten clients that pause for a millisecond.
+    fn default() -> Load {
+        Load {
+            clients: Phases(vec![10]),
+            greedy: 0,
+            attack: None,
+            think: Duration::from_millis(1),
+            service: None,
+            patience: None,
+            retry: Retry::RetryAfter,
+        }
+    }
+}
+
+impl Load {
+    pub(super) fn check(&self) -> Result<(), LoadError> {
+        let connections = u64::from(self.clients.max()) + u64::from(self.greedy);
+        if connections > u64::from(CLIENTS_MAX) {
+            return Err(LoadError::Clients(connections));
+        }
+        if self.think < THINK_MIN {
+            return Err(LoadError::Think(self.think));
+        }
+        match Who::ALL.iter().any(|&who| self.has(who)) {
+            true => Ok(()),
+            false => Err(LoadError::Nobody),
+        }
+    }
+
+    pub(super) fn has(&self, who: Who) -> bool {
+        match who {
+            Who::Client => self.clients.max() > 0,
+            Who::Greedy => self.greedy > 0,
+            Who::Attacker => self.attack.is_some_and(|rate| !rate.is_zero()),
+        }
+    }
+
+    pub(super) fn service(&self, aims_at_rate: bool) -> Duration {
+        self.service.unwrap_or(if aims_at_rate { Duration::ZERO } else { SERVICE_IN_FLIGHT })
+    }
+
+    /// The number of a source; those of clients come first.
+    pub(super) fn source(&self, who: Who, connection: u32) -> u32 {
+        match who {
+            Who::Client => connection,
+            Who::Greedy => self.clients.max(),
+            Who::Attacker => self.clients.max() + 1,
+        }
+    }
+}
+
+/// The number of clients: in the whole run, or in each of its equal phases.
+///
+/// ```
+/// use slowlane_lab::simulate::Phases;
+/// let step: Phases = "5-50-5".parse().unwrap();
+/// assert_eq!((step.counts(), step.to_string()), (&[5, 50, 5][..], "5-50-5".to_owned()));
+/// assert!("5-".parse::<Phases>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phases(Vec<u32>);
+
+/// The text is not a number of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "expected a number of clients, 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} of them, like 5-50-5, for \
+     equal parts of the run"
+)]
+pub struct NoPhases;
+
+impl Phases {
+    /// Never empty.
+    pub fn counts(&self) -> &[u32] {
+        &self.0
+    }
+
+    pub(super) fn max(&self) -> u32 {
+        self.0.iter().copied().max().expect("there is always one")
+    }
+}
+
+impl FromStr for Phases {
+    type Err = NoPhases;
+
+    fn from_str(text: &str) -> Result<Phases, NoPhases> {
+        let count = |digits: &str| {
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let count = digits.parse().ok().filter(|&count| is_number && count <= CLIENTS_MAX);
+            count.ok_or(NoPhases)
+        };
+        let counts = text.split('-').map(count).collect::<Result<Vec<u32>, _>>()?;
+        if counts.len() > PHASES_MAX { Err(NoPhases) } else { Ok(Phases(counts)) }
+    }
+}
+
+impl fmt::Display for Phases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<String> = self.0.iter().map(u32::to_string).collect();
+        f.write_str(&counts.join("-"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_texts_than_numbers_of_clients_are_refused() {
+        for text in ["", "-", "x", "5--5", "+5", " 5", "10001", "99999999999", "5@3s", &"1-".repeat(30)] {
+            assert_eq!(text.parse::<Phases>(), Err(NoPhases), "{text:?}");
+        }
+        assert_eq!("007".parse(), Ok(Phases(vec![7])));
+    }
+
+    #[test]
+    fn a_load_is_not_empty_and_not_too_large() {
+        let nobody = Load { clients: Phases(vec![0]), ..Load::default() };
+        assert_eq!(nobody.check(), Err(LoadError::Nobody));
+        assert_eq!(Load { greedy: 1, ..nobody.clone() }.check(), Ok(()));
+        let attack = |rate: &str| Load { attack: Some(rate.parse().unwrap()), ..nobody.clone() }.check();
+        assert_eq!((attack("1/s"), attack("0/s")), (Ok(()), Err(LoadError::Nobody)));
+        assert_eq!(Load { greedy: 9_991, ..Load::default() }.check(), Err(LoadError::Clients(10_001)));
+        let think = Duration::from_micros(99);
+        assert_eq!(Load { think, ..Load::default() }.check(), Err(LoadError::Think(think)));
+    }
+}

@@ -1,0 +1,92 @@
+//! The simulator: any law under any load, in virtual time.
+//!
+//! ```text
+//! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
+//!                    ▲             or View::judge   └────────▶ Record ─▶ Outcome ─▶ report, plot
+//!                    └─────────────── Nodes ─▶ message ─▶ store ─▶ answer
+//! ```
+//! It asks the same [`Throttle`](slowlane_core::throttle::Throttle) that serves, under a policy of one line. Several nodes ask
+//! their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep: the moment is that of the
+//! next event, and all chance comes from the seed. A scenario of one node has the same outcome, to the bit, on any
+//! machine. Views use exponentials, and their last bit is up to the machine's mathematical library.
+
+mod cluster;
+mod load;
+mod nodes;
+mod outcome;
+mod plot;
+mod queue;
+mod record;
+mod report;
+mod run;
+mod scenario;
+mod share;
+mod span;
+
+pub use cluster::{Cluster, ClusterError, NODES_MAX, Spread};
+pub use load::{CLIENTS_MAX, Load, LoadError, PHASES_MAX, Phases, Retry, THINK_MIN, Who};
+pub use outcome::{Figures, Outcome, Phase};
+pub use plot::plot;
+pub use report::report;
+pub use run::REQUESTS_MAX;
+pub use scenario::{SECONDS_MAX, Scenario, ScenarioError, SloFaults};
+pub use share::{NoShare, Share};
+pub use span::{NoSpan, Span};
+
+pub use crate::chart::LINES_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_shorter_than_a_bin_never_settle() {
+        let clients = vec!["9"; PHASES_MAX].join("-").parse().unwrap();
+        let load = Load { clients, ..Load::default() };
+        let rate = "50/s".parse().unwrap();
+        let scenario = Scenario {
+            law: "fair".into(),
+            options: vec![],
+            rate,
+            burst: 1,
+            load,
+            cluster: None,
+            seconds: 1,
+            measured: None,
+            seed: 1,
+        };
+        let outcomes = [scenario.run(|_| ()).unwrap()];
+        assert!(outcomes[0].phases.iter().all(|phase| phase.settled_s.is_none()));
+        assert!(!report(&outcomes).is_empty() && !plot(&outcomes).is_empty());
+    }
+
+    #[test]
+    fn a_bucket_never_lets_through_more_than_its_burst_and_its_rate() {
+        for (law, seed) in ["pace", "fair", "token-bucket", "leaky-bucket"].into_iter().zip(1..) {
+            let load = Load { clients: "0-50-0-9".parse().unwrap(), greedy: 9, ..Load::default() };
+            let scenario = Scenario {
+                law: law.into(),
+                options: vec![],
+                rate: "50/s".parse().unwrap(),
+                burst: 100,
+                load: Load { attack: Some("200/s".parse().unwrap()), ..load },
+                cluster: None,
+                seconds: 20,
+                measured: None,
+                seed,
+            };
+            let bins = scenario.record(|_| ()).unwrap().bins;
+            for from in 0..bins.len() {
+                let mut let_through = 0;
+                for (count, bin) in (1..).zip(&bins[from..]) {
+                    let_through += bin.all;
+                    // One more, because delays are rounded up to milliseconds.
+                    assert!(
+                        let_through <= 100 + 10 * count + 1,
+                        "{law}: {count} fifths of a second from {from}"
+                    );
+                }
+            }
+        }
+    }
+}

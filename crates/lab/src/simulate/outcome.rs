@@ -1,0 +1,207 @@
+//! The outcome of a run: rates, delays, denials, settling time and fairness.
+
+use std::ops::Range;
+
+use crate::simulate::load::{Phases, Who};
+use crate::simulate::record::{Asked, BIN_NS, Bin, Record, Seen, Shown, TENTH_NS, Tally};
+use crate::simulate::scenario::Scenario;
+use slowlane_core::base::units::Rate;
+
+/// The outcome of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub law: String,
+    pub clients: Phases,
+    pub seconds: u32,
+    pub rate: Rate,
+    /// The objective is a rate.
+    pub aims_at_rate: bool,
+    /// Requests that a simpler law decided, because the law was out of memory.
+    pub fallbacks: u64,
+    pub phases: Vec<Phase>,
+    /// The number of nodes that share the SLO.
+    pub nodes: u32,
+    /// For each fifth of a second: requests let through, and the sum of their delays in milliseconds.
+    pub(super) series: Vec<(u32, u64)>,
+    /// The series has only the clients' requests.
+    pub(super) is_of_clients: bool,
+}
+
+/// A part of the run with one number of clients. Its last three quarters are measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    pub clients: u32,
+    pub measured_s: Range<f64>,
+    pub all: Figures,
+    /// The figures of each group, if there is more than one.
+    pub groups: Vec<(Who, Figures)>,
+    /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
+    pub settled_s: Option<f64>,
+    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. If an attacker
+    /// is alone with several nodes, it is over the parts that they let through.
+    pub jain: Option<f64>,
+    /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
+    /// the objective is 0.
+    pub worst: Option<f64>,
+    /// Messages that reached the store of the nodes.
+    pub messages_per_s: f64,
+}
+
+/// The figures of a group of requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    pub rate_per_s: f64,
+    pub let_through: u64,
+    pub denied: u64,
+    /// Requests whose clients left before their turn. They do not count as let through.
+    pub left: u64,
+    pub p50_ms: Option<u64>,
+    pub p99_ms: Option<u64>,
+}
+
+/// The allowed error of a 1-s count.
+const TOLERANCE: f64 = 0.1;
+
+const BINS_PER_S: usize = (1_000_000_000 / BIN_NS) as usize;
+
+const TENTHS_PER_S: usize = (1_000_000_000 / TENTH_NS) as usize;
+
+/// The part that a node lets through is noise if it was asked about less.
+const ASKED_MIN: u64 = 20;
+
+impl Outcome {
+    pub(super) fn new(scenario: &Scenario, record: &Record) -> Outcome {
+        let phases = record.phases.iter().enumerate();
+        Outcome {
+            law: scenario.law.clone(),
+            clients: scenario.load.clients.clone(),
+            seconds: scenario.seconds,
+            rate: scenario.rate,
+            aims_at_rate: record.aims_at_rate,
+            fallbacks: record.fallbacks,
+            nodes: scenario.cluster.map_or(1, |cluster| cluster.nodes),
+            phases: phases.map(|(number, seen)| Phase::new(scenario, record, number, seen)).collect(),
+            series: record.bins.iter().map(|bin| (bin.shown, bin.shown_delay_ms)).collect(),
+            is_of_clients: record.shown() == Shown::Clients,
+        }
+    }
+}
+
+impl Phase {
+    fn new(scenario: &Scenario, record: &Record, number: usize, seen: &Seen) -> Phase {
+        let load = &scenario.load;
+        let clients = load.clients.counts()[number];
+        let seconds = (seen.until_ns - seen.from_ns) as f64 / 1e9;
+        let mut all = Tally::default();
+        seen.tallies.iter().for_each(|tally| all.add(tally));
+        let present: Vec<Who> = Who::ALL.into_iter().filter(|&who| load.has(who)).collect();
+        let group = |&who: &Who| (who, Figures::new(&seen.tallies[who as usize], seconds));
+        let groups = if present.len() > 1 { present.iter().map(group).collect() } else { Vec::new() };
+        let others = present.iter().filter(|&&who| who != Who::Client).map(|&who| load.source(who, 0));
+        let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize] as f64);
+        let shares: Vec<f64> = match present[..] {
+            [Who::Attacker] => shares_of_nodes(&seen.nodes),
+            _ => sources.collect(),
+        };
+        let starts_ns = record.phase_starts_ns(number);
+        Phase {
+            clients,
+            measured_s: seen.from_ns as f64 / 1e9..seen.until_ns as f64 / 1e9,
+            all: Figures::new(&all, seconds),
+            groups,
+            settled_s: settled_s(record, starts_ns..seen.until_ns, scenario.rate),
+            jain: jain(&shares),
+            worst: worst(record, seen.from_ns..seen.until_ns, scenario.rate),
+            messages_per_s: seen.messages as f64 / seconds,
+        }
+    }
+
+    pub fn group(&self, who: Who) -> Option<&Figures> {
+        self.groups.iter().find(|(group, _)| *group == who).map(|(_, figures)| figures)
+    }
+}
+
+impl Figures {
+    fn new(tally: &Tally, seconds: f64) -> Figures {
+        Figures {
+            rate_per_s: tally.let_through as f64 / seconds,
+            let_through: tally.let_through,
+            denied: tally.denied,
+            left: tally.left,
+            p50_ms: tally.percentile_ms(50),
+            p99_ms: tally.percentile_ms(99),
+        }
+    }
+
+    /// The relative error of the rate. None: the objective is 0.
+    pub fn error(&self, objective: Rate) -> Option<f64> {
+        (!objective.is_zero()).then(|| self.rate_per_s / objective.per_second() - 1.0)
+    }
+
+    /// The share of requests that were denied.
+    pub fn denied_share(&self) -> Option<f64> {
+        self.share(self.denied)
+    }
+
+    pub fn left_share(&self) -> Option<f64> {
+        self.share(self.left)
+    }
+
+    fn share(&self, count: u64) -> Option<f64> {
+        let asked = self.let_through + self.denied + self.left;
+        (asked > 0).then(|| count as f64 / asked as f64)
+    }
+}
+
+/// The start of the first 1-s window from which on all windows of the phase are within the tolerance.
+fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
+    let first = phase_ns.start.div_ceil(BIN_NS) as usize;
+    // A phase can be shorter than a bin.
+    let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
+    let is_right = |window: &[_]| is_within(window, rate.per_second());
+    let windows = bins.windows(BINS_PER_S);
+    let settled = windows.clone().rposition(|window| !is_right(window)).map_or(0, |wrong| wrong + 1);
+    (settled < windows.len()).then(|| {
+        let starts_ns = (first + settled) as u64 * BIN_NS;
+        (starts_ns - phase_ns.start) as f64 / 1e9
+    })
+}
+
+fn is_within(window: &[Bin], rate_per_s: f64) -> bool {
+    let count: u32 = window.iter().map(|bin| bin.all).sum();
+    (f64::from(count) - rate_per_s).abs() <= (rate_per_s * TOLERANCE).max(1.0)
+}
+
+/// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
+fn jain(shares: &[f64]) -> Option<f64> {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
+/// The parts that the nodes let through.
+fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
+    let busy = nodes.iter().filter(|node| node.all > ASKED_MIN);
+    busy.map(|node| node.let_through as f64 / node.all as f64).collect()
+}
+
+/// The fullest of all seconds that begin with a tenth of a second.
+fn worst(record: &Record, measured_ns: Range<u64>, rate: Rate) -> Option<f64> {
+    let first = measured_ns.start.div_ceil(TENTH_NS) as usize;
+    let tenths = record.tenths.get(first..(measured_ns.end / TENTH_NS) as usize)?;
+    let most = tenths.windows(TENTHS_PER_S).map(|second| second.iter().sum::<u32>()).max()?;
+    (!rate.is_zero()).then(|| f64::from(most) / rate.per_second() - 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_is_one_where_all_get_the_same() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), Some(1.0));
+        assert_eq!(jain(&[5.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain(&[3.0, 1.0]), Some(16.0 / 20.0));
+        assert_eq!((jain(&[5.0]), jain(&[0.0, 0.0])), (None, None));
+    }
+}

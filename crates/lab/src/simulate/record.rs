@@ -1,0 +1,219 @@
+//! The observations of a run, in memory that does not grow with its requests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::simulate::load::Who;
+use crate::simulate::scenario::Scenario;
+
+/// The length of a bin of a series: a fifth of a second.
+pub(super) const BIN_NS: u64 = 200_000_000;
+
+/// The length of a bin of the worst second: a tenth of a second.
+pub(super) const TENTH_NS: u64 = 100_000_000;
+
+/// The quarters of each phase that are not measured, for the law to settle.
+const SETTLING_QUARTERS: u64 = 1;
+
+/// Longer delays are kept in whole seconds.
+const EXACT_MS_MAX: u64 = 60_000;
+
+/// The observations of a run. Times are nanoseconds since its start.
+#[derive(Debug)]
+pub(super) struct Record {
+    phase_ns: u64,
+    shown: Shown,
+    /// The objective is a rate.
+    pub(super) aims_at_rate: bool,
+    /// Requests that a simpler law decided, because the law was out of memory.
+    pub(super) fallbacks: u64,
+    pub(super) phases: Vec<Seen>,
+    pub(super) bins: Vec<Bin>,
+    /// Requests let through, by tenths of a second.
+    pub(super) tenths: Vec<u32>,
+}
+
+/// The requests that the series of a run shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    All,
+    /// Those of clients, if there are other groups.
+    Clients,
+}
+
+/// The measured part of a phase.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    pub(super) tallies: [Tally; Who::ALL.len()],
+    /// Requests let through, by source.
+    pub(super) sources: Vec<u64>,
+    /// Requests by node, if there are several.
+    pub(super) nodes: Vec<Asked>,
+    /// Messages that reached the store of the nodes.
+    pub(super) messages: u64,
+}
+
+/// Requests that a node was asked about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) all: u64,
+    pub(super) let_through: u64,
+}
+
+/// Counts of one group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) let_through: u64,
+    pub(super) denied: u64,
+    pub(super) left: u64,
+    /// Requests let through, by their delay in milliseconds.
+    pub(super) delays: BTreeMap<u64, u64>,
+}
+
+/// Requests let through in a fifth of a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bin {
+    pub(super) all: u32,
+    pub(super) shown: u32,
+    pub(super) shown_delay_ms: u64,
+}
+
+impl Record {
+    pub(super) fn new(scenario: &Scenario, aims_at_rate: bool) -> Record {
+        let load = &scenario.load;
+        let phases = load.clients.counts().len() as u64;
+        let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
+        let phase_ns = end_ns / phases;
+        let sources = load.clients.max() as usize + 2;
+        let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
+        let nanos = |moment: Duration| moment.as_nanos() as u64;
+        let measured_ns = scenario.measured.map(|span| (nanos(span.from()), nanos(span.to())));
+        let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
+        let seen = |phase: u64| Seen {
+            from_ns: measured_ns.map_or(phase * phase_ns + settling_ns, |(from_ns, _)| from_ns),
+            until_ns: match measured_ns {
+                Some((_, until_ns)) => until_ns,
+                None if phase + 1 == phases => end_ns,
+                None => (phase + 1) * phase_ns,
+            },
+            tallies: Default::default(),
+            sources: vec![0; sources],
+            nodes: vec![Asked::default(); nodes as usize],
+            messages: 0,
+        };
+        let is_mixed = load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker));
+        Record {
+            phase_ns,
+            shown: if is_mixed { Shown::Clients } else { Shown::All },
+            aims_at_rate,
+            fallbacks: 0,
+            phases: (0..phases).map(seen).collect(),
+            bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
+            tenths: vec![0; (end_ns / TENTH_NS) as usize],
+        }
+    }
+
+    pub(super) fn phase_starts_ns(&self, phase: usize) -> u64 {
+        phase as u64 * self.phase_ns
+    }
+
+    pub(super) fn shown(&self) -> Shown {
+        self.shown
+    }
+
+    /// Counts a request that is let through at this moment, after this delay.
+    pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64) {
+        if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
+            bin.all += 1;
+            if self.shown == Shown::All || who == Who::Client {
+                bin.shown += 1;
+                bin.shown_delay_ms += delay_ms;
+            }
+        }
+        if let Some(tenth) = self.tenths.get_mut((at_ns / TENTH_NS) as usize) {
+            *tenth += 1;
+        }
+        if let Some(seen) = self.seen(at_ns) {
+            seen.sources[source as usize] += 1;
+            let tally = &mut seen.tallies[who as usize];
+            tally.let_through += 1;
+            *tally.delays.entry(kept_ms(delay_ms)).or_default() += 1;
+        }
+    }
+
+    pub(super) fn deny(&mut self, at_ns: u64, who: Who) {
+        if let Some(seen) = self.seen(at_ns) {
+            seen.tallies[who as usize].denied += 1;
+        }
+    }
+
+    pub(super) fn leave(&mut self, at_ns: u64, who: Who) {
+        if let Some(seen) = self.seen(at_ns) {
+            seen.tallies[who as usize].left += 1;
+        }
+    }
+
+    /// Counts a request at the node that was asked about it.
+    pub(super) fn ask(&mut self, at_ns: u64, node: u32, is_let_through: bool) {
+        if let Some(seen) = self.seen(at_ns) {
+            let asked = &mut seen.nodes[node as usize];
+            asked.all += 1;
+            asked.let_through += u64::from(is_let_through);
+        }
+    }
+
+    /// Counts a message that reached the store.
+    pub(super) fn reach_store(&mut self, at_ns: u64) {
+        if let Some(seen) = self.seen(at_ns) {
+            seen.messages += 1;
+        }
+    }
+
+    /// The phase whose measured part contains a moment.
+    fn seen(&mut self, at_ns: u64) -> Option<&mut Seen> {
+        let last = self.phases.len() - 1;
+        let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
+        (seen.from_ns..seen.until_ns).contains(&at_ns).then_some(seen)
+    }
+}
+
+fn kept_ms(delay_ms: u64) -> u64 {
+    if delay_ms <= EXACT_MS_MAX { delay_ms } else { delay_ms - delay_ms % 1_000 }
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.let_through += other.let_through;
+        self.denied += other.denied;
+        self.left += other.left;
+        for (&ms, count) in &other.delays {
+            *self.delays.entry(ms).or_default() += count;
+        }
+    }
+
+    /// The delay that `percent` of the requests let through did not exceed.
+    pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
+        let rank = (self.let_through * percent).div_ceil(100);
+        let mut below = 0;
+        self.delays.iter().find_map(|(&ms, count)| {
+            below += count;
+            (below >= rank).then_some(ms)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_use_the_nearest_rank() {
+        let mut tally = Tally { let_through: 200, ..Tally::default() };
+        tally.delays = BTreeMap::from([(1, 100), (2, 97), (700, 3)]);
+        assert_eq!([50, 51, 98, 99].map(|percent| tally.percentile_ms(percent)), [1, 2, 2, 700].map(Some));
+        assert_eq!(Tally::default().percentile_ms(50), None);
+        assert_eq!([kept_ms(60_000), kept_ms(61_999)], [60_000, 61_000]);
+    }
+}

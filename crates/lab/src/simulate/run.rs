@@ -1,0 +1,330 @@
+//! A run: one event after the other, in virtual time.
+
+#![allow(clippy::disallowed_types, reason = "its dice have a seed")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::simulate::load::{Load, Retry, Who};
+use crate::simulate::nodes::Nodes;
+use crate::simulate::outcome::Outcome;
+use crate::simulate::queue::{Event, Queue, Talk};
+use crate::simulate::record::Record;
+use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
+use slowlane_core::base::draw::Draw;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::ticket::Ticket;
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::table::Sizing;
+use slowlane_core::throttle::Throttle;
+
+/// The most requests of one run: a few minutes of computing.
+pub const REQUESTS_MAX: u64 = 100_000_000;
+
+/// One bucket needs one entry.
+const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
+
+/// More than the largest annex of one key.
+const ANNEX_BYTES_MAX: usize = 64 << 20;
+
+/// The start of a run: midnight, for laws whose windows are aligned to the clock.
+const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
+
+/// The most events in the queue, which take half a gigabyte. Only requests that a law no longer counts as in flight
+/// reach it.
+const UNDER_WAY_MAX: usize = 4_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+impl Scenario {
+    /// Runs the scenario to its end. `progress` gets the virtual time about once in a virtual second.
+    ///
+    /// # Errors
+    /// The law refuses its options, or a limit is exceeded.
+    pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
+        Ok(Outcome::new(self, &self.record(progress)?))
+    }
+
+    pub(super) fn record(&self, progress: impl FnMut(Duration)) -> Result<Record, ScenarioError> {
+        let policy = self.policy()?;
+        let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
+        let aims_at_rate = !slo.law.counts_ends();
+        if let Some(cluster) = self.cluster {
+            let nodes = Nodes::new(cluster, self, slo.law.max_delay().unwrap_or_default());
+            return run(self, Side::Many(Box::new(nodes)), aims_at_rate, REQUESTS_MAX, progress);
+        }
+        let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
+        let mut record = run(self, Side::One(&throttle), aims_at_rate, REQUESTS_MAX, progress)?;
+        record.fallbacks = throttle.annex_usage().fallbacks;
+        Ok(record)
+    }
+}
+
+/// Runs a scenario against a side that has its SLO.
+fn run(
+    scenario: &Scenario,
+    side: Side<'_>,
+    aims_at_rate: bool,
+    requests_max: u64,
+    mut progress: impl FnMut(Duration),
+) -> Result<Record, ScenarioError> {
+    let mut run = Run::begin(scenario, side, aims_at_rate);
+    let mut next_second_ns = SECOND_NS;
+    while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < run.end_ns) {
+        if now_ns >= next_second_ns {
+            progress(Duration::from_nanos(now_ns));
+            next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
+        }
+        run.happen(now_ns, event);
+        if run.requests > requests_max || run.queue.len() > UNDER_WAY_MAX {
+            return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
+        }
+    }
+    Ok(run.record)
+}
+
+/// The side that decides.
+enum Side<'s> {
+    One(&'s Throttle),
+    Many(Box<Nodes>),
+}
+
+struct Run<'s> {
+    load: &'s Load,
+    side: Side<'s>,
+    queue: Queue,
+    dice: Rng,
+    record: Record,
+    /// The number of clients now, and which of all clients of the run have no event in the queue.
+    clients: u32,
+    is_idle: Vec<bool>,
+    think_ns: u64,
+    service_ns: u64,
+    patience_ms: u64,
+    /// The mean pause between two requests of the attacker.
+    gap_ns: u64,
+    requests: u64,
+    end_ns: u64,
+}
+
+impl<'s> Run<'s> {
+    fn begin(scenario: &'s Scenario, side: Side<'s>, aims_at_rate: bool) -> Run<'s> {
+        let load = &scenario.load;
+        let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
+        let mut run = Run {
+            load,
+            side,
+            queue: Queue::default(),
+            dice: Rng::with_seed(scenario.seed),
+            record: Record::new(scenario, aims_at_rate),
+            clients: 0,
+            is_idle: vec![true; load.clients.max() as usize],
+            think_ns: nanos(load.think),
+            service_ns: nanos(load.service(aims_at_rate)),
+            patience_ms,
+            gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
+            requests: 0,
+            end_ns: u64::from(scenario.seconds) * SECOND_NS,
+        };
+        for phase in 0..load.clients.counts().len() {
+            run.queue.enter(run.record.phase_starts_ns(phase), Event::Phase(phase));
+        }
+        for greedy in 0..load.greedy {
+            let at_ns = run.dice.u64(0..=run.think_ns);
+            run.queue.enter(at_ns, Event::Ask(load.clients.max() + greedy));
+        }
+        if load.has(Who::Attacker) {
+            run.queue.enter(0, Event::Attack);
+        }
+        run.begin_periods();
+        run
+    }
+
+    /// The periods of several nodes begin at random.
+    fn begin_periods(&mut self) {
+        let Side::Many(nodes) = &self.side else { return };
+        for node in 0..nodes.cluster.nodes {
+            let at_ns = self.dice.u64(0..=nanos(nodes.cluster.period));
+            self.queue.enter(at_ns, Event::Talk(Talk::Period(node)));
+        }
+        if let Some(flushed) = nodes.cluster.flushed {
+            self.queue.enter(nanos(flushed), Event::Talk(Talk::Flush));
+        }
+    }
+
+    fn happen(&mut self, now_ns: u64, event: Event) {
+        match event {
+            Event::Phase(phase) => self.change_clients(now_ns, self.load.clients.counts()[phase]),
+            Event::Ask(connection) => self.ask_and_wait(now_ns, connection),
+            Event::Attack => {
+                self.ask(now_ns, Who::Attacker, 0);
+                let gap_ns = self.gap_of_attacker_ns();
+                self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
+            }
+            Event::End(ticket) => {
+                if let Side::One(throttle) = self.side {
+                    throttle.end(&throttle.policy(), &ticket, at(now_ns));
+                }
+            }
+            Event::Talk(talk) => self.talk(now_ns, talk),
+        }
+    }
+
+    /// Several nodes and their store talk.
+    fn talk(&mut self, now_ns: u64, talk: Talk) {
+        let Side::Many(nodes) = &mut self.side else { return };
+        match talk {
+            Talk::Period(node) => {
+                let period_ns = nanos(nodes.cluster.period);
+                // Never in step with the other nodes.
+                let next_ns = now_ns + period_ns - period_ns / 20 + self.dice.u64(0..=period_ns / 10);
+                self.queue.enter(next_ns, Event::Talk(talk));
+                tell(nodes, node, now_ns, &mut self.queue);
+            }
+            Talk::AtStore(node) => {
+                self.record.reach_store(now_ns);
+                self.queue.enter(nodes.reach_store(node, now_ns), Event::Talk(Talk::Reply(node)));
+            }
+            Talk::Reply(node) => nodes.take_reply(node, now_ns),
+            Talk::Flush => nodes.flush(),
+        }
+    }
+
+    /// Random gaps with the right mean, so that it is never in step with anything else. They are exponential over
+    /// several nodes: each of these then gets a load of its own, as if the others were not there.
+    fn gap_of_attacker_ns(&mut self) -> u64 {
+        match self.side {
+            Side::One(_) => self.dice.u64(0..=self.gap_ns.saturating_mul(2)),
+            Side::Many(_) => (-(1.0 - self.dice.f64()).ln() * self.gap_ns as f64) as u64,
+        }
+    }
+
+    /// New clients start within one pause. Leaving clients still get their last answer.
+    fn change_clients(&mut self, now_ns: u64, clients: u32) {
+        self.clients = clients;
+        for client in 0..clients {
+            if std::mem::take(&mut self.is_idle[client as usize]) {
+                let at_ns = now_ns + self.dice.u64(0..=self.think_ns);
+                self.queue.enter(at_ns, Event::Ask(client));
+            }
+        }
+    }
+
+    fn ask_and_wait(&mut self, now_ns: u64, connection: u32) {
+        let who = if connection < self.load.clients.max() { Who::Client } else { Who::Greedy };
+        if who == Who::Client && connection >= self.clients {
+            self.is_idle[connection as usize] = true;
+            return;
+        }
+        let answered_ns = self.ask(now_ns, who, connection);
+        let think_ns = self.think_ns / 2 + self.dice.u64(0..=self.think_ns);
+        self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
+    }
+
+    /// Sends one request, and returns the time when its sender is done with it.
+    fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
+        self.requests += 1;
+        let source = self.load.source(who, connection);
+        let (verdict, ticket) = self.decide(now_ns, who, connection);
+        match verdict {
+            Verdict::Deny { retry_after_s } => {
+                self.record.deny(now_ns, who);
+                match self.load.retry {
+                    Retry::RetryAfter => now_ns + u64::from(retry_after_s) * SECOND_NS,
+                    Retry::Now => now_ns,
+                }
+            }
+            // A proxy delays by whole milliseconds.
+            verdict if verdict.delay_ms() > self.patience_ms && who != Who::Attacker => {
+                let left_ns = now_ns + self.patience_ms * 1_000_000;
+                self.record.leave(left_ns, who);
+                left_ns
+            }
+            verdict => {
+                let delay_ms = verdict.delay_ms();
+                let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
+                self.record.let_through(begun_ns, who, source, delay_ms);
+                let ended_ns = begun_ns.saturating_add(self.service_ns);
+                if let Some(ticket) = ticket.filter(|_| ended_ns < self.end_ns) {
+                    self.queue.enter(ended_ns, Event::End(Box::new(ticket)));
+                }
+                ended_ns
+            }
+        }
+    }
+
+    fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> (Verdict, Option<Ticket>) {
+        match &mut self.side {
+            Side::One(throttle) => {
+                let (source, draw) = (self.load.source(who, connection), self.dice.u64(..));
+                let decision = decide(throttle, source, at(now_ns), Draw::from_bits(draw));
+                (decision.verdict, decision.ticket())
+            }
+            Side::Many(nodes) => {
+                let node = nodes.cluster.node(who, connection, &mut self.dice);
+                let verdict = nodes.judge(node, now_ns);
+                tell(nodes, node, now_ns, &mut self.queue);
+                self.record.ask(now_ns, node, verdict.is_let_through());
+                (verdict, None)
+            }
+        }
+    }
+}
+
+fn decide(throttle: &Throttle, source: u32, now: Timestamp, draw: Draw) -> Decision {
+    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
+    let mut request = Request::new();
+    request.push(b"source", Value::Address(address));
+    request.push(b"website", Value::Text(WEBSITE.as_bytes()));
+    throttle.decide_one(&request, now, draw)
+}
+
+/// Sends the message of a node, if there is one that reaches the store.
+fn tell(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut Queue) {
+    if let Some(there_ns) = nodes.tell(node, now_ns) {
+        queue.enter(there_ns, Event::Talk(Talk::AtStore(node)));
+    }
+}
+
+const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+fn at(now_ns: u64) -> Timestamp {
+    START + Duration::from_nanos(now_ns)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slowlane_core::policy::Policy;
+
+    #[test]
+    fn a_run_of_too_many_requests_ends_with_a_remedy() {
+        let attack = Some("1000/s".parse().unwrap());
+        let load = Load { clients: "0".parse().unwrap(), attack, ..Load::default() };
+        let rate = "50/s".parse().unwrap();
+        let scenario = Scenario {
+            law: "pace".into(),
+            options: vec![],
+            rate,
+            burst: 1,
+            load,
+            cluster: None,
+            seconds: 86_400,
+            measured: None,
+            seed: 1,
+        };
+        let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
+        let mut seconds = 0;
+        let error = run(&scenario, Side::One(&throttle), true, 10_000, |_| seconds += 1).unwrap_err();
+        assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
+        assert!((8..12).contains(&seconds), "progress comes once in a virtual second: {seconds}");
+    }
+}

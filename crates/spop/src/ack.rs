@@ -1,0 +1,318 @@
+//! ACK, the answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
+
+use std::iter;
+
+use crate::cursor::Cursor;
+use crate::data::Data;
+use crate::error::Error;
+use crate::frame::Frame;
+use crate::frame::FrameWriter;
+use crate::head::{Head, Kind};
+use crate::string;
+
+const SET_VAR: u8 = 1;
+const SET_VAR_ARGUMENTS: u8 = 3;
+const UNSET_VAR: u8 = 2;
+const UNSET_VAR_ARGUMENTS: u8 = 2;
+
+/// The scope of a variable (SPOE.txt 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Scope {
+    Proc = 0,
+    Sess = 1,
+    Txn = 2,
+    Req = 3,
+    Res = 4,
+}
+
+impl Scope {
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Scope, Error> {
+        match cursor.byte()? {
+            0 => Ok(Scope::Proc),
+            1 => Ok(Scope::Sess),
+            2 => Ok(Scope::Txn),
+            3 => Ok(Scope::Req),
+            4 => Ok(Scope::Res),
+            scope => Err(Error::UnknownScope(scope)),
+        }
+    }
+}
+
+/// A variable that is set often: the constant start of its action is encoded only once.
+///
+/// ```
+/// use spop::{Ack, Data, Scope, Variable};
+///
+/// const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+/// let (mut out, mut same) = (Vec::new(), Vec::new());
+/// Ack::begin(&mut out, 7, 1).set(&VERDICT, Data::Str(b"pass")).finish();
+/// Ack::begin(&mut same, 7, 1).set_var(Scope::Txn, b"verdict", Data::Str(b"pass")).finish();
+/// assert_eq!(out, same);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// All 16 bytes are copied, in one instruction; the surplus is then cut off.
+    opening: [u8; OPENING_BYTES],
+    length: usize,
+}
+
+const OPENING_BYTES: usize = 16;
+
+impl Variable {
+    /// `name` has at most 12 bytes; a longer one panics.
+    pub const fn new(scope: Scope, name: &[u8]) -> Variable {
+        let mut opening = [0; OPENING_BYTES];
+        [opening[0], opening[1], opening[2], opening[3]] =
+            [SET_VAR, SET_VAR_ARGUMENTS, scope as u8, name.len() as u8];
+        let (_, room) = opening.split_at_mut(4);
+        room.split_at_mut(name.len()).0.copy_from_slice(name);
+        Variable { opening, length: 4 + name.len() }
+    }
+
+    #[inline(always)]
+    fn encode(&self, value: Data<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.opening);
+        out.truncate(start + self.length);
+        value.encode(out);
+    }
+}
+
+/// A change of a variable of HAProxy.
+///
+/// HAProxy puts the scope and its `option var-prefix` before the name: `verdict` in scope `Txn` becomes
+/// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// The value `Null` unsets the variable.
+    SetVar {
+        scope: Scope,
+        name: &'a [u8],
+        value: Data<'a>,
+    },
+    UnsetVar {
+        scope: Scope,
+        name: &'a [u8],
+    },
+}
+
+impl<'a> Action<'a> {
+    fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Action::SetVar { scope, name, value } => {
+                out.extend_from_slice(&[SET_VAR, SET_VAR_ARGUMENTS, scope as u8]);
+                string::encode(name, out);
+                value.encode(out);
+            }
+            Action::UnsetVar { scope, name } => {
+                out.extend_from_slice(&[UNSET_VAR, UNSET_VAR_ARGUMENTS, scope as u8]);
+                string::encode(name, out);
+            }
+        }
+    }
+
+    fn decode(cursor: &mut Cursor<'a>) -> Result<Action<'a>, Error> {
+        match cursor.array()? {
+            [SET_VAR, SET_VAR_ARGUMENTS] => Ok(Action::SetVar {
+                scope: Scope::decode(cursor)?,
+                name: string::decode(cursor)?,
+                value: Data::decode(cursor)?,
+            }),
+            [UNSET_VAR, UNSET_VAR_ARGUMENTS] => {
+                Ok(Action::UnsetVar { scope: Scope::decode(cursor)?, name: string::decode(cursor)? })
+            }
+            _ => Err(Error::UnknownAction),
+        }
+    }
+}
+
+/// An answer, with the stream-id and frame-id of its NOTIFY.
+///
+/// ```
+/// use spop::{Ack, Action, Data, Error, Frame, Scope};
+///
+/// let mut out = Vec::new();
+/// Ack::begin(&mut out, 7, 1).set_var(Scope::Txn, b"verdict", Data::Str(b"pass")).finish();
+///
+/// let (frame, _) = Frame::cut(&out, 256)?.unwrap();
+/// let ack = Ack::decode(frame)?;
+/// assert_eq!((ack.stream_id, ack.frame_id), (7, 1));
+/// let verdict = Action::SetVar { scope: Scope::Txn, name: b"verdict", value: Data::Str(b"pass") };
+/// assert_eq!(ack.actions().collect::<Vec<_>>(), [Ok(verdict)]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack<'a> {
+    pub stream_id: u64,
+    pub frame_id: u64,
+    payload: &'a [u8],
+}
+
+impl<'a> Ack<'a> {
+    /// Starts an ACK at the end of `out`.
+    ///
+    /// An ACK needs an action before it can be finished: after an empty one, HAProxy 3.1 lets the request wait until
+    /// its timeout.
+    pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
+        EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::Ack, stream_id, frame_id)) }
+    }
+
+    /// Decodes a frame of the kind `Ack`. A fragmented payload is an error.
+    pub fn decode(frame: Frame<'a>) -> Result<Ack<'a>, Error> {
+        frame.head.expect_whole()?;
+        let Head { stream_id, frame_id, .. } = frame.head;
+        Ok(Ack { stream_id, frame_id, payload: frame.payload })
+    }
+
+    /// The actions, up to the first invalid one. Like HAProxy, it stops there; earlier actions remain valid.
+    pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
+        let mut rest = Cursor::new(self.payload);
+        iter::from_fn(move || {
+            let action = (!rest.is_empty()).then(|| Action::decode(&mut rest))?;
+            if action.is_err() {
+                rest = Cursor::new(b"");
+            }
+            Some(action)
+        })
+    }
+}
+
+/// An ACK without an action.
+#[derive(Debug)]
+#[must_use = "a frame has no length until it is finished"]
+pub struct EmptyAck<'o> {
+    frame: FrameWriter<'o>,
+}
+
+impl<'o> EmptyAck<'o> {
+    #[inline]
+    pub fn set(self, variable: &Variable, value: Data<'_>) -> AckWriter<'o> {
+        AckWriter { frame: self.frame }.set(variable, value)
+    }
+
+    pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> AckWriter<'o> {
+        self.action(Action::SetVar { scope, name, value })
+    }
+
+    pub fn unset_var(self, scope: Scope, name: &[u8]) -> AckWriter<'o> {
+        self.action(Action::UnsetVar { scope, name })
+    }
+
+    pub fn action(self, action: Action<'_>) -> AckWriter<'o> {
+        AckWriter { frame: self.frame }.action(action)
+    }
+}
+
+/// An unfinished ACK at the end of a buffer.
+///
+/// It must not exceed the agreed frame size. A few short variables fit the 256 bytes that every HAProxy accepts.
+#[derive(Debug)]
+#[must_use = "a frame has no length until it is finished"]
+pub struct AckWriter<'o> {
+    frame: FrameWriter<'o>,
+}
+
+impl AckWriter<'_> {
+    #[inline]
+    pub fn set(self, variable: &Variable, value: Data<'_>) -> Self {
+        variable.encode(value, self.frame.out);
+        self
+    }
+
+    pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> Self {
+        self.action(Action::SetVar { scope, name, value })
+    }
+
+    pub fn unset_var(self, scope: Scope, name: &[u8]) -> Self {
+        self.action(Action::UnsetVar { scope, name })
+    }
+
+    pub fn action(self, action: Action<'_>) -> Self {
+        action.encode(self.frame.out);
+        self
+    }
+
+    pub fn finish(self) {
+        self.frame.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::tests::{any_bytes, any_data};
+    use crate::hello::tests::cut;
+
+    fn any_action() -> impl Strategy<Value = Action<'static>> {
+        let scope = prop::sample::select(vec![Scope::Proc, Scope::Sess, Scope::Txn, Scope::Req, Scope::Res]);
+        (scope, any_bytes(), prop::option::of(any_data())).prop_map(|(scope, name, value)| match value {
+            Some(value) => Action::SetVar { scope, name, value },
+            None => Action::UnsetVar { scope, name },
+        })
+    }
+
+    fn actions(payload: &[u8]) -> Vec<Result<Action<'_>, Error>> {
+        let ack = Ack::decode(Frame { head: Head::new(Kind::Ack, 1, 1), payload }).unwrap();
+        ack.actions().collect()
+    }
+
+    #[test]
+    fn it_has_these_bytes() {
+        let mut out = b"before".to_vec();
+        Ack::begin(&mut out, 0, 1)
+            .set_var(Scope::Txn, b"verdict", Data::Str(b"delay"))
+            .set_var(Scope::Txn, b"delay", Data::Int64(250))
+            .unset_var(Scope::Sess, b"slo")
+            .finish();
+        let bytes = b"before\x00\x00\x00\x2c\x67\x00\x00\x00\x01\x00\x01\
+            \x01\x03\x02\x07verdict\x08\x05delay\
+            \x01\x03\x02\x05delay\x04\xfa\x00\
+            \x02\x02\x01\x03slo";
+        assert_eq!(out, bytes);
+    }
+
+    #[test]
+    fn actions_end_at_the_first_that_is_wrong() {
+        let unset = Ok(Action::UnsetVar { scope: Scope::Txn, name: b"a" });
+        assert_eq!(actions(b""), []);
+        assert_eq!(actions(b"\x02\x02\x02\x01a"), [unset]);
+        assert_eq!(
+            actions(b"\x02\x02\x02\x01a\x03\x01\x02\x02\x02\x01a"),
+            [unset, Err(Error::UnknownAction)]
+        );
+        assert_eq!(
+            actions(b"\x02\x03\x02\x01a\x00"),
+            [Err(Error::UnknownAction)],
+            "a wrong number of arguments"
+        );
+        assert_eq!(actions(b"\x02\x02\x05\x01a"), [Err(Error::UnknownScope(5))]);
+        assert_eq!(actions(b"\x01\x03\x02\x01a"), [Err(Error::Truncated)]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_reads_back(
+            first in any_action(),
+            more in prop::collection::vec(any_action(), 0..6),
+            stream_id: u64,
+            frame_id: u64,
+        ) {
+            let mut out = Vec::new();
+            let ack = Ack::begin(&mut out, stream_id, frame_id).action(first);
+            more.iter().fold(ack, |ack, &action| ack.action(action)).finish();
+
+            let ack = Ack::decode(cut(&out)).unwrap();
+            prop_assert_eq!((ack.stream_id, ack.frame_id), (stream_id, frame_id));
+            let actions: Result<Vec<_>, _> = ack.actions().collect();
+            prop_assert_eq!(actions, Ok([vec![first], more].concat()));
+        }
+
+        #[test]
+        fn any_payload_comes_to_an_end(payload in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(actions(&payload).len() <= 300);
+        }
+    }
+}

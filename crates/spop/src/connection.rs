@@ -1,0 +1,420 @@
+//! The agent's side of one SPOP connection, from hello to disconnect.
+//!
+//! ```text
+//!                   hello               leave, health check,
+//!  AwaitingHello ─────────▶ Established ────────────────────▶ Closing
+//!        │                   │      ▲ │   HAPROXY-DISCONNECT,    ▲
+//!        │                   └──────┘ │   anything refused       │
+//!        │                    notify  └──────────────────────────┤
+//!        └───────────────────────────────────────────────────────┘
+//! ```
+//! In `Closing` the agent sends nothing more and ignores all frames but a HAPROXY-DISCONNECT.
+
+use crate::disconnect::Disconnect;
+use crate::error::Error;
+use crate::frame::FRAME_BYTES_MIN;
+use crate::frame::Frame;
+use crate::head::Kind;
+use crate::hello::{AgentHello, HaproxyHello};
+use crate::notify::Notify;
+use crate::status::Status;
+
+/// The capabilities that the agent announces.
+///
+/// `async` allows an ACK on another connection; this agent always answers on the same one. `fragmentation` is for
+/// messages longer than a frame, which this agent does not need.
+const CAPABILITIES: &[u8] = b"pipelining";
+
+/// A longer engine-id is cut to this. HAProxy's is a UUID of 36 characters.
+const ENGINE_ID_BYTES_MAX: usize = 64;
+
+/// The state of one connection. It has no socket: it takes frames, and appends the bytes to send to a buffer.
+///
+/// ```
+/// use spop::{Connection, Disconnect, Frame, HaproxyHello, Status, Step};
+///
+/// let mut bytes = Vec::new();
+/// HaproxyHello::new(16_380).encode(&mut bytes);
+/// Disconnect::NORMAL.encode_as_haproxy(&mut bytes);
+///
+/// let (mut connection, mut out) = (Connection::new(65_536), Vec::new());
+/// let (hello, consumed) = Frame::cut(&bytes, connection.frame_bytes_max()).unwrap().unwrap();
+/// assert_eq!(connection.receive(hello, &mut out), Step::Continue);
+/// assert_eq!(connection.frame_bytes_max(), 16_380);
+///
+/// let (goodbye, _) = Frame::cut(&bytes[consumed..], connection.frame_bytes_max()).unwrap().unwrap();
+/// let Step::Close(close) = connection.receive(goodbye, &mut out) else { panic!() };
+/// assert_eq!((close.status, close.error), (Status::NORMAL, None));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Connection {
+    state: State,
+    frame_bytes_max: u32,
+    greeting: Option<Greeting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    AwaitingHello,
+    Established,
+    Closing,
+}
+
+/// The next step. In any case, the caller sends the bytes in `out`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Go on to the next frame.
+    Continue,
+    /// Answer with exactly one ACK, now or later.
+    Notify(Notify<'a>),
+    /// Send `out` and close.
+    Close(Close),
+}
+
+/// The reason to close a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// The status that the closing side gave.
+    pub status: Status,
+    /// The handshake failed: send `out`, and close after about a second.
+    ///
+    /// While a request waits, HAProxy up to 3.0 tries again at once, thousands of times a second.
+    pub late: bool,
+    /// The error of HAProxy's side. `None` if HAProxy closes, or its health check is over.
+    pub error: Option<Error>,
+}
+
+/// HAProxy's description of itself, safe to log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// At most 64 bytes, with unprintable ones escaped.
+    pub engine_id: Option<Box<str>>,
+    pub healthcheck: bool,
+}
+
+impl Connection {
+    /// A connection before its handshake.
+    ///
+    /// `frame_bytes_max` is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
+    pub fn new(frame_bytes_max: u32) -> Connection {
+        let frame_bytes_max = frame_bytes_max.max(FRAME_BYTES_MIN);
+        Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
+    }
+
+    /// A connection after its handshake, with what was agreed.
+    pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
+        let greeting = Some(Greeting { engine_id, healthcheck: false });
+        Connection { state: State::Established, frame_bytes_max, greeting }
+    }
+
+    /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
+    }
+
+    /// HAProxy's description of itself, after the handshake.
+    pub fn hello(&self) -> Option<&Greeting> {
+        self.greeting.as_ref()
+    }
+
+    /// Processes the next frame and appends the answer to `out`, if any. The caller writes the ACKs.
+    pub fn receive<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Step<'a> {
+        match self.step(frame, out) {
+            Ok(step) => step,
+            Err(error) => Step::Close(self.refuse(error, out)),
+        }
+    }
+
+    /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY.
+    #[cold]
+    pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
+        let late = self.state == State::AwaitingHello;
+        let (status, message) = (error.status(), error.to_string());
+        self.disconnect(Disconnect { status, message: message.as_bytes() }, out);
+        Close { status, late, error: Some(error) }
+    }
+
+    /// Ends the connection from the agent's side.
+    ///
+    /// Call it after the last answer: HAProxy then closes, and its later messages are ignored.
+    pub fn leave(&mut self, out: &mut Vec<u8>) {
+        self.disconnect(Disconnect::NORMAL, out);
+    }
+
+    fn step<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
+        match (self.state, frame.head.kind) {
+            (_, Kind::HaproxyDisconnect) => self.goodbye(frame, out),
+
+            // A side that has sent its DISCONNECT ignores all frames but that of the other side (3.2.8).
+            (State::Closing, _) => Ok(Step::Continue),
+
+            // Unknown frames may be skipped (3.2.2).
+            (_, Kind::Unknown(_)) => Ok(Step::Continue),
+
+            // Only agents send these (3.2.2).
+            (_, Kind::AgentHello | Kind::AgentDisconnect | Kind::Ack) => Err(Error::AgentFrame),
+
+            // There is one HELLO, the first frame (3.2.4).
+            (State::AwaitingHello, Kind::HaproxyHello) => self.greet(frame, out),
+            (State::AwaitingHello, Kind::Notify | Kind::Unset) => Err(Error::BeforeHello),
+            (State::Established, Kind::HaproxyHello) => Err(Error::SecondHello),
+
+            (State::Established, Kind::Notify) => Notify::decode(frame).map(Step::Notify),
+
+            // The rest of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
+            (State::Established, Kind::Unset) => Err(Error::Fragmented),
+        }
+    }
+
+    /// The answer holds the lower of both frame sizes, the agent's version and its capabilities (3.2.4).
+    #[cold]
+    fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
+        let hello = HaproxyHello::decode(frame)?;
+        self.frame_bytes_max = self.frame_bytes_max.min(hello.frame_bytes_max);
+        self.greeting = Some(Greeting::from(hello));
+        AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities: CAPABILITIES }.encode(out);
+        if hello.healthcheck {
+            // After a health check, the agent may close without a DISCONNECT (3.2.5).
+            self.state = State::Closing;
+            return Ok(Step::Close(Close { status: Status::NORMAL, late: false, error: None }));
+        }
+        self.state = State::Established;
+        Ok(Step::Continue)
+    }
+
+    /// HAProxy waits for an AGENT-DISCONNECT, and then for the agent to close (3.2.8).
+    #[cold]
+    fn goodbye<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
+        let status = Disconnect::decode(frame)?.status;
+        self.disconnect(Disconnect::NORMAL, out);
+        Ok(Step::Close(Close { status, late: false, error: None }))
+    }
+
+    /// Appends a DISCONNECT, unless one was sent before.
+    fn disconnect(&mut self, disconnect: Disconnect<'_>, out: &mut Vec<u8>) {
+        if self.state != State::Closing {
+            disconnect.encode_as_agent(out);
+        }
+        self.state = State::Closing;
+    }
+}
+
+impl From<HaproxyHello<'_>> for Greeting {
+    fn from(hello: HaproxyHello<'_>) -> Greeting {
+        let printable = |id: &[u8]| id[..id.len().min(ENGINE_ID_BYTES_MAX)].escape_ascii().to_string().into();
+        Greeting { engine_id: hello.engine_id.map(printable), healthcheck: hello.healthcheck }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::Data;
+    use crate::head::Head;
+    use crate::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK, HELLO, cut, hello_of};
+
+    const OURS: u32 = 65_536;
+
+    /// The appended frames, decoded.
+    fn said(out: &[u8]) -> Vec<Frame<'_>> {
+        let (mut frames, mut rest) = (Vec::new(), out);
+        while let Some((frame, consumed)) = Frame::cut(rest, u32::MAX).unwrap() {
+            frames.push(frame);
+            rest = &rest[consumed..];
+        }
+        assert!(rest.is_empty());
+        frames
+    }
+
+    fn agent_hello(out: &[u8]) -> AgentHello<'_> {
+        let [frame] = said(out)[..] else { panic!("{out:?}") };
+        assert_eq!(frame.head, Head::of_connection(Kind::AgentHello));
+        AgentHello::decode(frame).unwrap()
+    }
+
+    fn agent_disconnect(out: &[u8]) -> Disconnect<'_> {
+        let [frame] = said(out)[..] else { panic!("{out:?}") };
+        assert_eq!(frame.head, Head::of_connection(Kind::AgentDisconnect));
+        Disconnect::decode(frame).unwrap()
+    }
+
+    fn refused(error: Error, late: bool) -> Step<'static> {
+        Step::Close(Close { status: error.status(), late, error: Some(error) })
+    }
+
+    fn established() -> Connection {
+        let mut connection = Connection::new(OURS);
+        assert_eq!(connection.receive(cut(HAPROXY_3_2), &mut Vec::new()), Step::Continue);
+        connection
+    }
+
+    fn frame(kind: Kind) -> Frame<'static> {
+        Frame { head: Head::new(kind, 5, 1), payload: b"\x07request\x00" }
+    }
+
+    fn goodbye(status: Status) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Disconnect { status, message: b"" }.encode_as_haproxy(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn every_haproxy_is_greeted_with_its_own_frame_size() {
+        for hello in [HAPROXY_2_6, HAPROXY_3_2] {
+            let (mut connection, mut out) = (Connection::new(OURS), Vec::new());
+            assert_eq!(connection.frame_bytes_max(), OURS);
+            assert_eq!(connection.receive(cut(hello), &mut out), Step::Continue);
+            let answer = AgentHello { frame_bytes_max: 16_380, capabilities: b"pipelining" };
+            assert_eq!(agent_hello(&out), answer);
+            assert_eq!(connection.frame_bytes_max(), 16_380);
+            let greeting = connection.hello().unwrap();
+            assert_eq!(greeting.engine_id.as_deref(), Some("b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
+        }
+    }
+
+    #[test]
+    fn a_haproxy_that_offers_more_gets_less() {
+        let (mut connection, mut out) = (Connection::new(1_000), Vec::new());
+        connection.receive(cut(HAPROXY_3_2), &mut out);
+        assert_eq!(agent_hello(&out).frame_bytes_max, 1_000);
+        assert_eq!(connection.frame_bytes_max(), 1_000);
+        assert_eq!(Connection::new(100).frame_bytes_max(), 256);
+    }
+
+    #[test]
+    fn a_health_check_is_greeted_and_closed() {
+        let (mut connection, mut out) = (Connection::new(OURS), Vec::new());
+        let close = Close { status: Status::NORMAL, late: false, error: None };
+        assert_eq!(connection.receive(cut(HEALTH_CHECK), &mut out), Step::Close(close));
+        assert_eq!(agent_hello(&out).frame_bytes_max, 16_380);
+        assert!(connection.hello().unwrap().healthcheck);
+    }
+
+    #[test]
+    fn a_refused_handshake_is_refused_late() {
+        let version = (&b"supported-versions"[..], Data::Str(b"2.0"));
+        let size = (&b"max-frame-size"[..], Data::Uint32(16_380));
+        let old = (version.0, Data::Str(b"1.0"));
+        let small = (size.0, Data::Uint32(255));
+        for (items, error, code) in [
+            ([size, size], Error::NoVersion, 5),
+            ([version, version], Error::NoFrameSize, 6),
+            ([old, size], Error::BadVersion, 8),
+            ([version, small], Error::BadFrameSize, 9),
+        ] {
+            let (mut connection, mut out) = (Connection::new(OURS), Vec::new());
+            assert_eq!(connection.receive(cut(&hello_of(&items)), &mut out), refused(error, true));
+            assert_eq!(agent_disconnect(&out).status, Status::new(code));
+            assert_eq!(agent_disconnect(&out).message, error.to_string().as_bytes());
+            assert_eq!(connection.hello(), None);
+        }
+        let (mut connection, mut out) = (Connection::new(OURS), Vec::new());
+        let garbled = Frame { payload: b"\xff", ..cut(HAPROXY_3_2) };
+        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Truncated, true));
+        assert_eq!(agent_disconnect(&out).status, Status::INVALID);
+    }
+
+    #[test]
+    fn a_first_frame_that_is_too_big_is_refused_late_too() {
+        let (mut connection, mut out) = (Connection::new(256), Vec::new());
+        let error = Frame::cut(b"\x00\x00\x01\x01", connection.frame_bytes_max()).unwrap_err();
+        let close = connection.refuse(error, &mut out);
+        assert_eq!((close.status, close.late), (Status::TOO_BIG, true));
+        let message = b"frame of 257 bytes: at most 256 are allowed";
+        assert_eq!(agent_disconnect(&out), Disconnect { status: Status::TOO_BIG, message });
+    }
+
+    #[test]
+    fn before_hello_nothing_else_is_taken() {
+        for kind in [Kind::Notify, Kind::Unset] {
+            let step = Connection::new(OURS).receive(frame(kind), &mut Vec::new());
+            assert_eq!(step, refused(Error::BeforeHello, true));
+        }
+    }
+
+    #[test]
+    fn a_second_hello_is_refused() {
+        let (mut connection, mut out) = (established(), Vec::new());
+        assert_eq!(connection.receive(cut(HAPROXY_3_2), &mut out), refused(Error::SecondHello, false));
+        assert_eq!(agent_disconnect(&out).status, Status::INVALID);
+    }
+
+    #[test]
+    fn a_notify_is_handed_on_and_nothing_is_said() {
+        let (mut connection, mut out) = (established(), Vec::new());
+        for stream_id in [0, 1, u64::MAX] {
+            let head = Head::new(Kind::Notify, stream_id, 1);
+            let step = connection.receive(Frame { head, ..frame(Kind::Notify) }, &mut out);
+            let Step::Notify(notify) = step else { panic!("{step:?}") };
+            assert_eq!((notify.stream_id, notify.frame_id), (stream_id, 1));
+        }
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn fragments_are_refused_with_their_own_status() {
+        let part = Frame { head: Head { flags: 0, ..frame(Kind::Notify).head }, payload: b"" };
+        for frame in [part, frame(Kind::Unset)] {
+            let (mut connection, mut out) = (established(), Vec::new());
+            assert_eq!(connection.receive(frame, &mut out), refused(Error::Fragmented, false));
+            assert_eq!(agent_disconnect(&out).status.code(), 10);
+        }
+    }
+
+    #[test]
+    fn what_agents_send_is_refused_and_what_nobody_knows_is_skipped() {
+        for connection in [established(), Connection::new(OURS)] {
+            let late = connection.state == State::AwaitingHello;
+            for kind in [Kind::AgentHello, Kind::AgentDisconnect, Kind::Ack] {
+                let step = connection.clone().receive(frame(kind), &mut Vec::new());
+                assert_eq!(step, refused(Error::AgentFrame, late));
+            }
+            for byte in [4, 100, 104, 255] {
+                let mut out = Vec::new();
+                let step = connection.clone().receive(frame(Kind::Unknown(byte)), &mut out);
+                assert_eq!((step, out), (Step::Continue, vec![]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_goodbye_is_answered_and_closes() {
+        for mut connection in [established(), Connection::new(OURS)] {
+            let mut out = Vec::new();
+            let close = Close { status: Status::TIMEOUT, late: false, error: None };
+            assert_eq!(connection.receive(cut(&goodbye(Status::TIMEOUT)), &mut out), Step::Close(close));
+            assert_eq!(agent_disconnect(&out), Disconnect::NORMAL);
+        }
+    }
+
+    #[test]
+    fn a_garbled_goodbye_closes_too() {
+        let (mut connection, mut out) = (established(), Vec::new());
+        let bytes = goodbye(Status::NORMAL);
+        let garbled = Frame { payload: b"\x0bstatus", ..cut(&bytes) };
+        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Truncated, false));
+        assert_eq!(agent_disconnect(&out).status, Status::INVALID);
+    }
+
+    #[test]
+    fn an_agent_that_has_taken_leave_takes_nothing_but_a_goodbye() {
+        let (mut connection, mut out) = (established(), Vec::new());
+        connection.leave(&mut out);
+        assert_eq!(agent_disconnect(&out), Disconnect::NORMAL);
+
+        out.clear();
+        connection.leave(&mut out);
+        for kind in [Kind::Notify, Kind::Unset, Kind::HaproxyHello, Kind::Ack, Kind::Unknown(9)] {
+            assert_eq!(connection.receive(frame(kind), &mut out), Step::Continue);
+        }
+        let close = Close { status: Status::NORMAL, late: false, error: None };
+        assert_eq!(connection.receive(cut(&goodbye(Status::NORMAL)), &mut out), Step::Close(close));
+        assert!(out.is_empty(), "there is only one DISCONNECT");
+    }
+
+    #[test]
+    fn an_engine_id_is_bounded_and_printable() {
+        let hello = HaproxyHello { engine_id: Some(&[b'\n'; 5_000]), ..HELLO };
+        assert_eq!(Greeting::from(hello).engine_id.unwrap().len(), 2 * 64);
+    }
+}

@@ -1,0 +1,76 @@
+//! A cursor over the unread bytes of a frame.
+
+use crate::read_error::ReadError;
+use crate::varint;
+
+/// Reads forward and never past the end.
+///
+/// A read that finds too few bytes empties the cursor, so a loop over it ends on any input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor { rest: bytes }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The unread bytes.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, ReadError> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
+        let (array, rest) = std::mem::take(&mut self.rest).split_first_chunk().ok_or(ReadError::Truncated)?;
+        self.rest = rest;
+        Ok(*array)
+    }
+
+    /// The next `length` bytes. A length beyond the end of the frame is an error and allocates nothing.
+    pub(crate) fn slice(&mut self, length: u64) -> Result<&'a [u8], ReadError> {
+        let rest = std::mem::take(&mut self.rest);
+        let length = usize::try_from(length).map_err(|_| ReadError::Truncated)?;
+        let (slice, rest) = rest.split_at_checked(length).ok_or(ReadError::Truncated)?;
+        self.rest = rest;
+        Ok(slice)
+    }
+
+    pub(crate) fn varint(&mut self) -> Result<u64, ReadError> {
+        let rest = std::mem::take(&mut self.rest);
+        let (value, length) = varint::decode(rest)?;
+        self.rest = &rest[length..];
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::string;
+
+    #[test]
+    fn a_read_past_the_end_fails_and_leaves_nothing() {
+        let mut cursor = Cursor::new(b"abc");
+        assert_eq!(cursor.byte(), Ok(b'a'));
+        assert_eq!(cursor.slice(3), Err(ReadError::Truncated));
+        assert!(cursor.is_empty());
+        assert_eq!(cursor.byte(), Err(ReadError::Truncated));
+    }
+
+    #[test]
+    fn a_claim_of_all_the_memory_there_is_fails() {
+        let mut bytes = Vec::new();
+        varint::encode(u64::MAX, &mut bytes);
+        assert_eq!(string::decode(&mut Cursor::new(&bytes)), Err(ReadError::Truncated));
+    }
+}

@@ -1,0 +1,164 @@
+//! A frame: a length, a head and a payload.
+//!
+//! ```text
+//!  ┌─────────────┬──────┬─────────────┐
+//!  │ length      │ head │ payload     │      length: of head and payload, big-endian
+//!  │ 4           │ 7 …  │ 0 …         │
+//!  └─────────────┴──────┴─────────────┘
+//! ```
+
+use crate::cursor::Cursor;
+use crate::error::Error;
+use crate::head::HEAD_BYTES_MIN;
+use crate::head::Head;
+
+/// Every agent and HAProxy must accept frames of this length, so it is the lowest limit (SPOE.txt 3.2).
+pub const FRAME_BYTES_MIN: u32 = 256;
+
+/// The size of the length field, which the length does not include.
+const LENGTH_BYTES: usize = 4;
+
+/// One frame, borrowed from the read buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub head: Head,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The first frame of `bytes`, and its length in bytes with the length field; `None` if it is incomplete.
+    ///
+    /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
+    /// has to store a frame that is too big.
+    ///
+    /// ```
+    /// use spop::{Frame, Kind};
+    /// let bytes = b"\0\0\0\x07\x03\0\0\0\x01\x05\x01 and more";
+    /// let (frame, consumed) = Frame::cut(bytes, 256).unwrap().unwrap();
+    /// assert_eq!((frame.head.kind, frame.head.stream_id, frame.head.frame_id), (Kind::Notify, 5, 1));
+    /// assert_eq!(&bytes[consumed..], b" and more");
+    /// assert_eq!(Frame::cut(&bytes[..10], 256), Ok(None));
+    /// assert!(Frame::cut(b"\0\0\x01\x01", 256).is_err());
+    /// ```
+    pub fn cut(bytes: &'a [u8], frame_bytes_max: u32) -> Result<Option<(Frame<'a>, usize)>, Error> {
+        let Some((&length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let first = length;
+        let length = u32::from_be_bytes(first);
+        if length > frame_bytes_max {
+            let too_big = Error::TooBig { bytes: length, bytes_max: frame_bytes_max };
+            return Err(foreign(&first).map_or(too_big, Error::Foreign));
+        }
+        if length < HEAD_BYTES_MIN {
+            return Err(Error::TooSmall { bytes: length });
+        }
+        let length = length as usize;
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        Ok(Some((Frame::decode(body)?, LENGTH_BYTES + length)))
+    }
+
+    fn decode(body: &'a [u8]) -> Result<Frame<'a>, Error> {
+        let mut cursor = Cursor::new(body);
+        let head = Head::decode(&mut cursor)?;
+        Ok(Frame { head, payload: cursor.rest() })
+    }
+
+    /// Appends the frame with its length.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        let writer = FrameWriter::begin(out, self.head);
+        writer.out.extend_from_slice(self.payload);
+        writer.finish();
+    }
+}
+
+/// The name of another protocol that begins with these bytes, for a better error. As a length they are too big anyway.
+fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
+    match first {
+        b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {
+            Some("HTTP")
+        }
+        // A handshake record of SSL 3.0 or later.
+        [0x16, 0x03, ..] => Some("TLS"),
+        _ => None,
+    }
+}
+
+/// An unfinished frame at the end of `out`.
+///
+/// The payload is written in place, and its length is filled in at the end.
+#[derive(Debug)]
+pub(super) struct FrameWriter<'o> {
+    pub(super) out: &'o mut Vec<u8>,
+    start: usize,
+}
+
+impl<'o> FrameWriter<'o> {
+    pub(super) fn begin(out: &'o mut Vec<u8>, head: Head) -> FrameWriter<'o> {
+        let start = out.len();
+        out.reserve(FRAME_BYTES_MIN as usize);
+        out.extend_from_slice(&[0; LENGTH_BYTES]);
+        head.encode(out);
+        FrameWriter { out, start }
+    }
+
+    pub(super) fn finish(self) {
+        let frame = &mut self.out[self.start..];
+        let length = u32::try_from(frame.len() - LENGTH_BYTES).expect("no frame of ours comes near 4 GiB");
+        frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::data::tests::any_bytes;
+    use crate::head::tests::any_head;
+
+    #[test]
+    fn a_length_is_judged_before_its_frame_is_there() {
+        assert_eq!(Frame::cut(b"\0\0\x01\x00", 256), Ok(None));
+        let too_big = Error::TooBig { bytes: 257, bytes_max: 256 };
+        assert_eq!(Frame::cut(b"\0\0\x01\x01", 256), Err(too_big));
+        assert_eq!(Frame::cut(b"\0\0\0\x06", 256), Err(Error::TooSmall { bytes: 6 }));
+        let too_big = Error::TooBig { bytes: u32::MAX, bytes_max: 16_380 };
+        assert_eq!(Frame::cut(b"\xff\xff\xff\xff", 16_380), Err(too_big));
+    }
+
+    #[test]
+    fn who_speaks_another_protocol_is_told_so() {
+        for (bytes, protocol) in [
+            (&b"GET / HTTP/1.1\r\n"[..], "HTTP"),
+            (b"POST", "HTTP"),
+            (b"HEAD", "HTTP"),
+            (b"PUT ", "HTTP"),
+            (b"\x16\x03\x01\x02", "TLS"),
+        ] {
+            assert_eq!(Frame::cut(bytes, 16 << 20), Err(Error::Foreign(protocol)), "{bytes:?}");
+        }
+        let told = Error::Foreign("HTTP").to_string();
+        assert_eq!(told, "this is HTTP, not SPOP: this port is for HAProxy's SPOE only");
+    }
+
+    #[test]
+    fn ids_that_pass_the_end_of_the_frame_are_no_ids() {
+        let bytes = b"\0\0\0\x07\x03\0\0\0\x01\xf0\xf0\x00\x00";
+        assert_eq!(Frame::cut(bytes, 256), Err(Error::Truncated));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_cut_off_again(head in any_head(), payload in any_bytes(), more in any_bytes()) {
+            let frame = Frame { head, payload };
+            let mut bytes = Vec::new();
+            frame.encode(&mut bytes);
+            let length = bytes.len();
+            for end in 0..length {
+                prop_assert_eq!(Frame::cut(&bytes[..end], u32::MAX), Ok(None));
+            }
+            bytes.extend_from_slice(more);
+            prop_assert_eq!(Frame::cut(&bytes, length as u32 - 4), Ok(Some((frame, length))));
+            prop_assert!(Frame::cut(&bytes, length as u32 - 5).is_err());
+        }
+    }
+}

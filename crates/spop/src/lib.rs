@@ -1,0 +1,108 @@
+//! SPOP 2.0, the protocol between HAProxy and its agents, as values: no socket, no clock.
+//!
+//! The protocol is defined by HAProxy's `doc/SPOE.txt`. Comments cite its sections.
+//!
+//! ```text
+//!  HAProxy                                       agent
+//!    │ HAPROXY-HELLO    versions, frame size       │
+//!    │ ──────────────────────────────────────────▶ │
+//!    │       version, frame size       AGENT-HELLO │
+//!    │ ◀────────────────────────────────────────── │
+//!    │ NOTIFY 7/1       messages with arguments    │
+//!    │ NOTIFY 8/1                                  │
+//!    │ ──────────────────────────────────────────▶ │    stream-id / frame-id
+//!    │        variables to set, in any order   ACK │
+//!    │ ◀────────────────────────────────────────── │
+//!    │ HAPROXY-DISCONNECT        AGENT-DISCONNECT  │
+//!    │ ◀─────────────────────────────────────────▶ │    either may begin; the agent closes
+//! ```
+//!
+//! [`Frame::cut`] takes frames from the read buffer, and [`Connection::receive`] takes the frames. Frames and messages
+//! borrow from the read buffer, and answers are appended to the write buffer:
+//!
+//! ```
+//! use spop::{Ack, Connection, Data, Error, Frame, Scope, Step};
+//!
+//! /// Answers every whole frame in `bytes` and returns their length.
+//! fn answer(connection: &mut Connection, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
+//!     let mut consumed = 0;
+//!     while let Some((frame, length)) = Frame::cut(&bytes[consumed..], connection.frame_bytes_max())? {
+//!         consumed += length;
+//!         match connection.receive(frame, out) {
+//!             Step::Continue => {}
+//!             Step::Close(_) => break,
+//!             Step::Notify(notify) => {
+//!                 let mut arguments = 0;
+//!                 let mut messages = notify.messages();
+//!                 while let Some(message) = messages.next_message()? {
+//!                     for argument in message.arguments() {
+//!                         let (_name, _value) = argument?;
+//!                         arguments += 1;
+//!                     }
+//!                 }
+//!                 Ack::begin(out, notify.stream_id, notify.frame_id)
+//!                     .set_var(Scope::Txn, b"arguments", Data::Int64(arguments))
+//!                     .finish();
+//!             }
+//!         }
+//!     }
+//!     Ok(consumed)
+//! }
+//!
+//! // HAProxy's side:
+//! use spop::{Action, HaproxyHello, Kind, Notify};
+//! let mut asked = Vec::new();
+//! HaproxyHello::new(16_380).encode(&mut asked);
+//! Notify::begin(&mut asked, 7, 1).message(b"request", &[(b"owner", Data::Str(b"acme"))]).finish();
+//!
+//! let mut answered = Vec::new();
+//! assert_eq!(answer(&mut Connection::new(16_380), &asked, &mut answered), Ok(asked.len()));
+//!
+//! let (hello, length) = Frame::cut(&answered, 16_380)?.unwrap();
+//! assert_eq!(hello.head.kind, Kind::AgentHello);
+//! let (ack, _) = Frame::cut(&answered[length..], 16_380)?.unwrap();
+//! let actions: Vec<_> = Ack::decode(ack)?.actions().collect();
+//! assert_eq!(actions, [Ok(Action::SetVar { scope: Scope::Txn, name: b"arguments", value: Data::Int64(1) })]);
+//! # Ok::<(), Error>(())
+//! ```
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "unit tests may do anything: clippy checks the walls in the build without them"
+    )
+)]
+
+mod ack;
+mod connection;
+mod cursor;
+mod data;
+mod disconnect;
+mod error;
+mod frame;
+mod head;
+mod hello;
+mod notify;
+mod pair;
+pub mod peers;
+mod read_error;
+mod status;
+pub mod string;
+#[cfg(test)]
+mod tests;
+pub mod varint;
+
+pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, Variable};
+pub use connection::{Close, Connection, Greeting, Step};
+pub use data::Data;
+pub use disconnect::Disconnect;
+pub use error::Error;
+pub use frame::{FRAME_BYTES_MIN, Frame};
+pub use head::{Head, Kind};
+pub use hello::{AgentHello, HaproxyHello};
+pub use notify::{Message, Messages, Notify, NotifyWriter};
+pub use pair::items;
+pub use read_error::ReadError;
+pub use status::Status;

@@ -1,0 +1,277 @@
+//! A definition: the name of a stick table, its key and its columns (peers-v2.0.txt, "Table Definition").
+//!
+//! ```text
+//! table id │ name: string │ key type │ key length │ columns: a bit for each │ expire, ms │ for counters of a
+//! frequency: their number, period, ms │ for arrays: their number, the count of values, and a period likewise
+//! ```
+//! All numbers are varints. Version 2.0 ends after the columns.
+
+use std::time::Duration;
+
+use crate::cursor::Cursor;
+use crate::peers::error::Error;
+use crate::{string, varint};
+
+/// The longest name of a table.
+const NAME_BYTES_MAX: usize = 256;
+
+/// The longest key. HAProxy's own limit is that of its buffers.
+pub(super) const KEY_BYTES_MAX: u64 = 4_096;
+
+/// The most values of a column, as in HAProxy.
+const VALUES_MAX: u64 = 100;
+
+/// A stick table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The sender's number of the table.
+    pub id: u64,
+    pub name: String,
+    pub key_type: KeyType,
+    /// The longest key. HAProxy announces one more for a string.
+    pub key_bytes: u64,
+    /// In the order of their numbers.
+    pub columns: Vec<Column>,
+    /// None in version 2.0.
+    pub expire: Option<Duration>,
+}
+
+/// The type of a table's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    Int,
+    Ipv4,
+    Ipv6,
+    String,
+    Binary,
+}
+
+/// A column: what is stored for each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// HAProxy's number of the data type.
+    pub number: u32,
+    /// 1, or the count of an array.
+    pub values: u32,
+    /// The period of a frequency, in ms.
+    pub period_ms: Option<u64>,
+}
+
+/// How the values of a column are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Number,
+    /// Events in a period.
+    Frequency,
+    /// An entry of a dictionary.
+    Entry,
+}
+
+impl Column {
+    /// `gpt`: numbers to set.
+    pub const GPT: u32 = 22;
+    /// `gpc`: numbers to count up.
+    pub const GPC: u32 = 23;
+    /// `gpc_rate`: the frequencies of those.
+    pub const GPC_RATE: u32 = 24;
+    const SERVER_KEY: u32 = 19;
+    /// `glitch_rate` of HAProxy 3.0.
+    const LAST: u32 = 26;
+
+    const fn is_frequency(number: u32) -> bool {
+        matches!(number, 3 | 5 | 8 | 10 | 12 | 14 | 16 | 18 | 21 | 24 | 26)
+    }
+
+    const fn is_array(number: u32) -> bool {
+        matches!(number, Column::GPT | Column::GPC | Column::GPC_RATE)
+    }
+
+    pub const fn kind(&self) -> Kind {
+        match self.number {
+            Column::SERVER_KEY => Kind::Entry,
+            number if Column::is_frequency(number) => Kind::Frequency,
+            _ => Kind::Number,
+        }
+    }
+}
+
+impl KeyType {
+    const ALL: [(u64, KeyType); 5] = [
+        (2, KeyType::Int),
+        (4, KeyType::Ipv4),
+        (5, KeyType::Ipv6),
+        (6, KeyType::String),
+        (7, KeyType::Binary),
+    ];
+
+    fn number(self) -> u64 {
+        let (number, _) = KeyType::ALL.iter().find(|(_, one)| *one == self).expect("all are listed");
+        *number
+    }
+}
+
+impl Definition {
+    /// Reads the body of a definition.
+    pub(super) fn decode(body: &[u8]) -> Result<Definition, Error> {
+        let mut cursor = Cursor::new(body);
+        let id = cursor.varint()?;
+        let name = string::decode(&mut cursor)?;
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::TooLongName(name.len() as u64));
+        }
+        let name = String::from_utf8_lossy(name).into_owned();
+        let (key_type, key_bytes, bits) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+        let named = KeyType::ALL.iter().find(|(number, _)| *number == key_type);
+        let (_, key_type) = *named.ok_or(Error::UnknownKeyType(key_type))?;
+        if key_bytes > KEY_BYTES_MAX {
+            return Err(Error::TooLongName(key_bytes));
+        }
+        let mut columns = Vec::new();
+        let is_short = cursor.is_empty();
+        let expire = if is_short { None } else { Some(Duration::from_millis(cursor.varint()?)) };
+        for number in (0..u64::BITS).filter(|number| bits >> number & 1 == 1) {
+            if number > Column::LAST {
+                return Err(Error::UnknownColumn(number));
+            }
+            let (is_array, is_frequency) = (Column::is_array(number), Column::is_frequency(number));
+            let (mut values, mut period_ms) = (1, None);
+            if !is_short && (is_array || is_frequency) {
+                if cursor.varint()? != u64::from(number) {
+                    return Err(Error::ColumnOrder);
+                }
+                if is_array {
+                    values = cursor.varint()?;
+                }
+                if is_frequency {
+                    period_ms = Some(cursor.varint()?);
+                }
+            } else if is_array {
+                return Err(Error::UnknownColumn(number));
+            }
+            if values > VALUES_MAX {
+                return Err(Error::TooManyValues(values));
+            }
+            columns.push(Column { number, values: values as u32, period_ms });
+        }
+        match cursor.rest().len() {
+            0 => Ok(Definition { id, name, key_type, key_bytes, columns, expire }),
+            rest => Err(Error::TooLong(rest)),
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        varint::encode(self.id, out);
+        string::encode(self.name.as_bytes(), out);
+        let bits = self.columns.iter().fold(0, |bits, column| bits | 1_u64 << column.number);
+        for number in [self.key_type.number(), self.key_bytes, bits] {
+            varint::encode(number, out);
+        }
+        let Some(expire) = self.expire else { return };
+        varint::encode(expire.as_millis() as u64, out);
+        for column in &self.columns {
+            let (is_array, is_frequency) =
+                (Column::is_array(column.number), Column::is_frequency(column.number));
+            if is_array || is_frequency {
+                varint::encode(column.number.into(), out);
+            }
+            if is_array {
+                varint::encode(column.values.into(), out);
+            }
+            if is_frequency {
+                varint::encode(column.period_ms.unwrap_or(0), out);
+            }
+        }
+    }
+
+    /// The values of a column, and the number of those before it. None: the table has no such column.
+    pub(super) fn place(&self, number: u32) -> Option<(usize, usize)> {
+        let mut before = 0;
+        for column in &self.columns {
+            let values = column.values as usize;
+            if column.number == number {
+                return Some((before, values));
+            }
+            before += values;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
+        let key_type = prop::sample::select(KeyType::ALL.map(|(_, one)| one).to_vec());
+        let columns = prop::collection::btree_map(0..=Column::LAST, (0..=5_u32, 0..100_000_u64), 0..6);
+        (0..300_u64, "[a-z/_.]{0,40}", key_type, 1..=KEY_BYTES_MAX, columns, 0..100_000_u64).prop_map(
+            |(id, name, key_type, key_bytes, columns, expire_ms)| {
+                let column = |(number, (values, period_ms))| Column {
+                    number,
+                    values: if Column::is_array(number) { values } else { 1 },
+                    period_ms: Column::is_frequency(number).then_some(period_ms),
+                };
+                let columns = columns.into_iter().map(column).collect();
+                let expire = Some(Duration::from_millis(expire_ms));
+                Definition { id, name, key_type, key_bytes, columns, expire }
+            },
+        )
+    }
+
+    /// A table of limits, as HAProxy 3.2 defines it: `string len 64`, `gpt(4)`, 10 s.
+    const LIMITS: &[u8] = b"\x08\x0fslowlane_limits\x06\x41\xf0\xf1\xfe\x0e\xf0\xe2\x03\x16\x04";
+
+    #[test]
+    fn a_table_of_haproxy_is_read() {
+        let table = Definition::decode(LIMITS).unwrap();
+        let columns = vec![Column { number: Column::GPT, values: 4, period_ms: None }];
+        assert_eq!((table.id, table.name.as_str(), table.key_type), (8, "slowlane_limits", KeyType::String));
+        assert_eq!((table.key_bytes, table.expire), (65, Some(Duration::from_secs(10))));
+        assert_eq!(table.columns, columns);
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        assert_eq!(bytes, LIMITS);
+    }
+
+    #[test]
+    fn a_table_of_version_2_0_has_no_periods() {
+        let table = Definition::decode(b"\x01\x01t\x02\x04\x09").unwrap();
+        assert_eq!((table.columns.len(), table.expire), (2, None));
+        assert_eq!(table.columns[1].kind(), Kind::Frequency);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let mut unknown = b"\x01\x01t\x06\x41".to_vec();
+        varint::encode(1 << 27, &mut unknown);
+        for (bytes, error) in [
+            (&unknown[..], Error::UnknownColumn(27)),
+            (b"\x01\x01t\x03\x41\x01", Error::UnknownKeyType(3)),
+            (b"\x01\x01t\x06\x41\x01\x05\x00", Error::TooLong(1)),
+            (b"\x01\x01t\x06\x41\x08\x05\x04\x01", Error::ColumnOrder),
+            (b"\x01\x05t", Error::Truncated),
+        ] {
+            assert_eq!(Definition::decode(bytes), Err(error));
+        }
+        let mut many = b"\x01\x01t\x06\x41".to_vec();
+        varint::encode(1 << Column::GPC, &mut many);
+        many.extend_from_slice(b"\x05\x17\x65");
+        assert_eq!(Definition::decode(&many), Err(Error::TooManyValues(101)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(definition in any_definition()) {
+            let mut bytes = Vec::new();
+            definition.encode(&mut bytes);
+            prop_assert_eq!(Definition::decode(&bytes), Ok(definition));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = Definition::decode(&bytes);
+        }
+    }
+}

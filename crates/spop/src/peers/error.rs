@@ -1,0 +1,60 @@
+//! Protocol errors of the other side.
+
+use thiserror::Error;
+
+use crate::peers::fault::Fault;
+use crate::read_error::ReadError;
+
+/// An error of the sender. It ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    #[error("message of {bytes} bytes: at most {bytes_max} are allowed")]
+    TooBig { bytes: u64, bytes_max: u64 },
+    #[error("message ends in the middle of a value")]
+    Truncated,
+    #[error("integer of more than 64 bits")]
+    VarintRange,
+    #[error("message with {0} bytes too many")]
+    TooLong(usize),
+    #[error("message class {0} does not exist")]
+    UnknownClass(u8),
+    #[error("message type {kind} of class {class} does not exist")]
+    UnknownType { class: u8, kind: u8 },
+    #[error("table with key type {0}, which does not exist")]
+    UnknownKeyType(u64),
+    #[error("table with a column {0}, which this version does not know")]
+    UnknownColumn(u32),
+    #[error("table with columns in another order than that of their numbers")]
+    ColumnOrder,
+    #[error("table with {0} values in a column: at most 100 are allowed")]
+    TooManyValues(u64),
+    #[error("more than {0} tables")]
+    TooManyTables(usize),
+    #[error("table name or key of {0} bytes: too long")]
+    TooLongName(u64),
+    #[error("update without a table")]
+    NoTable,
+    #[error("switch to table {0}, which is not defined")]
+    UnknownTable(u64),
+    #[error("the peer reports an error of this side: {0}")]
+    Reported(&'static str),
+}
+
+impl Error {
+    /// The message that tells the other side of it.
+    pub const fn fault(self) -> Fault {
+        match self {
+            Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => Fault::SizeLimit,
+            _ => Fault::Protocol,
+        }
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Error {
+        match error {
+            ReadError::Truncated => Error::Truncated,
+            ReadError::VarintRange => Error::VarintRange,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A frame: a class and a type, mostly with a body.
+//!
+//! ```text
+//!  ┌───────┬──────┐                          type below 128: nothing follows
+//!  │ class │ type │
+//!  ├───────┼──────┼────────────────┬──────┐  type from 128 on
+//!  │ class │ type │ length: varint │ body │
+//!  └───────┴──────┴────────────────┴──────┘
+//! ```
+
+use crate::peers::error::Error;
+use crate::read_error::ReadError;
+use crate::varint;
+
+/// The longest body that is read. HAProxy's own messages fit into its buffers of 16 KiB.
+pub const BODY_BYTES_MAX: usize = 16 << 10;
+
+/// Types from this number on have a body.
+const WITH_BODY: u8 = 0x80;
+
+/// One frame, borrowed from the read buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub class: u8,
+    pub kind: u8,
+    pub body: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The first frame of `bytes`, and its length; `None` if it is incomplete.
+    ///
+    /// ```
+    /// use spop::peers::Frame;
+    /// let heartbeat = Frame { class: 0, kind: 4, body: b"" };
+    /// let ack = Frame { class: 10, kind: 0x84, body: b"\x01\0\0\0\x07" };
+    /// let bytes = b"\x00\x04\x0a\x84\x05\x01\0\0\0\x07";
+    /// assert_eq!(Frame::cut(bytes), Ok(Some((heartbeat, 2))));
+    /// assert_eq!(Frame::cut(&bytes[2..]), Ok(Some((ack, 8))));
+    /// assert_eq!(Frame::cut(&bytes[2..9]), Ok(None));
+    /// ```
+    ///
+    /// # Errors
+    /// The body is longer than [`BODY_BYTES_MAX`], or its length is no number.
+    pub fn cut(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Error> {
+        let (class, kind) = match *bytes {
+            [class, kind, ..] if kind < WITH_BODY => {
+                return Ok(Some((Frame { class, kind, body: &[] }, 2)));
+            }
+            [class, kind, ..] => (class, kind),
+            _ => return Ok(None),
+        };
+        let (length, length_bytes) = match varint::decode(&bytes[2..]) {
+            Ok(read) => read,
+            Err(ReadError::Truncated) if bytes.len() < 2 + varint::BYTES_MAX => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if length > BODY_BYTES_MAX as u64 {
+            return Err(Error::TooBig { bytes: length, bytes_max: BODY_BYTES_MAX as u64 });
+        }
+        let (begin, end) = (2 + length_bytes, 2 + length_bytes + length as usize);
+        Ok(bytes.get(begin..end).map(|body| (Frame { class, kind, body }, end)))
+    }
+
+    /// Appends the frame.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[self.class, self.kind]);
+        if self.kind >= WITH_BODY {
+            varint::encode(self.body.len() as u64, out);
+            out.extend_from_slice(self.body);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_length_is_judged_before_its_body_is_there() {
+        let mut bytes = vec![10, 0x80];
+        varint::encode(BODY_BYTES_MAX as u64, &mut bytes);
+        assert_eq!(Frame::cut(&bytes), Ok(None));
+        let mut bytes = vec![10, 0x80];
+        varint::encode(BODY_BYTES_MAX as u64 + 1, &mut bytes);
+        assert!(matches!(Frame::cut(&bytes), Err(Error::TooBig { bytes: 16_385, .. })));
+        let endless = [&[10, 0x80, 0xff][..], &[0xff; 12]].concat();
+        assert_eq!(Frame::cut(&endless), Err(Error::VarintRange));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_cut_off_again(class: u8, kind: u8, body: Vec<u8>, more: Vec<u8>) {
+            let body = if kind < WITH_BODY { &[][..] } else { &body };
+            let (frame, mut bytes) = (Frame { class, kind, body }, Vec::new());
+            frame.encode(&mut bytes);
+            let length = bytes.len();
+            for end in 0..length {
+                prop_assert_eq!(Frame::cut(&bytes[..end]), Ok(None));
+            }
+            bytes.extend_from_slice(&more);
+            prop_assert_eq!(Frame::cut(&bytes), Ok(Some((frame, length))));
+        }
+    }
+}

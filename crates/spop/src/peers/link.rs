@@ -1,0 +1,408 @@
+//! One connection between two peers: the tables of both sides, and what each has acknowledged.
+//!
+//! ```text
+//! begin ─▶ resync request ─▶ definitions and updates of all tables ─▶ finished (or partial) ─▶ confirmed
+//!          each side does so for itself; then updates come as they happen, and each batch is acknowledged
+//! ```
+//! HAProxy sends no update before its own request is answered. An answer before the request does not count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::peers::definition::{Column, Definition, KeyType};
+use crate::peers::error::Error;
+use crate::peers::fault::Fault;
+use crate::peers::frame::Frame;
+use crate::peers::message::{self, Control, Message};
+use crate::peers::update::{Update, Value};
+
+/// The most tables of the other side.
+pub const TABLES_MAX: usize = 64;
+
+/// After so long without a message, a heartbeat is due. HAProxy wants one every 3 s, and gives up after 5 s.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// A peer that says nothing for so long is gone. HAProxy sends a heartbeat every 3 s.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// What both sides of a connection have said. Each `now` is the time since a fixed moment, the same for all calls.
+///
+/// ```
+/// use std::time::Duration;
+/// use spop::peers::{Link, News};
+///
+/// let (now, mut out) = (Duration::from_secs(1), Vec::new());
+/// let mut link = Link::begin(now, &mut out);
+/// assert_eq!(out, b"\0\0", "it asks for all entries");
+/// out.clear();
+/// // A table `t` of integers with http_req_cnt: key 5 has 3 requests.
+/// let bytes = b"\x0a\x82\x08\x01\x01t\x02\x04\xf0\x11\x05\x0a\x80\x09\0\0\0\x07\0\0\0\x05\x03";
+/// let mut updates = Vec::new();
+/// let read = link.receive(bytes, now, &mut out, &mut |news| {
+///     if let News::Updated(table, update) = news {
+///         updates.push((table.name.clone(), update.column(table, 9)[0].number()));
+///     }
+/// });
+/// assert_eq!((read, updates), (Ok(bytes.len()), vec![("t".to_owned(), 3)]));
+/// assert_eq!(out, b"\x0a\x84\x05\x01\0\0\0\x07", "it acknowledges update 7 of table 1");
+/// ```
+#[derive(Debug)]
+pub struct Link {
+    theirs: BTreeMap<u64, Table>,
+    current: Option<u64>,
+    ours: Vec<Table>,
+    /// The place of the current one in `ours`.
+    ours_current: Option<usize>,
+    read_at: Duration,
+    sent_at: Duration,
+    has_all: bool,
+}
+
+#[derive(Debug)]
+struct Table {
+    definition: Definition,
+    /// The last update.
+    last: u32,
+    /// The last one that the receiver has acknowledged.
+    acknowledged: u32,
+}
+
+/// What the other side has told.
+#[derive(Debug)]
+pub enum News<'a> {
+    Defined(&'a Definition),
+    Updated(&'a Definition, Update<'a>),
+    /// It has sent all entries that it had.
+    Synced,
+    /// It has asked for all entries. What it was taught before may be gone.
+    Asked,
+}
+
+impl Link {
+    /// Begins after the handshake: asks for all entries. HAProxy then defines every table, empty ones too.
+    pub fn begin(now: Duration, out: &mut Vec<u8>) -> Link {
+        Control::ResyncRequest.encode(out);
+        Link {
+            theirs: BTreeMap::new(),
+            current: None,
+            ours: Vec::new(),
+            ours_current: None,
+            read_at: now,
+            sent_at: now,
+            has_all: false,
+        }
+    }
+
+    /// Takes up all whole messages, and returns their length. Answers are appended to `out`.
+    ///
+    /// # Errors
+    /// The other side breaks the protocol, or reports an error. The connection must end.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Duration,
+        out: &mut Vec<u8>,
+        news: &mut impl FnMut(News<'_>),
+    ) -> Result<usize, Error> {
+        let mut consumed = 0;
+        while let Some((frame, length)) = Frame::cut(&bytes[consumed..])? {
+            self.read_at = now;
+            match Message::decode(frame)? {
+                Message::Control(control) => self.control(control, out, news),
+                Message::Fault(Fault::Protocol) => return Err(Error::Reported("protocol")),
+                Message::Fault(Fault::SizeLimit) => return Err(Error::Reported("size limit")),
+                Message::Define(definition) => self.defined(definition, news)?,
+                Message::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
+                Message::Switch(table) => return Err(Error::UnknownTable(table)),
+                Message::Ack { table, update } => self.acknowledged(table, update),
+                Message::Update(body) => {
+                    let table = self.current.and_then(|id| self.theirs.get_mut(&id)).ok_or(Error::NoTable)?;
+                    let update = body.decode(&table.definition)?;
+                    table.last = update.id.unwrap_or(table.last.wrapping_add(1));
+                    news(News::Updated(&table.definition, update));
+                }
+            }
+            consumed += length;
+        }
+        for table in self.theirs.values_mut().filter(|table| table.acknowledged != table.last) {
+            table.acknowledged = table.last;
+            message::ack(table.definition.id, table.last, out);
+        }
+        Ok(consumed)
+    }
+
+    fn control(&mut self, control: Control, out: &mut Vec<u8>, news: &mut impl FnMut(News<'_>)) {
+        match control {
+            Control::ResyncRequest => {
+                Control::ResyncFinished.encode(out);
+                news(News::Asked);
+            }
+            Control::ResyncFinished | Control::ResyncPartial => {
+                Control::ResyncConfirmed.encode(out);
+                self.has_all = true;
+                news(News::Synced);
+            }
+            Control::ResyncConfirmed | Control::Heartbeat => {}
+        }
+    }
+
+    fn defined(&mut self, definition: Definition, news: &mut impl FnMut(News<'_>)) -> Result<(), Error> {
+        let id = definition.id;
+        self.current = Some(id);
+        // A second definition goes on with the numbers of the updates.
+        if let Some(table) = self.theirs.get_mut(&id) {
+            table.definition = definition;
+        } else if self.theirs.len() < TABLES_MAX {
+            self.theirs.insert(id, Table { definition, last: 0, acknowledged: 0 });
+        } else {
+            return Err(Error::TooManyTables(TABLES_MAX));
+        }
+        news(News::Defined(&self.theirs[&id].definition));
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, table: u64, update: u32) {
+        if let Some(table) = self.ours.iter_mut().find(|one| one.definition.id == table) {
+            table.acknowledged = update;
+        }
+    }
+
+    /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: it has defined
+    /// no table of this name with such a column and texts as keys.
+    pub fn teach(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
+        let known = self.ours.iter().position(|table| table.definition.name == name);
+        let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
+        let table = &mut self.ours[place];
+        if table.definition.place(Column::GPT) != Some((0, values.len())) {
+            return false;
+        }
+        if self.ours_current != Some(place) {
+            message::define(&table.definition, out);
+            self.ours_current = Some(place);
+        }
+        table.last = table.last.wrapping_add(1);
+        let values = values.iter().map(|&number| Value::Number(number)).collect();
+        let update = Update { id: Some(table.last), remaining: None, key, values };
+        message::update(&update, &table.definition, out);
+        true
+    }
+
+    /// Makes a table of this side like one of the other side, of which only the column `gpt` is taught: HAProxy leaves
+    /// the others as they are. What is taught are texts; HAProxy would read them as keys of another type.
+    fn take_up(&mut self, name: &str) -> Option<usize> {
+        let is_taught =
+            |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
+        let theirs = self.theirs.values().find(is_taught)?;
+        let columns = theirs.definition.columns.iter().copied();
+        let columns: Vec<Column> = columns.filter(|column| column.number == Column::GPT).collect();
+        if columns.is_empty() {
+            return None;
+        }
+        let id = self.ours.len() as u64 + 1;
+        let definition = Definition { id, columns, ..theirs.definition.clone() };
+        self.ours.push(Table { definition, last: 0, acknowledged: 0 });
+        Some(self.ours.len() - 1)
+    }
+
+    /// Appends a heartbeat if one is due. Call it every second at least.
+    ///
+    /// # Errors
+    /// The other side has been silent for so long that it is gone.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<u8>) -> Result<(), Duration> {
+        let silence = now.saturating_sub(self.read_at);
+        if silence > SILENCE_MAX {
+            return Err(silence);
+        }
+        if now.saturating_sub(self.sent_at) >= HEARTBEAT {
+            Control::Heartbeat.encode(out);
+        }
+        Ok(())
+    }
+
+    /// Notes that something was sent.
+    pub fn sent(&mut self, now: Duration) {
+        self.sent_at = now;
+    }
+
+    /// Whether the other side has sent all entries that it had.
+    pub fn has_all(&self) -> bool {
+        self.has_all
+    }
+
+    /// The tables of the other side.
+    pub fn tables(&self) -> impl Iterator<Item = &Definition> {
+        self.theirs.values().map(|table| &table.definition)
+    }
+
+    /// The number of updates that the other side has not acknowledged.
+    pub fn unacknowledged(&self) -> u64 {
+        self.ours.iter().map(|table| u64::from(table.last.wrapping_sub(table.acknowledged))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_millis(60_000);
+
+    fn table(id: u64, name: &str, column: u32, values: u32) -> Definition {
+        let columns = vec![Column { number: column, values, period_ms: None }];
+        let expire = Some(Duration::from_secs(10));
+        Definition { id, name: name.into(), key_type: KeyType::String, key_bytes: 65, columns, expire }
+    }
+
+    fn quiet(_: News<'_>) {}
+
+    fn begun() -> Link {
+        Link::begin(NOW, &mut Vec::new())
+    }
+
+    /// HAProxy would read the text of a key as an address, and limit that one.
+    #[test]
+    fn keys_of_another_type_are_not_taught() {
+        for key_type in [KeyType::Int, KeyType::Ipv4, KeyType::Ipv6, KeyType::Binary] {
+            let (mut link, mut bytes, mut out) = (begun(), Vec::new(), Vec::new());
+            let limits = Definition { key_type, ..table(7, "slowlane_limits", Column::GPT, 4) };
+            message::define(&limits, &mut bytes);
+            link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
+            assert!(!link.teach("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut out), "{key_type:?}");
+            assert!(out.is_empty());
+        }
+    }
+
+    /// What one side teaches, the other reads, however the bytes arrive.
+    #[test]
+    fn a_key_is_taught_with_all_its_numbers() {
+        let (mut haproxy, mut slowlane, mut bytes) = (begun(), begun(), Vec::new());
+        message::define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
+        let mut answers = Vec::new();
+        slowlane.receive(&bytes, NOW, &mut answers, &mut quiet).unwrap();
+        assert!(answers.is_empty(), "there is no update to acknowledge");
+
+        let mut taught = Vec::new();
+        assert!(slowlane.teach(
+            "slowlane_limits",
+            b"192.0.2.1",
+            &[20_000, 2_000_000, 7_000_000, 0],
+            &mut taught
+        ));
+        assert!(slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
+        assert!(!slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0], &mut taught), "too few values");
+        assert!(!slowlane.teach("unknown", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
+        assert_eq!(slowlane.unacknowledged(), 2);
+
+        let (mut read, mut rest, mut acks) = (Vec::new(), Vec::new(), Vec::new());
+        for byte in taught {
+            rest.push(byte);
+            let mut note = |news: News<'_>| {
+                if let News::Updated(table, update) = news {
+                    let numbers: Vec<u64> = update.values.iter().map(|value| value.number()).collect();
+                    read.push((table.name.clone(), update.key.to_vec(), numbers));
+                }
+            };
+            let length = haproxy.receive(&rest, NOW, &mut acks, &mut note).unwrap();
+            rest.drain(..length);
+        }
+        let limits = "slowlane_limits".to_owned();
+        assert_eq!(read[0], (limits.clone(), b"192.0.2.1".to_vec(), vec![20_000, 2_000_000, 7_000_000, 0]));
+        assert_eq!(read[1], (limits, b"192.0.2.2".to_vec(), vec![1, 0, 0, 5]));
+        slowlane.receive(&acks, NOW, &mut Vec::new(), &mut quiet).unwrap();
+        assert_eq!(slowlane.unacknowledged(), 0);
+    }
+
+    #[test]
+    fn a_resync_is_answered_when_it_is_asked_for() {
+        let (mut link, mut out, mut told) = (begun(), Vec::new(), Vec::new());
+        let mut note = |news: News<'_>| {
+            told.push(match news {
+                News::Asked => "asked",
+                News::Synced => "synced",
+                News::Defined(_) | News::Updated(..) => "table",
+            });
+        };
+        link.receive(b"\x00\x04", NOW, &mut out, &mut note).unwrap();
+        assert!(out.is_empty());
+        link.receive(b"\x00\x00\x00\x02\x00\x03", NOW, &mut out, &mut note).unwrap();
+        assert_eq!(out, b"\x00\x01\x00\x03");
+        assert_eq!(told, ["asked", "synced"]);
+        assert!(link.has_all());
+    }
+
+    #[test]
+    fn heartbeats_come_in_time_and_silence_ends_it() {
+        let (mut link, mut out) = (begun(), Vec::new());
+        let at = |seconds| NOW + Duration::from_secs(seconds);
+        link.tick(at(1), &mut out).unwrap();
+        assert!(out.is_empty());
+        link.tick(at(2), &mut out).unwrap();
+        assert_eq!(out, b"\x00\x04");
+        link.sent(at(2));
+        link.tick(at(3), &mut out).unwrap();
+        assert_eq!(out.len(), 2);
+        assert!(link.tick(at(10), &mut out).is_ok());
+        assert!(link.tick(at(11), &mut out).is_err());
+        link.receive(b"\x00\x04", at(11), &mut out, &mut quiet).unwrap();
+        assert!(link.tick(at(12), &mut out).is_ok());
+    }
+
+    #[test]
+    fn an_incremental_update_follows_the_one_before() {
+        let (mut link, mut out) = (begun(), Vec::new());
+        let counts = table(1, "t", 9, 1);
+        let mut bytes = Vec::new();
+        message::define(&counts, &mut bytes);
+        let values = || vec![Value::Number(3)];
+        for id in [Some(u32::MAX), None, None] {
+            message::update(
+                &Update { id, remaining: None, key: b"k", values: values() },
+                &counts,
+                &mut bytes,
+            );
+        }
+        link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
+        assert_eq!(out, b"\x0a\x84\x05\x01\0\0\0\x01", "update 1 follows 0, which follows 2^32 - 1");
+    }
+
+    #[test]
+    fn updates_need_a_table_and_tables_have_a_most() {
+        let mut out = Vec::new();
+        let update = b"\x0a\x80\x05\0\0\0\x01\x00";
+        assert_eq!(begun().receive(update, NOW, &mut out, &mut quiet), Err(Error::NoTable));
+        assert_eq!(
+            begun().receive(b"\x0a\x83\x01\x05", NOW, &mut out, &mut quiet),
+            Err(Error::UnknownTable(5))
+        );
+        let reported = Err(Error::Reported("protocol"));
+        assert_eq!(begun().receive(b"\x01\x00", NOW, &mut out, &mut quiet), reported);
+        let mut bytes = Vec::new();
+        (0..=TABLES_MAX as u64).for_each(|id| message::define(&table(id, "t", 9, 1), &mut bytes));
+        let many = begun().receive(&bytes, NOW, &mut out, &mut quiet);
+        assert_eq!(many, Err(Error::TooManyTables(TABLES_MAX)));
+    }
+
+    proptest! {
+        /// Any bytes in any pieces: the same news, and the same end.
+        #[test]
+        fn pieces_do_not_matter(bytes: Vec<u8>, piece in 1..9_usize) {
+            let mut start = Vec::new();
+            message::define(&table(1, "t", 9, 1), &mut start);
+            let bytes = [&start[..], &bytes].concat();
+            let serve = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+                let (mut link, mut rest, mut told) = (begun(), Vec::new(), 0);
+                for piece in pieces {
+                    rest.extend_from_slice(piece);
+                    match link.receive(&rest, NOW, &mut Vec::new(), &mut |_| told += 1) {
+                        Ok(length) => drop(rest.drain(..length)),
+                        Err(error) => return (told, Some(error)),
+                    }
+                }
+                (told, None)
+            };
+            let whole = serve(&mut std::iter::once(&bytes[..]));
+            prop_assert_eq!(serve(&mut bytes.chunks(piece)), whole);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The messages of a connection, by class and type (peers-v2.0.txt, "Message Classes").
+
+use crate::cursor::Cursor;
+use crate::peers::definition::Definition;
+use crate::peers::error::Error;
+use crate::peers::fault::Fault;
+use crate::peers::frame::Frame;
+use crate::peers::update::{Form, Update};
+use crate::varint;
+
+const CONTROL: u8 = 0;
+const ERROR: u8 = 1;
+const STICK_TABLE: u8 = 10;
+
+const UPDATE: u8 = 0x80;
+const INCREMENTAL: u8 = 0x81;
+const DEFINE: u8 = 0x82;
+const SWITCH: u8 = 0x83;
+/// The old document says 133, but no HAProxy does.
+const ACK: u8 = 0x84;
+const UPDATE_TIMED: u8 = 0x85;
+const INCREMENTAL_TIMED: u8 = 0x86;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    Control(Control),
+    Fault(Fault),
+    /// A table, to which the updates after it belong.
+    Define(Definition),
+    /// Later updates belong to this table of the sender.
+    Switch(u64),
+    /// The receiver has a table's updates up to this one. The table's number is the one of the side that defined it.
+    Ack {
+        table: u64,
+        update: u32,
+    },
+    /// An update of the current table, which only the connection knows.
+    Update(Body<'a>),
+}
+
+/// The body of an update, to be read with the definition of its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body<'a> {
+    bytes: &'a [u8],
+    form: Form,
+}
+
+/// Messages that keep a connection going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Control {
+    /// Send all entries of all tables.
+    ResyncRequest = 0,
+    /// These were all.
+    ResyncFinished = 1,
+    /// These were all that there are, but some may be missing.
+    ResyncPartial = 2,
+    /// The end of a resync is noted.
+    ResyncConfirmed = 3,
+    Heartbeat = 4,
+}
+
+impl Control {
+    const ALL: [Control; 5] = [
+        Control::ResyncRequest,
+        Control::ResyncFinished,
+        Control::ResyncPartial,
+        Control::ResyncConfirmed,
+        Control::Heartbeat,
+    ];
+
+    pub fn encode(self, out: &mut Vec<u8>) {
+        Frame { class: CONTROL, kind: self as u8, body: &[] }.encode(out);
+    }
+}
+
+impl Fault {
+    pub fn encode(self, out: &mut Vec<u8>) {
+        Frame { class: ERROR, kind: self as u8, body: &[] }.encode(out);
+    }
+}
+
+impl<'a> Message<'a> {
+    /// # Errors
+    /// The frame is no message.
+    pub fn decode(frame: Frame<'a>) -> Result<Message<'a>, Error> {
+        let Frame { class, kind, body } = frame;
+        let unknown = Error::UnknownType { class, kind };
+        let form = |has_id, has_remaining| Body { bytes: body, form: Form { has_id, has_remaining } };
+        match (class, kind) {
+            (CONTROL, kind) => {
+                let control = Control::ALL.into_iter().find(|control| *control as u8 == kind);
+                control.map(Message::Control).ok_or(unknown)
+            }
+            (ERROR, kind) => {
+                Fault::ALL.into_iter().find(|fault| *fault as u8 == kind).map(Message::Fault).ok_or(unknown)
+            }
+            (STICK_TABLE, UPDATE) => Ok(Message::Update(form(true, false))),
+            (STICK_TABLE, INCREMENTAL) => Ok(Message::Update(form(false, false))),
+            (STICK_TABLE, UPDATE_TIMED) => Ok(Message::Update(form(true, true))),
+            (STICK_TABLE, INCREMENTAL_TIMED) => Ok(Message::Update(form(false, true))),
+            (STICK_TABLE, DEFINE) => Definition::decode(body).map(Message::Define),
+            (STICK_TABLE, SWITCH) => {
+                let mut cursor = Cursor::new(body);
+                let table = cursor.varint()?;
+                ended(cursor, Message::Switch(table))
+            }
+            (STICK_TABLE, ACK) => {
+                let mut cursor = Cursor::new(body);
+                let (table, update) = (cursor.varint()?, u32::from_be_bytes(cursor.array()?));
+                ended(cursor, Message::Ack { table, update })
+            }
+            (STICK_TABLE, _) => Err(unknown),
+            (class, _) => Err(Error::UnknownClass(class)),
+        }
+    }
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn decode(self, table: &Definition) -> Result<Update<'a>, Error> {
+        Update::decode(self.bytes, self.form, table)
+    }
+}
+
+fn ended<'a>(cursor: Cursor<'_>, message: Message<'a>) -> Result<Message<'a>, Error> {
+    match cursor.rest().len() {
+        0 => Ok(message),
+        rest => Err(Error::TooLong(rest)),
+    }
+}
+
+/// Appends the definition of a table.
+pub(super) fn define(table: &Definition, out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    table.encode(&mut body);
+    Frame { class: STICK_TABLE, kind: DEFINE, body: &body }.encode(out);
+}
+
+/// Appends an acknowledgement.
+pub(super) fn ack(table: u64, update: u32, out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    varint::encode(table, &mut body);
+    body.extend_from_slice(&update.to_be_bytes());
+    Frame { class: STICK_TABLE, kind: ACK, body: &body }.encode(out);
+}
+
+/// Appends an update of the current table.
+pub(super) fn update(update: &Update<'_>, table: &Definition, out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    update.encode(table, &mut body);
+    let Form { has_id, has_remaining } = update.form();
+    let kind = match (has_id, has_remaining) {
+        (true, false) => UPDATE,
+        (false, false) => INCREMENTAL,
+        (true, true) => UPDATE_TIMED,
+        (false, true) => INCREMENTAL_TIMED,
+    };
+    Frame { class: STICK_TABLE, kind, body: &body }.encode(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> Result<Message<'_>, Error> {
+        let (frame, length) = Frame::cut(bytes).unwrap().unwrap();
+        assert_eq!(length, bytes.len());
+        Message::decode(frame)
+    }
+
+    #[test]
+    fn each_message_reads_back() {
+        for control in Control::ALL {
+            let mut bytes = Vec::new();
+            control.encode(&mut bytes);
+            assert_eq!(decoded(&bytes), Ok(Message::Control(control)));
+        }
+        for fault in Fault::ALL {
+            let mut bytes = Vec::new();
+            fault.encode(&mut bytes);
+            assert_eq!(decoded(&bytes), Ok(Message::Fault(fault)));
+        }
+        let mut bytes = Vec::new();
+        ack(300, 7, &mut bytes);
+        assert_eq!(decoded(&bytes), Ok(Message::Ack { table: 300, update: 7 }));
+        assert_eq!(decoded(b"\x0a\x83\x01\x09"), Ok(Message::Switch(9)));
+    }
+
+    #[test]
+    fn messages_that_do_not_exist_are_refused() {
+        assert_eq!(decoded(b"\x00\x05"), Err(Error::UnknownType { class: 0, kind: 5 }));
+        assert_eq!(decoded(b"\x01\x02"), Err(Error::UnknownType { class: 1, kind: 2 }));
+        assert_eq!(decoded(b"\x0a\x87\x00"), Err(Error::UnknownType { class: 10, kind: 0x87 }));
+        assert_eq!(decoded(b"\x0b\x01"), Err(Error::UnknownClass(11)));
+        assert_eq!(decoded(b"\x0a\x83\x02\x01\x01"), Err(Error::TooLong(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_frame_is_read_or_refused(class: u8, kind: u8, body: Vec<u8>) {
+            let _ = Message::decode(Frame { class, kind, body: &body });
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Strings with their length in front: `STRING: <LENGTH:varint><BYTES>` (SPOE.txt 3.1).
+
+use crate::cursor::Cursor;
+use crate::read_error::ReadError;
+use crate::varint;
+
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::encode(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads a string. It may hold any bytes, and may be empty.
+pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
+    let length = cursor.varint()?;
+    cursor.slice(length)
+}

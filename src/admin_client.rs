@@ -1,0 +1,224 @@
+//! A client of a running daemon: HTTP at its admin address.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it asks a daemon over a socket")]
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use slowlane_core::base::address::Address;
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::token::Token;
+
+/// The usual [`patience`](Question::patience).
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest part of a refusal that is shown.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// The address of a daemon, its TLS, and its token.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminClient {
+    pub address: Address,
+    /// None: plain HTTP.
+    pub tls: Option<Arc<ClientConfig>>,
+    pub token: Option<Token>,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub method: &'static str,
+    pub path: String,
+    pub accept: &'static str,
+    pub body: String,
+    /// The longest wait for a connection, for the start of an answer, and for each piece of it.
+    pub patience: Duration,
+}
+
+/// The reason for a missing answer, and the remedy.
+#[derive(Debug, Error)]
+pub(crate) enum AskError {
+    #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
+    Unreachable { address: Address, reason: String },
+    #[error("no TLS with slowlane at {address}: {reason}; --ca names the authority of its certificate")]
+    Insecure { address: Address, reason: String },
+    #[error("slowlane at {address} wants its token: give --token-file or --config")]
+    Closed { address: Address },
+    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?{}", over_tls(.address))]
+    NoHttp { address: Address },
+    #[error("what answers at {address} does not know that: is it slowlane?")]
+    Unknown { address: Address },
+    #[error("{text}")]
+    Refused { text: String },
+    #[error("cannot write the answer: {0}")]
+    Unwritten(#[source] io::Error),
+}
+
+/// The remedy if the listener has TLS, which Unix sockets never have.
+fn over_tls(address: &Address) -> String {
+    match address {
+        Address::Tcp(address) => format!(" With [admin.tls] it is https://{address}"),
+        Address::Unix(_) => String::new(),
+    }
+}
+
+impl Question {
+    /// Asks for a path, as text.
+    pub(crate) fn get(path: impl Into<String>) -> Question {
+        Question {
+            method: "GET",
+            path: path.into(),
+            accept: "text/plain",
+            body: String::new(),
+            patience: PATIENCE,
+        }
+    }
+}
+
+impl AdminClient {
+    /// Asks, and writes the answer out as it comes. Returns the number of bytes.
+    pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
+        runtime.block_on(self.copy(question, out))
+    }
+
+    async fn copy(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+        let patience = question.patience;
+        let mut answer = match &self.address {
+            Address::Tcp(address) => {
+                let stream = self.within(patience, TcpStream::connect(address)).await?;
+                match &self.tls {
+                    None => self.within(patience, self.answer(stream, question)).await?,
+                    Some(tls) => {
+                        let stream = self.secured(address, tls, stream).await?;
+                        self.within(patience, self.answer(stream, question)).await?
+                    }
+                }
+            }
+            Address::Unix(path) => {
+                let stream = self.within(patience, UnixStream::connect(path)).await?;
+                self.within(patience, self.answer(stream, question)).await?
+            }
+        };
+        if answer.status() != StatusCode::OK {
+            return Err(self.refused(answer).await);
+        }
+        let mut bytes = 0;
+        while let Some(piece) = self.piece(patience, &mut answer).await? {
+            bytes += piece.len() as u64;
+            out.write_all(&piece).and_then(|()| out.flush()).map_err(AskError::Unwritten)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Makes the handshake. The host of the address is the name to verify.
+    async fn secured(
+        &self,
+        address: &str,
+        tls: &Arc<ClientConfig>,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, AskError> {
+        let insecure =
+            |reason: String| AskError::Insecure { address: self.address.clone(), reason: shown(reason) };
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(host).map_err(|error| insecure(error.to_string()))?;
+        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
+        match timeout(PATIENCE, handshake).await {
+            Ok(secured) => secured.map_err(|error| insecure(error.to_string())),
+            Err(_) => Err(insecure(format!("no handshake within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// The head of the answer. Its body comes piece by piece.
+    async fn answer(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        question: Question,
+    ) -> anyhow::Result<Response<Incoming>> {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(question.method)
+            .uri(question.path)
+            .header(HOST, "localhost")
+            .header(ACCEPT, question.accept);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.header());
+        }
+        Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
+    }
+
+    async fn piece(
+        &self,
+        patience: Duration,
+        answer: &mut Response<Incoming>,
+    ) -> Result<Option<Bytes>, AskError> {
+        while !answer.body().is_end_stream() {
+            let frame = async { answer.frame().await.transpose() };
+            match self.within(patience, frame).await?.map(|frame| frame.into_data()) {
+                Some(Ok(piece)) => return Ok(Some(piece)),
+                // slowlane sends no trailers.
+                Some(Err(_)) => {}
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The daemon's refusal.
+    async fn refused(&self, mut answer: Response<Incoming>) -> AskError {
+        let (status, address) = (answer.status(), self.address.clone());
+        match status {
+            StatusCode::UNAUTHORIZED => return AskError::Closed { address },
+            StatusCode::NOT_FOUND => return AskError::Unknown { address },
+            _ => {}
+        }
+        let mut text = Vec::new();
+        while let Ok(Some(piece)) = self.piece(PATIENCE, &mut answer).await
+            && text.len() < REFUSAL_BYTES_MAX
+        {
+            text.extend_from_slice(&piece);
+        }
+        let lines = text.trim_ascii_end().split(|&byte| byte == b'\n');
+        let text = lines.map(shown).collect::<Vec<_>>().join("\n");
+        AskError::Refused { text: if text.is_empty() { status.to_string() } else { text } }
+    }
+
+    async fn within<T, E: Into<anyhow::Error>>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, AskError> {
+        match timeout(patience, work).await {
+            Ok(done) => done.map_err(|error| self.unanswered(error.into())),
+            Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", patience.as_secs()))),
+        }
+    }
+
+    fn unanswered(&self, error: anyhow::Error) -> AskError {
+        let address = self.address.clone();
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_parse() => AskError::NoHttp { address },
+            _ => AskError::Unreachable { address, reason: format!("{error:#}") },
+        }
+    }
+}

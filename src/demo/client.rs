@@ -1,0 +1,114 @@
+//! The clients: a crawler and a customer.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::demo::http::Half;
+use crate::demo::stand_in::StandIn;
+use crate::demo::tally::{Tally, Who};
+
+/// All of 127.0.0.0/8 is loopback: two sources that need no network.
+const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+pub(super) const CUSTOMER_PER_S: u32 = 5;
+
+/// The pause after a missing or unexpected answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The way of a client to the application.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Door {
+    Haproxy(SocketAddr),
+    /// No proxy: the client connects to the agent and to the application itself.
+    StandIn {
+        agent: SocketAddr,
+        app: SocketAddr,
+    },
+}
+
+/// A connection of a client.
+enum Connection {
+    Haproxy(Half),
+    StandIn(StandIn),
+}
+
+impl Connection {
+    async fn open(door: Door, source: Ipv4Addr) -> io::Result<Connection> {
+        match door {
+            Door::Haproxy(address) => Ok(Connection::Haproxy(Half::connect(address, source).await?)),
+            Door::StandIn { agent, app } => {
+                Ok(Connection::StandIn(StandIn::connect(agent, app, source).await?))
+            }
+        }
+    }
+
+    /// One request; the status of its answer.
+    async fn ask(&mut self) -> io::Result<u16> {
+        match self {
+            Connection::Haproxy(half) => half.get().await,
+            Connection::StandIn(stand_in) => stand_in.get().await,
+        }
+    }
+}
+
+/// One connection of the crawler: asks again as soon as it is answered.
+pub(super) async fn crawl(door: Door, tally: Arc<Tally>) {
+    let mut client = Client { door, source: CRAWLER, who: Who::Crawler, connection: None, tally };
+    loop {
+        if client.ask().await != Some(200) {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The customer: asks now and then.
+pub(super) struct Customer(Client);
+
+impl Customer {
+    pub(super) fn new(door: Door, tally: Arc<Tally>) -> Customer {
+        Customer(Client { door, source: CUSTOMER, who: Who::Customer, connection: None, tally })
+    }
+
+    pub(super) async fn come(mut self) {
+        let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.0.ask().await;
+        }
+    }
+}
+
+struct Client {
+    door: Door,
+    source: Ipv4Addr,
+    who: Who,
+    connection: Option<Connection>,
+    tally: Arc<Tally>,
+}
+
+impl Client {
+    /// Sends a request, counts its answer, and returns its status. None: no answer.
+    async fn ask(&mut self) -> Option<u16> {
+        let asked = Instant::now();
+        let answer = self.try_ask().await.ok();
+        if answer != Some(200) {
+            self.connection = None;
+        }
+        self.tally.count(self.who, answer, asked.elapsed());
+        answer
+    }
+
+    async fn try_ask(&mut self) -> io::Result<u16> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(Connection::open(self.door, self.source).await?),
+        };
+        connection.ask().await
+    }
+}

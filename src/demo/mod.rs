@@ -1,0 +1,288 @@
+//! The demonstration: the daemon between real clients and a real application, with a line for each second.
+//!
+//! ```text
+//!  a crawler   127.0.0.2  N connections ─┐
+//!                                        ├─▶ HAProxy ─▶ an application with a limited rate
+//!  a customer  127.0.0.3  5 requests/s  ─┘      │
+//!                                            slowlane
+//! ```
+//! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map` is
+//! edited, as an operator would, and every source is held to the rate.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it runs clients, an application and a proxy"
+)]
+
+mod app;
+mod client;
+mod haproxy;
+mod http;
+mod stand_in;
+mod table;
+mod tally;
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, ensure};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, interval_at};
+
+use crate::config::{Config, Flags};
+use crate::daemon::{self, Serving};
+use crate::demo::app::App;
+use crate::demo::client::{Customer, Door};
+use crate::demo::haproxy::Haproxy;
+pub(crate) use crate::demo::haproxy::Proxy;
+pub(crate) use crate::demo::table::Look;
+use crate::demo::table::Table;
+use crate::demo::tally::{Second, Tally};
+use slowlane_core::base::address::Address;
+use slowlane_core::base::units::Rate;
+
+/// The settings of a demonstration.
+#[derive(Clone, Debug)]
+pub(crate) struct Demo {
+    /// Connections of the crawler.
+    pub clients: u32,
+    pub rate: Rate,
+    /// The number of seconds to print.
+    pub seconds: u32,
+    /// Runs on after that, until a signal.
+    pub stays: bool,
+    pub proxy: Proxy,
+}
+
+pub(crate) const SECONDS_DEFAULT: u32 = 15;
+
+/// Some seconds without a limit, some for the law to settle, and some with a settled rate.
+pub(crate) const SECONDS_MIN: u32 = 8;
+
+/// Seconds in which the SLO limits nothing.
+const FREE_S: u32 = 4;
+
+/// From the edit of `slo.map` until the burst is used up and its requests are answered.
+const SETTLE_S: u32 = 2;
+
+/// The rate of the application, as a multiple of the SLO's rate. Alone, the crawler takes all of it.
+const CAPACITY: f64 = 6.0;
+
+/// An SLO that limits nothing here.
+const FREE: &str = "burst=1000000 rate=1000000/s";
+
+/// Lower rates show too little in a second; higher rates are too much for a small machine.
+const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
+
+/// Longer delays meet the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
+const DELAY_MAX_S: f64 = 4.0;
+
+impl Demo {
+    /// Runs the demonstration to its end or to a signal. It leaves no process and no folder behind.
+    pub(crate) fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+        let rate = self.rate.per_second();
+        ensure!(
+            RATES.contains(&rate),
+            "--rate {}: expected {}/s to {}/s, or there is little to be seen",
+            self.rate,
+            RATES.start(),
+            RATES.end()
+        );
+        ensure!(
+            f64::from(self.clients) <= DELAY_MAX_S * rate,
+            "--clients {} --rate {}: each would wait for {:.0} s: expected fewer clients or a higher rate, for {DELAY_MAX_S} s at most",
+            self.clients,
+            self.rate,
+            f64::from(self.clients) / rate,
+        );
+        let runtime = Runtime::new().context("cannot start the runtime")?;
+        runtime.block_on(async {
+            let end = told_to_end()?;
+            tokio::select! {
+                result = self.play(out, look) => result,
+                () = end => Ok(()),
+            }
+        })
+    }
+
+    async fn play(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+        let mut stage = Stage::set(self).await?;
+        self.introduce(&stage, out)?;
+        let tally = Arc::new(Tally::default());
+        stage.let_in(self.clients, &tally);
+
+        let table = Table::new(look, CAPACITY * self.rate.per_second());
+        table.head(out)?;
+        let mut seconds = Vec::new();
+        let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
+        while seconds.len() < self.seconds as usize {
+            if seconds.len() == FREE_S as usize {
+                let line = self.objective();
+                stage.edit(&line)?;
+                table.event(&format!("slo.map now says: {line}"), out)?;
+            }
+            tick.tick().await;
+            let second = tally.take();
+            table.row(seconds.len() + 1, &second, out)?;
+            seconds.push(second);
+            stage.check()?;
+        }
+        self.sum_up(&seconds, out)?;
+        if self.stays {
+            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.admin)?;
+            loop {
+                tick.tick().await;
+                tally.take();
+                stage.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The line of `slo.map`. Its burst is one second of requests.
+    fn objective(&self) -> String {
+        let burst = self.rate.per_second().ceil();
+        format!("3001 burst={burst} rate={}", self.rate)
+    }
+
+    fn introduce(&self, stage: &Stage, out: &mut impl Write) -> std::io::Result<()> {
+        writeln!(out, "{}", stage.proxy_told)?;
+        writeln!(out, "  a crawler       {} connections that never pause", self.clients)?;
+        writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
+        let capacity = CAPACITY * self.rate.per_second();
+        writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
+        writeln!(out, "  the page        http://{}/\n", stage.admin)
+    }
+
+    fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
+        // The first second includes the start.
+        let before = Second::mean(&seconds[1..FREE_S as usize]);
+        let settled = (FREE_S + SETTLE_S) as usize;
+        let after = Second::mean(&seconds[settled..]);
+        let refused: u32 = seconds.iter().map(|second| second.refused).sum();
+        let lost: u32 = seconds.iter().map(|second| second.lost).sum();
+        writeln!(
+            out,
+            "\nWithout an objective the crawler took {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
+            before.crawler_per_s, before.customer_ms
+        )?;
+        writeln!(
+            out,
+            "Held to {} it gets {:.1} requests/s (second {} to {}), answered after {:.0} ms, and the customer waits {:.0} ms.",
+            self.rate,
+            after.crawler_per_s,
+            settled + 1,
+            seconds.len(),
+            after.crawler_ms,
+            after.customer_ms
+        )?;
+        match refused {
+            0 => writeln!(out, "Nobody got a 429.")?,
+            refused => writeln!(out, "{refused} requests got a 429.")?,
+        }
+        if lost > 0 {
+            writeln!(out, "{lost} requests got no answer, or another one than they should.")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that runs, dropped in this order: the clients first, the folder last.
+struct Stage {
+    door: Door,
+    haproxy: Option<Haproxy>,
+    proxy_told: String,
+    admin: String,
+    serving: Serving,
+    _app: App,
+    folder: TempDir,
+}
+
+impl Stage {
+    async fn set(demo: &Demo) -> anyhow::Result<Stage> {
+        let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
+        let policy = folder.path().join("policy");
+        fs::create_dir(&policy)?;
+        fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n")?;
+        write_slo_map(&policy, &format!("3001 {FREE}"))?;
+
+        let config = Config::load(None, flags(policy))?;
+        let serving = daemon::start(&config).await?;
+        let agent: SocketAddr = serving.spop[0].parse()?;
+        let admin = serving.admin[0].clone();
+        let app = App::start(demo.rate.per_second() * CAPACITY).await?;
+        let (haproxy, proxy_told) = haproxy::start(&demo.proxy, agent, app.address, folder.path()).await?;
+        let door = match &haproxy {
+            Some(haproxy) => Door::Haproxy(haproxy.address),
+            None => Door::StandIn { agent, app: app.address },
+        };
+        Ok(Stage { door, haproxy, proxy_told, admin, serving, _app: app, folder })
+    }
+
+    /// Lets the clients begin. They end with the runtime.
+    fn let_in(&self, clients: u32, tally: &Arc<Tally>) {
+        for _ in 0..clients {
+            tokio::spawn(client::crawl(self.door, tally.clone()));
+        }
+        tokio::spawn(Customer::new(self.door, tally.clone()).come());
+    }
+
+    /// Saves `slo.map`, as an operator would.
+    fn edit(&self, line: &str) -> anyhow::Result<()> {
+        write_slo_map(&self.folder.path().join("policy"), line)?;
+        if let Some(reload) = &self.serving.reload {
+            reload.ask();
+        }
+        Ok(())
+    }
+
+    /// An error if HAProxy has ended.
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.haproxy.as_mut().map_or(Ok(()), Haproxy::check)
+    }
+}
+
+/// Free ports of the loopback; nginx has no part in this.
+fn flags(policy: PathBuf) -> Flags {
+    let any_port = || vec![Address::Tcp("127.0.0.1:0".into())];
+    Flags {
+        policy: Some(policy),
+        spop: any_port(),
+        http: any_port(),
+        admin: any_port(),
+        peers: Vec::new(),
+        cluster: None,
+        state: None,
+    }
+}
+
+/// Replaces the file in one step: a reader finds the old one or the new one.
+fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
+    let new = policy.join("slo.map.new");
+    fs::write(&new, format!("0 {FREE}\n{line}\n"))?;
+    fs::rename(new, policy.join("slo.map"))
+}
+
+/// Waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
+fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+    let on = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut terminate = on(SignalKind::terminate())?;
+    let mut hangup = on(SignalKind::hangup())?;
+    let mut quit = on(SignalKind::quit())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = quit.recv() => {}
+        }
+    })
+}

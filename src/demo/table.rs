@@ -1,0 +1,87 @@
+//! The printed lines, one for each second.
+
+use std::io::{self, Write};
+
+use crate::demo::tally::Second;
+
+/// The kind of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Terminal,
+    /// A file, or a pipe.
+    Plain,
+}
+
+/// The length of the longest bar.
+const BAR_COLUMNS: f64 = 40.0;
+
+/// The lines, with a bar for the rate of the crawler.
+pub(super) struct Table {
+    look: Look,
+    most_per_s: f64,
+}
+
+impl Table {
+    pub(super) fn new(look: Look, most_per_s: f64) -> Table {
+        Table { look, most_per_s }
+    }
+
+    pub(super) fn head(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "            crawler            customer")?;
+        writeln!(out, "second  req/s  answer in   req/s  answer in   429   crawler's req/s")
+    }
+
+    pub(super) fn row(&self, number: usize, second: &Second, out: &mut impl Write) -> io::Result<()> {
+        let Second { crawler_per_s, crawler_ms, customer_per_s, customer_ms, refused, .. } = second;
+        writeln!(
+            out,
+            "{number:>6}  {crawler_per_s:>5.0}  {crawler_ms:>6.0} ms   {customer_per_s:>5.0}  {customer_ms:>6.0} ms  {refused:>4}   {}",
+            self.bar(*crawler_per_s)
+        )
+    }
+
+    /// Prints an event between two seconds.
+    pub(super) fn event(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
+        match self.look {
+            Look::Terminal => writeln!(out, "        \x1b[1m{text}\x1b[0m"),
+            Look::Plain => writeln!(out, "        {text}"),
+        }
+    }
+
+    fn bar(&self, per_s: f64) -> String {
+        let columns = (per_s / self.most_per_s * BAR_COLUMNS).round().clamp(0.0, BAR_COLUMNS) as usize;
+        match self.look {
+            Look::Terminal => "█".repeat(columns),
+            Look::Plain => "#".repeat(columns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_stands_under_its_head() {
+        let table = Table::new(Look::Plain, 300.0);
+        let mut out = Vec::new();
+        table.head(&mut out).unwrap();
+        let second = Second {
+            crawler_per_s: 50.0,
+            crawler_ms: 399.6,
+            customer_per_s: 5.0,
+            customer_ms: 17.2,
+            refused: 0,
+            lost: 0,
+        };
+        table.row(7, &second, &mut out).unwrap();
+        table.row(8, &Second { crawler_per_s: 900.0, ..second }, &mut out).unwrap();
+        table.event("now", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1], "second  req/s  answer in   req/s  answer in   429   crawler's req/s");
+        assert_eq!(lines[2], "     7     50     400 ms       5      17 ms     0   #######");
+        assert!(lines[3].ends_with(&format!("   {}", "#".repeat(40))));
+        assert_eq!(lines[4], "        now");
+    }
+}

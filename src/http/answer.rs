@@ -1,0 +1,189 @@
+//! An answer without a body but a reason, written to the output of its connection (RFC 9110, RFC 9112).
+
+use std::fmt::Display;
+use std::io::Write;
+
+use crate::http::head::Version;
+use slowlane_core::base::date;
+use slowlane_core::base::time::Timestamp;
+
+/// The status of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: u16,
+    reason: &'static str,
+}
+
+impl Status {
+    pub const OK: Status = Status { code: 200, reason: "OK" };
+    pub const NO_CONTENT: Status = Status { code: 204, reason: "No Content" };
+    pub const BAD_REQUEST: Status = Status { code: 400, reason: "Bad Request" };
+    pub const FORBIDDEN: Status = Status { code: 403, reason: "Forbidden" };
+    pub const NOT_FOUND: Status = Status { code: 404, reason: "Not Found" };
+    pub const TOO_MANY_REQUESTS: Status = Status { code: 429, reason: "Too Many Requests" };
+    pub const TOO_LARGE: Status = Status { code: 431, reason: "Request Header Fields Too Large" };
+}
+
+/// The header `date`, written anew each second.
+#[derive(Clone, Debug)]
+pub struct Date {
+    second: u64,
+    text: String,
+}
+
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+const DAY: u64 = 86_400;
+
+impl Date {
+    /// The date of a moment (RFC 9110, section 5.6.7).
+    pub fn at(now: Timestamp) -> Date {
+        let second = now.as_nanos() / 1_000_000_000;
+        let (days, of_day) = ((second / DAY) as u32, second % DAY);
+        let date::Date { year, month, day } = date::Date::of_days(days);
+        let (weekday, month) = (WEEKDAYS[days as usize % 7], MONTHS[month as usize - 1]);
+        let (hour, minute, second_of_minute) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        let text = format!(
+            "date: {weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second_of_minute:02} GMT\r\n"
+        );
+        Date { second, text }
+    }
+
+    pub fn advance(&mut self, now: Timestamp) {
+        if now.as_nanos() / 1_000_000_000 != self.second {
+            *self = Date::at(now);
+        }
+    }
+}
+
+/// An answer that is being written. Names of headers are in lower case, as HTTP/2 has them.
+#[derive(Debug)]
+pub struct Answer<'o> {
+    out: &'o mut Vec<u8>,
+    status: Status,
+}
+
+impl<'o> Answer<'o> {
+    /// Begins an answer to a request of a version. `keeps_alive`: the connection goes on after it.
+    ///
+    /// ```
+    /// use slowlane_core::base::time::Timestamp;
+    /// use slowlane::http::{Answer, Date, Status, Version};
+    /// let (mut out, date) = (Vec::new(), Date::at(Timestamp::from_millis(784_111_777_000)));
+    /// Answer::begin(&mut out, Version::Http11, Status::FORBIDDEN, &date, true).number("retry-after", 3).end();
+    /// assert_eq!(
+    ///     String::from_utf8(out).unwrap(),
+    ///     "HTTP/1.1 403 Forbidden\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"
+    /// );
+    /// ```
+    pub fn begin(
+        out: &'o mut Vec<u8>,
+        version: Version,
+        status: Status,
+        date: &Date,
+        keeps_alive: bool,
+    ) -> Answer<'o> {
+        let (version, connection) = match (version, keeps_alive) {
+            (Version::Http11, true) => ("HTTP/1.1", ""),
+            (Version::Http11, false) => ("HTTP/1.1", "connection: close\r\n"),
+            (Version::Http10, true) => ("HTTP/1.0", "connection: keep-alive\r\n"),
+            (Version::Http10, false) => ("HTTP/1.0", "connection: close\r\n"),
+        };
+        let code = [
+            b'0' + (status.code / 100) as u8,
+            b'0' + (status.code / 10 % 10) as u8,
+            b'0' + (status.code % 10) as u8,
+        ];
+        for part in [version.as_bytes(), b" ", &code, b" ", status.reason.as_bytes(), b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+        out.extend_from_slice(date.text.as_bytes());
+        out.extend_from_slice(connection.as_bytes());
+        Answer { out, status }
+    }
+
+    /// Adds a header. The value must have no ends of lines.
+    pub fn header(self, name: &str, value: impl Display) -> Answer<'o> {
+        for part in [name, ": "] {
+            self.out.extend_from_slice(part.as_bytes());
+        }
+        write!(self.out, "{value}\r\n").expect("a vector takes it");
+        self
+    }
+
+    /// Adds a header with a text that has no ends of lines.
+    pub fn text(self, name: &str, value: &str) -> Answer<'o> {
+        for part in [name, ": ", value, "\r\n"] {
+            self.out.extend_from_slice(part.as_bytes());
+        }
+        self
+    }
+
+    /// Adds a header with a number.
+    pub fn number(self, name: &str, value: u64) -> Answer<'o> {
+        self.text(name, itoa::Buffer::new().format(value))
+    }
+
+    /// Ends it without a body.
+    pub fn end(self) {
+        // An answer without content must not tell its length (RFC 9110, section 8.6).
+        let length: &[u8] = if self.status == Status::NO_CONTENT { b"" } else { b"content-length: 0\r\n" };
+        self.out.extend_from_slice(length);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends it with a text. The answer to HEAD has none, but its length.
+    pub fn end_with(self, text: &str, is_head: bool) {
+        let answer = self.number("content-length", text.len() as u64);
+        let shown = if is_head { "" } else { text };
+        for part in ["\r\n", shown] {
+            answer.out.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(version: Version, keeps_alive: bool, end: impl Fn(Answer<'_>)) -> String {
+        let (mut out, date) = (Vec::new(), Date::at(Timestamp::default()));
+        end(Answer::begin(&mut out, version, Status::BAD_REQUEST, &date, keeps_alive));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_connection_says_that_it_ends_or_that_it_does_not() {
+        let has = |version, keeps_alive, line: &str| {
+            written(version, keeps_alive, |answer| answer.end()).contains(line)
+        };
+        assert!(has(Version::Http10, true, "HTTP/1.0 400 Bad Request\r\n"));
+        assert!(has(Version::Http10, true, "connection: keep-alive\r\n"));
+        assert!(has(Version::Http11, false, "connection: close\r\n"));
+        assert!(!has(Version::Http11, true, "connection: "));
+    }
+
+    #[test]
+    fn a_reason_has_its_length_and_head_sees_none_of_it() {
+        let text = written(Version::Http11, true, |answer| answer.end_with("why\n", false));
+        assert!(text.ends_with("content-length: 4\r\n\r\nwhy\n"), "{text}");
+        let text = written(Version::Http11, true, |answer| answer.end_with("why\n", true));
+        assert!(text.ends_with("content-length: 4\r\n\r\n"), "{text}");
+    }
+
+    #[test]
+    fn a_date_follows_the_clock() {
+        let mut date = Date::at(Timestamp::from_millis(1_500));
+        assert_eq!(date.text, "date: Thu, 01 Jan 1970 00:00:01 GMT\r\n");
+        for (seconds, expected) in [
+            (951_868_799, "Tue, 29 Feb 2000 23:59:59 GMT"),
+            (951_868_800, "Wed, 01 Mar 2000 00:00:00 GMT"),
+            (1_795_410_645, "Mon, 23 Nov 2026 05:10:45 GMT"),
+        ] {
+            date.advance(Timestamp::from_millis(seconds * 1_000));
+            assert_eq!(date.text, format!("date: {expected}\r\n"));
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The head of a request: its line and its headers (RFC 9112, sections 2 to 6).
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::str;
+
+use arrayvec::ArrayVec;
+use thiserror::Error;
+
+use crate::http::framing::Framing;
+
+/// The longest head. It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// The most headers of a request.
+pub const HEADERS_MAX: usize = 100;
+
+/// The version that a request is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    Http10,
+    Http11,
+}
+
+/// The reason that bytes are no request. Nothing after them can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("no HTTP request")]
+    Malformed,
+    #[error("a body whose end is not clear")]
+    Ambiguous,
+    #[error("this is {0}, not HTTP: this port is for nginx and others that ask by HTTP")]
+    Foreign(&'static str),
+    #[error("a head over {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
+    TooLarge,
+}
+
+/// A place in the bytes of a head, which are at most [`HEAD_BYTES_MAX`]. Small, because a head has many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    begin: u16,
+    length: u16,
+}
+
+/// Room for the places of a head's headers: names and values.
+#[derive(Clone, Debug, Default)]
+pub struct Room(ArrayVec<(Span, Span), HEADERS_MAX>);
+
+/// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    bytes: &'a [u8],
+    method: Span,
+    target_end: u16,
+    path: Span,
+    query: Option<Span>,
+    headers: &'a [(Span, Span)],
+    pub version: Version,
+    pub framing: Framing,
+    /// Whether the client asks on over the same connection.
+    pub keeps_alive: bool,
+}
+
+impl<'a> Head<'a> {
+    /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its headers
+    /// are turned into lower case in place, and `room` tells where they are.
+    ///
+    /// ```
+    /// use slowlane::http::{Head, Room};
+    /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
+    /// let mut room = Room::default();
+    /// let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+    /// assert_eq!((head.method(), head.path(), head.query()), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
+    /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
+    /// assert_eq!(rest, b"more");
+    /// ```
+    ///
+    /// # Errors
+    /// It is no request, or it is not clear where its body ends, or it is too large.
+    pub fn cut(bytes: &'a mut [u8], room: &'a mut Room) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
+        let Room(headers) = room;
+        let Some(parsed) = Parsed::of(bytes, headers)? else {
+            return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
+        };
+        let Parsed { method, target, version, length } = parsed;
+        let (path, query) = target.path_and_query(bytes);
+        for (name, _) in &*headers {
+            bytes[name.range()].make_ascii_lowercase();
+        }
+        let (bytes, rest) = bytes.split_at(length);
+        let mut head = Head {
+            bytes,
+            method,
+            target_end: target.end() as u16,
+            path,
+            query,
+            headers,
+            version,
+            framing: Framing::None,
+            keeps_alive: false,
+        };
+        head.read_framing()?;
+        Ok(Some((head, rest)))
+    }
+
+    pub fn method(&self) -> &'a [u8] {
+        &self.bytes[self.method.range()]
+    }
+
+    /// The path of the target, in whatever form it is written.
+    pub fn path(&self) -> &'a [u8] {
+        &self.bytes[self.path.range()]
+    }
+
+    /// The query of the target, without its `?`.
+    pub fn query(&self) -> Option<&'a [u8]> {
+        self.query.map(|query| &self.bytes[query.range()])
+    }
+
+    /// Names and values, in the order of arrival.
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let bytes = self.bytes;
+        self.headers.iter().map(move |(name, value)| (&bytes[name.range()], &bytes[value.range()]))
+    }
+
+    /// The method and the target, as they are written.
+    pub fn method_and_target(&self) -> &'a [u8] {
+        &self.bytes[usize::from(self.method.begin)..usize::from(self.target_end)]
+    }
+
+    /// Names, each with its whole line but its end: name, colon and value.
+    pub fn lines(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let bytes = self.bytes;
+        self.headers.iter().map(move |&(name, value)| {
+            let begin = usize::from(name.begin);
+            (&bytes[name.range()], &bytes[begin..value.end().max(name.end())])
+        })
+    }
+
+    /// The first value with a name, which is in lower case.
+    pub fn header(&self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// The values with a name, which is in lower case.
+    pub fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let bytes = self.bytes;
+        let has_name = move |header: &&'a (Span, Span)| &bytes[header.0.range()] == name.as_bytes();
+        self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
+    }
+
+    /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere, so
+    /// that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
+    fn read_framing(&mut self) -> Result<(), Refusal> {
+        let (mut has_close, mut has_keep_alive) = (false, false);
+        let mut framing = Framing::None;
+        for (name, value) in self.headers() {
+            match name {
+                b"content-length" => {
+                    let length = length(value).ok_or(Refusal::Malformed)?;
+                    if std::mem::replace(&mut framing, Framing::Length(length)) != Framing::None {
+                        return Err(Refusal::Ambiguous);
+                    }
+                }
+                b"transfer-encoding" => {
+                    let is_chunked =
+                        value.eq_ignore_ascii_case(b"chunked") && self.version == Version::Http11;
+                    let has_other = std::mem::replace(&mut framing, Framing::Chunked) != Framing::None;
+                    if !is_chunked || has_other {
+                        return Err(Refusal::Ambiguous);
+                    }
+                }
+                b"connection" => {
+                    for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+                        has_close |= option.eq_ignore_ascii_case(b"close");
+                        has_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                    }
+                }
+                _ => {}
+            }
+        }
+        // RFC 9112, section 9.3.
+        self.keeps_alive = !has_close && (self.version == Version::Http11 || has_keep_alive);
+        self.framing = framing;
+        Ok(())
+    }
+}
+
+impl Span {
+    /// The place of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
+    fn of(part: &[u8], whole: &[u8]) -> Span {
+        let begin = part.as_ptr().addr() - whole.as_ptr().addr();
+        Span { begin: begin as u16, length: part.len() as u16 }
+    }
+
+    fn range(self) -> Range<usize> {
+        usize::from(self.begin)..self.end()
+    }
+
+    fn end(self) -> usize {
+        usize::from(self.begin) + usize::from(self.length)
+    }
+
+    /// The part of it from a place on, and until another one.
+    fn part(self, from: usize, until: usize) -> Span {
+        Span { begin: self.begin + from as u16, length: (until - from) as u16 }
+    }
+
+    /// The path and the query of a target. A proxy may name the whole address (RFC 9112, section 3.2.2).
+    fn path_and_query(self, bytes: &[u8]) -> (Span, Option<Span>) {
+        let target = &bytes[self.range()];
+        let begin = if target.first() == Some(&b'/') { 0 } else { after_authority(target) };
+        let end = memchr::memchr(b'#', &target[begin..]).map_or(target.len(), |at| begin + at);
+        match memchr::memchr(b'?', &target[begin..end]) {
+            Some(at) => (self.part(begin, begin + at), Some(self.part(begin + at + 1, end))),
+            None => (self.part(begin, end), None),
+        }
+    }
+}
+
+/// The length of a scheme and an authority; 0 without them.
+fn after_authority(target: &[u8]) -> usize {
+    let Some(scheme) = memchr::memmem::find(target, b"://") else { return 0 };
+    if target[..scheme].iter().any(|byte| b"/?#".contains(byte)) {
+        return 0;
+    }
+    let begin = scheme + b"://".len();
+    let length = target[begin..].iter().position(|byte| b"/?#".contains(byte));
+    length.map_or(target.len(), |length| begin + length)
+}
+
+/// The places of a head, before anything is borrowed from it.
+struct Parsed {
+    method: Span,
+    target: Span,
+    version: Version,
+    length: usize,
+}
+
+impl Parsed {
+    /// Fills `places` with the headers.
+    fn of(bytes: &[u8], places: &mut ArrayVec<(Span, Span), HEADERS_MAX>) -> Result<Option<Parsed>, Refusal> {
+        let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut []);
+        let length = match request.parse_with_uninit_headers(bytes, &mut headers) {
+            Ok(httparse::Status::Complete(length)) if length > HEAD_BYTES_MAX => {
+                return Err(Refusal::TooLarge);
+            }
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
+            Err(_) => return Err(refusal(bytes)),
+        };
+        let span = |text: Option<&str>| Span::of(text.unwrap_or_default().as_bytes(), bytes);
+        let spans = |header: &httparse::Header<'_>| {
+            // An empty value may be borrowed from nowhere.
+            let value = if header.value.is_empty() { Span::default() } else { Span::of(header.value, bytes) };
+            (Span::of(header.name.as_bytes(), bytes), value)
+        };
+        places.clear();
+        places.extend(request.headers.iter().map(spans));
+        Ok(Some(Parsed {
+            method: span(request.method),
+            target: span(request.path),
+            version: if request.version == Some(1) { Version::Http11 } else { Version::Http10 },
+            length,
+        }))
+    }
+}
+
+/// What other programs begin with: HAProxy with a frame of less than 16 MiB, TLS with a handshake.
+fn refusal(bytes: &[u8]) -> Refusal {
+    match bytes {
+        [0, ..] => Refusal::Foreign("SPOP"),
+        [0x16, 3, ..] => Refusal::Foreign("TLS"),
+        _ => Refusal::Malformed,
+    }
+}
+
+/// A length in digits alone: `+5` and `5, 5` are none.
+fn length(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refusal(text: &str) -> Option<Refusal> {
+        Head::cut(&mut text.to_owned().into_bytes(), &mut Room::default()).err()
+    }
+
+    #[test]
+    fn who_speaks_another_protocol_is_told_so() {
+        let told = |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut Room::default()).unwrap_err();
+        assert_eq!(told(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
+        assert_eq!(told(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
+        assert_eq!(told(b"\x16oh"), Refusal::Malformed);
+        let text = "this is SPOP, not HTTP: this port is for nginx and others that ask by HTTP";
+        assert_eq!(Refusal::Foreign("SPOP").to_string(), text);
+    }
+
+    #[test]
+    fn names_are_in_lower_case_and_values_as_they_are() {
+        let mut bytes =
+            b"GET / HTTP/1.1\r\nX-Slowlane-API-Key:  Abc \r\nEmpty:\r\nx-slowlane-api-key: 2\r\n\r\n"
+                .to_vec();
+        let mut room = Room::default();
+        let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+        let all: Vec<_> = head.headers().collect();
+        let expected =
+            [(&b"x-slowlane-api-key"[..], &b"Abc"[..]), (b"empty", b""), (b"x-slowlane-api-key", b"2")];
+        assert_eq!(all, expected);
+        assert_eq!(head.header("x-slowlane-api-key"), Some(&b"Abc"[..]));
+        assert_eq!(head.all("x-slowlane-api-key").next_back(), Some(&b"2"[..]));
+    }
+
+    #[test]
+    fn the_target_has_several_forms() {
+        let cut = |target: &str| {
+            let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
+            let mut room = Room::default();
+            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            (text(head.path()), head.query().map(text))
+        };
+        for (target, path, query) in [
+            ("/check", "/check", None),
+            ("/check?", "/check", Some("")),
+            ("/check?a=b?c#d?e", "/check", Some("a=b?c")),
+            ("/check#?a", "/check", None),
+            ("http://proxy.example/check?hold=off", "/check", Some("hold=off")),
+            ("http://proxy.example", "", None),
+            ("http://proxy.example?a", "", Some("a")),
+            ("/check/http://other.example/check", "/check/http://other.example/check", None),
+            ("*", "*", None),
+            ("proxy.example:443", "proxy.example:443", None),
+        ] {
+            assert_eq!(cut(target), (path.to_owned(), query.map(str::to_owned)), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_kept_as_the_version_and_the_client_say() {
+        for (rest, keeps_alive) in [
+            ("HTTP/1.1\r\n\r\n", true),
+            ("HTTP/1.1\r\nConnection: Close\r\n\r\n", false),
+            ("HTTP/1.1\r\nConnection: te, close\r\n\r\n", false),
+            ("HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", false),
+            ("HTTP/1.0\r\n\r\n", false),
+            ("HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true),
+            ("HTTP/1.0\r\nConnection: close, keep-alive\r\n\r\n", false),
+            ("HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
+        ] {
+            let mut bytes = format!("GET / {rest}").into_bytes();
+            let mut room = Room::default();
+            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            assert_eq!(head.keeps_alive, keeps_alive, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_whose_end_is_not_clear_is_refused() {
+        for (headers, expected) in [
+            ("Content-Length: 5\r\n", None),
+            ("Transfer-Encoding: Chunked\r\n", None),
+            ("Content-Length: +5\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 5, 5\r\n", Some(Refusal::Malformed)),
+            ("Content-Length:\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 99999999999999999999\r\n", Some(Refusal::Malformed)),
+            ("Content-Length: 5\r\nContent-Length: 5\r\n", Some(Refusal::Ambiguous)),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: gzip, chunked\r\n", Some(Refusal::Ambiguous)),
+            ("Transfer-Encoding: identity\r\n", Some(Refusal::Ambiguous)),
+            ("Content-Length : 5\r\n", Some(Refusal::Malformed)),
+            (" Content-Length: 5\r\n", Some(Refusal::Malformed)),
+        ] {
+            assert_eq!(refusal(&format!("POST / HTTP/1.1\r\n{headers}\r\n")), expected, "{headers:?}");
+        }
+        let old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(refusal(old), Some(Refusal::Ambiguous));
+    }
+
+    #[test]
+    fn a_head_has_its_limits() {
+        let many = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
+        assert_eq!(
+            [refusal(&many(HEADERS_MAX)), refusal(&many(HEADERS_MAX + 1))],
+            [None, Some(Refusal::TooLarge)]
+        );
+        let frame = "GET / HTTP/1.1\r\nA: \r\n\r\n".len();
+        let long = |bytes: usize| format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(bytes - frame));
+        assert_eq!(refusal(&long(HEAD_BYTES_MAX)), None);
+        assert_eq!(refusal(&long(HEAD_BYTES_MAX + 1)), Some(Refusal::TooLarge));
+        let endless = format!("GET / HTTP/1.1\r\nA: {}", "b".repeat(HEAD_BYTES_MAX));
+        assert_eq!(refusal(&endless), Some(Refusal::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_is_incomplete_until_its_last_byte(
+            names in prop::collection::vec("[A-Za-z0-9-]{1,20}", 0..8),
+            value in "[ -~]{0,30}",
+        ) {
+            let known = |name: &String| ["content-length", "transfer-encoding"].contains(&name.to_lowercase().as_str());
+            prop_assume!(!names.iter().any(known));
+            let headers: String = names.iter().map(|name| format!("{name}: {value}\r\n")).collect();
+            let mut bytes = format!("GET /check HTTP/1.1\r\n{headers}\r\n").into_bytes();
+            let (whole, mut room) = (bytes.len(), Room::default());
+            for short in 0..whole {
+                prop_assert!(matches!(Head::cut(&mut bytes[..short], &mut room), Ok(None)));
+            }
+            bytes.extend(b"GET");
+            let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            prop_assert_eq!(rest, b"GET");
+            let told: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            let expected: Vec<_> = names
+                .iter()
+                .map(|name| (name.to_lowercase().into_bytes(), value.trim_matches([' ', '\t']).as_bytes().to_vec()))
+                .collect();
+            prop_assert_eq!(told, expected);
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "/", "?", "#", "a", "://", "é", ":", "\r\n", "\n", "\r", " ", "\t", "A: b\r\n", "A:\r\n",
+                    "Connection: close\r\n", "Content-Length: 1\r\n", "Transfer-Encoding: chunked\r\n",
+                ]),
+                0..12,
+            ),
+            is_whole in any::<bool>(),
+        ) {
+            let (line, end) = if is_whole { (" HTTP/1.1\r\n", "\r\n") } else { ("", "") };
+            let (target, headers) = pieces.split_at(pieces.len() / 2);
+            let text = format!("GET {}{line}{}{end}", target.concat(), headers.concat());
+            let mut bytes = text.into_bytes();
+            let (whole, mut room) = (bytes.len(), Room::default());
+            if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
+                prop_assert!(rest.len() < whole);
+                prop_assert_eq!(head.method(), b"GET");
+                prop_assert!(!head.path().contains(&b'?') && !head.method_and_target().contains(&b'\n'));
+                for ((name, value), (same, line)) in head.headers().zip(head.lines()) {
+                    prop_assert_eq!(name, same);
+                    prop_assert!(line.starts_with(name) && line.ends_with(value) && !line.contains(&b'\n'));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The columns of the tables: their cells, and the order of rows by each.
+
+use std::cmp::Ordering;
+
+use crate::observe::status::{BlockedKey, KeyLine, SloLine};
+use slowlane_core::base::shown::shown;
+use slowlane_core::base::units::left;
+
+/// A column of a table whose rows are `T`.
+pub(super) struct Column<T> {
+    pub(super) name: &'static str,
+    pub(super) text: fn(&T) -> String,
+    pub(super) value: fn(&T) -> Value,
+    /// Numbers are aligned to the right and shown whole.
+    pub(super) is_number: bool,
+    /// On a narrow screen the column with the highest rank goes first. Columns of rank 0 stay.
+    pub(super) rank: u8,
+}
+
+/// The least lengths of a shortened name. The next one applies once no other column can go.
+pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
+
+impl<T> Column<T> {
+    /// The least width of a column, by the width of its longest text.
+    pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
+        if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
+    }
+}
+
+/// The value that rows are sorted by.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub(super) enum Value {
+    /// The greatest first, unknown values last.
+    Number(f64),
+    /// In alphabetical order.
+    Text(String),
+}
+
+impl Value {
+    pub(super) fn order(&self, other: &Value) -> Ordering {
+        match (self, other) {
+            (Value::Number(one), Value::Number(other)) => other.total_cmp(one),
+            (Value::Text(one), Value::Text(other)) => one.cmp(other),
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+type Text<T> = fn(&T) -> String;
+type Order<T> = fn(&T) -> Value;
+
+fn number<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: true, rank }
+}
+
+fn words<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
+    Column { name, text, value, is_number: false, rank }
+}
+
+fn known(number: Option<impl Into<f64>>) -> Value {
+    Value::Number(number.map_or(-1.0, Into::into))
+}
+
+/// The throttled keys.
+pub(super) fn keys() -> Vec<Column<KeyLine>> {
+    vec![
+        number(
+            0,
+            "throttled/s",
+            |key| would(key, short(key.throttled_per_s)),
+            |key| Value::Number(key.throttled_per_s),
+        ),
+        number(3, "through/s", through, |key| known(key.let_through_per_s)),
+        number(
+            0,
+            "delay",
+            |key| would(key, delay(Some(key.delay_ms).filter(|&ms| ms > 0))),
+            |key| Value::Number(key.delay_ms as f64),
+        ),
+        number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
+        number(
+            4,
+            "delayed",
+            |key| would(key, short(key.delayed as f64)),
+            |key| Value::Number(key.delayed as f64),
+        ),
+        number(
+            2,
+            "denied",
+            |key| would(key, short(key.denied as f64)),
+            |key| Value::Number(key.denied as f64),
+        ),
+        number(
+            1,
+            "last",
+            |key| format!("{} ago", time(key.seen_ms_ago / 1_000)),
+            |key| Value::Number(-(key.seen_ms_ago as f64)),
+        ),
+        number(0, "SLO", slo, |key| Value::Number(-f64::from(key.slo))),
+        words(0, "who", who, |key| Value::Text(who(key))),
+    ]
+}
+
+/// The SLOs.
+pub(super) fn slos() -> Vec<Column<SloLine>> {
+    vec![
+        number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
+        number(0, "busiest", busiest, |slo| known(slo.in_flight.or(slo.busiest_per_s))),
+        number(
+            0,
+            "objective",
+            |slo| shown(&slo.objective),
+            |slo| Value::Number(slo.rate_per_s.unwrap_or(f64::INFINITY)),
+        ),
+        number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
+        number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
+        number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
+        number(6, "keys", throttled_keys, |slo| Value::Number(slo.keys as f64)),
+        words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
+        words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
+    ]
+}
+
+/// The SLO of a key, marked if it is a dry run.
+fn slo(key: &KeyLine) -> String {
+    if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
+}
+
+/// What a dry run would do is in brackets.
+fn would(key: &KeyLine, text: String) -> String {
+    if key.dry_run { format!("({text})") } else { text }
+}
+
+/// The rate that is let through, and in brackets the one that a dry run would let through.
+fn through(key: &KeyLine) -> String {
+    let let_through = some(key.let_through_per_s);
+    match key.would_let_through_per_s {
+        Some(would) => format!("{let_through} ({})", short(would)),
+        None => let_through,
+    }
+}
+
+/// The number of keys, with a `+` if there may be more.
+fn throttled_keys(slo: &SloLine) -> String {
+    format!("{}{}", slo.keys, if slo.keys > 0 && slo.keys_are_more { "+" } else { "" })
+}
+
+/// The rate of the busiest key, in the unit of its objective.
+fn busiest(slo: &SloLine) -> String {
+    let (_, unit) = slo.rate.split_once('/').unwrap_or(("", "s"));
+    let (unit, seconds) = match unit {
+        "m" => ("m", 60.0),
+        "h" => ("h", 3_600.0),
+        "d" => ("d", 86_400.0),
+        _ => ("s", 1.0),
+    };
+    match (slo.in_flight_max, slo.in_flight, slo.busiest_per_s) {
+        (Some(_), Some(in_flight), _) => format!("{} at a time", short(in_flight)),
+        (None, _, Some(per_s)) => format!("{}/{unit}", short(per_s * seconds)),
+        _ => "-".to_owned(),
+    }
+}
+
+/// The rate of a verdict. Verdicts of dry runs are in brackets.
+fn throttled(slo: &SloLine, verdict: usize) -> String {
+    if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
+}
+
+fn per(slo: &SloLine) -> String {
+    if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
+}
+
+/// In place of the fields of the key of all requests that cannot be looked up.
+const REFUSED: &str = "refused: the website is no host, or a value is too long to search";
+
+/// The fields that a key is made of, and its block.
+pub(super) fn who(key: &KeyLine) -> String {
+    if key.refused {
+        return REFUSED.to_owned();
+    }
+    let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
+    let fields: Vec<String> = fields.collect();
+    let fields = if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) };
+    let paced = match key.proxies {
+        0 => String::new(),
+        1 => " (1 proxy paces it)".to_owned(),
+        proxies => format!(" ({proxies} proxies pace it)"),
+    };
+    match &key.blocked {
+        None => fields + &paced,
+        Some(BlockedKey { by, left_s }) => {
+            format!("{fields} (blocked by {}, {} left){paced}", shown(by), left(u64::from(*left_s)))
+        }
+    }
+}
+
+fn some(number: Option<impl Into<f64>>) -> String {
+    number.map_or("-".to_owned(), |number| short(number.into()))
+}
+
+/// A number in few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
+pub(super) fn short(number: f64) -> String {
+    let (number, unit) = match number.abs() {
+        1e6.. => (number / 1e6, "M"),
+        1e4.. => (number / 1e3, "k"),
+        _ => (number, ""),
+    };
+    let digits = match number.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let text = format!("{number:.digits$}");
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+pub(super) fn delay(ms: Option<u64>) -> String {
+    match ms {
+        None => "-".to_owned(),
+        Some(ms @ 0..10_000) => format!("{ms} ms"),
+        Some(ms) => format!("{:.1} s", ms as f64 / 1e3),
+    }
+}
+
+/// A duration: `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
+pub(super) fn time(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.0, 7.0, 7.25, 73.25, 732.4, 7_324.0, 73_240.0, 732_400.0, 7_324_000.0].map(short);
+        assert_eq!(shown, ["0", "7", "7.25", "73.2", "732", "7324", "73.2k", "732k", "7.32M"]);
+        assert_eq!([None, Some(12), Some(12_340)].map(delay), ["-", "12 ms", "12.3 s"]);
+        assert_eq!([59, 61, 3_661, 90_000].map(time), ["59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn the_busiest_key_is_told_in_the_unit_of_its_objective() {
+        let slo = |rate: &str, per_s, in_flight, in_flight_max| SloLine {
+            rate: rate.into(),
+            busiest_per_s: per_s,
+            in_flight,
+            in_flight_max,
+            ..SloLine::default()
+        };
+        let told = [
+            slo("50/s", Some(49.9), None, None),
+            slo("30/m", Some(0.5), None, None),
+            slo("7/h", Some(0.001944), None, None),
+            slo("1/s", Some(444.0), Some(4.0), Some(5)),
+            slo("1/s", Some(444.0), None, Some(5)),
+            slo("1/s", None, None, None),
+        ];
+        assert_eq!(told.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
+    }
+
+    #[test]
+    fn a_dry_run_lets_all_through_and_its_verdicts_are_in_brackets() {
+        let real = KeyLine {
+            throttled_per_s: 3.0,
+            delayed: 30,
+            delay_ms: 40,
+            let_through_per_s: Some(2.0),
+            ..KeyLine::default()
+        };
+        let dry_run = KeyLine {
+            dry_run: true,
+            let_through_per_s: Some(5.0),
+            would_let_through_per_s: Some(2.0),
+            ..real.clone()
+        };
+        let told = |key: &KeyLine| keys().iter().take(6).map(|column| (column.text)(key)).collect::<Vec<_>>();
+        assert_eq!(told(&real), ["3", "2", "40 ms", "-", "30", "0"]);
+        assert_eq!(told(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
+    }
+
+    #[test]
+    fn a_key_that_is_refused_is_not_everybody() {
+        assert_eq!(who(&KeyLine::default()), "everybody");
+        assert_eq!(who(&KeyLine { refused: true, ..KeyLine::default() }), REFUSED);
+    }
+
+    #[test]
+    fn a_blocked_key_names_its_block() {
+        let blocked = Some(BlockedKey { by: "SLO 3001".into(), left_s: 599 });
+        let told = who(&KeyLine { blocked, ..KeyLine::default() });
+        assert_eq!(told, "everybody (blocked by SLO 3001, 9m59s left)");
+    }
+
+    #[test]
+    fn the_greatest_number_is_first_and_text_goes_from_a_to_z() {
+        let number = |number: Option<u32>| known(number);
+        assert_eq!(number(Some(9)).order(&number(Some(10))), Ordering::Greater);
+        assert_eq!(number(Some(0)).order(&number(None)), Ordering::Less);
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(text("a").order(&text("b")), Ordering::Less);
+    }
+}

@@ -1,0 +1,122 @@
+//! `slowlane top`: the status page in a terminal.
+//!
+//! ```text
+//!  a thread: /api/status ─Snapshot─▶┐
+//!  keys, resizes ──────────Event───▶┤ View ─▶ a screen
+//!  signals ────────────────────────▶┘
+//! ```
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it asks once a second, in a thread of its own"
+)]
+
+mod columns;
+mod fetch;
+mod layout;
+mod plain;
+mod screen;
+mod terminal;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::admin_client::AdminClient;
+use crate::observe::status::{KeyLine, Snapshot};
+use terminal::Screen;
+use view::{View, Wish};
+
+/// The daemon has new numbers once a second.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest wait of a signal or an answer for the screen.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Prints one snapshot as text.
+pub(crate) fn once(daemon: &AdminClient) -> anyhow::Result<()> {
+    let snapshot = fetch::snapshot(daemon)?;
+    let mut out = io::stdout().lock();
+    out.write_all(plain::text(&snapshot).as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Whether there is a screen to draw on, and a keyboard.
+pub(crate) fn has_screen() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// Shows the daemon's status until the user leaves. Fails if the first question gets no answer.
+pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, ended.clone())?;
+    }
+    let mut view = View::new(daemon.address.to_string());
+    view.update(Ok(fetch::snapshot(daemon)?));
+    let (answers, asks) = asker(daemon.clone());
+
+    let mut screen = Screen::open()?;
+    while !ended.load(Relaxed) {
+        screen.draw(&mut view)?;
+        // The next draw finds out a new size by itself.
+        if event::poll(LOOK)?
+            && let Event::Key(key) = event::read()?
+        {
+            match view.press(key) {
+                Wish::Nothing => {}
+                Wish::Leave => return Ok(()),
+                // The thread lives as long as this loop.
+                Wish::Explain(key) => drop(asks.send(key)),
+            }
+        }
+        loop {
+            match answers.try_recv() {
+                Ok(Answer::Status(status)) => view.update(status.map(|snapshot| *snapshot)),
+                Ok(Answer::Why(text)) => view.explain(text),
+                Err(TryRecvError::Empty) => break,
+                // The thread has printed the reason. Old numbers must not look like new ones.
+                Err(TryRecvError::Disconnected) => bail!("slowlane top has ended: it cannot ask any more"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An answer from the daemon.
+enum Answer {
+    Status(Result<Box<Snapshot>, String>),
+    Why(String),
+}
+
+/// Asks in its own thread, so that the screen never waits for the daemon.
+fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
+    let (answer, answers) = mpsc::channel();
+    let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
+    thread::spawn(move || {
+        let mut next = Instant::now() + INTERVAL;
+        loop {
+            let told = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    next = Instant::now() + INTERVAL;
+                    Answer::Status(fetch::snapshot(&daemon).map(Box::new).map_err(|error| error.to_string()))
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            };
+            if answer.send(told).is_err() {
+                return;
+            }
+        }
+    });
+    (answers, asks)
+}

@@ -1,0 +1,146 @@
+//! A snapshot as plain text, for pipes and files.
+
+use std::fmt::Write;
+
+use crate::observe::status::{ClusterUse, KeyCount, PeersUse, Snapshot};
+use crate::top::columns::{self, Column, delay, short, time};
+use slowlane_core::base::columns::aligned;
+use slowlane_core::base::shown::shown;
+
+/// The whole snapshot, table by table.
+pub(super) fn text(snapshot: &Snapshot) -> String {
+    let [pass, delayed, deny] = snapshot.rates;
+    let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
+    if let Some((_, told)) = doubt(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
+    for told in missing(snapshot) {
+        line(&mut text, format_args!("{told}"));
+    }
+    text += &format!(
+        "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\n{}\n",
+        short(pass + delayed + deny),
+        short(pass),
+        short(delayed),
+        short(deny),
+        delay(snapshot.delay.p50_ms),
+        delay(snapshot.delay.p99_ms),
+        stores(snapshot).concat(),
+        throttled(snapshot),
+    );
+    table(&columns::keys(), &snapshot.keys, &mut text);
+    text += "\nSLOs\n";
+    table(&columns::slos(), &snapshot.slos, &mut text);
+    text + "\n" + &connections(snapshot)
+}
+
+/// The faults of the last policy, and whether it was refused for them. None: no faults.
+pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
+    let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
+    let first = reload.problems.first().map(shown).unwrap_or_default();
+    let more = match reload.problems_total.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let told = match reload.ok {
+        true => format!("POLICY WARNING{more}: {first}"),
+        false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
+    };
+    Some((!reload.ok, told))
+}
+
+/// `throttled`, and the number of keys if the list has not all of them: `throttled (first 100 of about 1003)`.
+pub(super) fn throttled(snapshot: &Snapshot) -> String {
+    let dry_runs = snapshot.keys.iter().filter(|key| key.dry_run).count();
+    let groups = [
+        (snapshot.keys.len() - dry_runs, snapshot.keys_total, ""),
+        (dry_runs, snapshot.dry_run_keys_total, " by dry runs"),
+    ];
+    let cut = groups.into_iter().filter(|(listed, total, _)| total.number > *listed as u64);
+    let told = cut.map(|(listed, KeyCount { number, is_exact }, by)| {
+        format!("first {listed} of {}{number}{by}", if is_exact { "" } else { "about " })
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", told.join(", ")) }
+}
+
+/// A line for each field that the policy needs, and that no request carries.
+pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
+}
+
+/// Table, holds, connections, blocks, the cluster and the peers, for one line.
+pub(super) fn stores(snapshot: &Snapshot) -> [String; 6] {
+    let Snapshot { table, holds, connections, blocks, cluster, peers, .. } = snapshot;
+    let [entries, entries_max, evictions] =
+        [table.entries, table.entries_max, table.evictions].map(|number| short(number as f64));
+    let [held, held_max] = [holds.now, holds.max].map(|number| short(number as f64));
+    [
+        format!("table {entries} of {entries_max}, {evictions} evicted"),
+        format!("; held {held} of {held_max}"),
+        format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+        match blocks.operators + blocks.keys {
+            0 => String::new(),
+            blocks => format!("; blocks {}", short(blocks as f64)),
+        },
+        match cluster {
+            None => String::new(),
+            Some(ClusterUse { silent: Some(_), since_s, .. }) => {
+                format!("; STORE SILENT for {}", time(*since_s))
+            }
+            Some(ClusterUse { nodes, other_slos: 0, round_trip_ms, .. }) => {
+                format!("; cluster of {nodes}, store {round_trip_ms:.1} ms")
+            }
+            Some(ClusterUse { nodes, other_slos, .. }) => {
+                format!("; cluster of {nodes}, {other_slos} with OTHER SLOs")
+            }
+        },
+        match peers {
+            None => String::new(),
+            Some(PeersUse { connected, lost: 0, keys, .. }) => {
+                format!("; peers {connected} with {} keys", short(*keys as f64))
+            }
+            Some(PeersUse { connected, lost, .. }) => format!("; peers {connected}, {lost} LOST"),
+        },
+    ]
+}
+
+/// The connections, and the outcomes of the last reloads.
+pub(super) fn connections(snapshot: &Snapshot) -> String {
+    let mut text = String::from("connected\n");
+    for engine in &snapshot.connections.engines {
+        let (id, from) = (shown(&engine.id), shown(&engine.from));
+        line(&mut text, format_args!("  {:>5}  HAProxy engine {id} from {from}", engine.connections));
+    }
+    line(&mut text, format_args!("  {:>5}  HTTP check (nginx)", snapshot.connections.http));
+    line(&mut text, format_args!("  {:>5}  admin", snapshot.connections.admin));
+    text += "\nreloads\n";
+    for reload in &snapshot.reloads {
+        let age = time(snapshot.at_ms.saturating_sub(reload.at_ms) / 1_000);
+        let what = if reload.ok { shown(&reload.summary) } else { "REFUSED".to_owned() };
+        line(&mut text, format_args!("  {age} ago: {what}"));
+        for problem in &reload.problems {
+            line(&mut text, format_args!("    {}", shown(problem)));
+        }
+    }
+    if snapshot.reloads.is_empty() {
+        text += "  none since the start\n";
+    }
+    text
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a string can always be written to");
+}
+
+fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
+    let head = columns.iter().map(|column| column.name.to_owned()).collect();
+    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
+    let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
+    for line in aligned(&lines, " ", |place, _| !columns[place].is_number).lines() {
+        *text += &format!("  {line}\n");
+    }
+    if rows.is_empty() {
+        *text += "  none\n";
+    }
+}

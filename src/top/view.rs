@@ -1,0 +1,365 @@
+//! The state of the screen: its table, order and filter, and how the keyboard changes them.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use crate::observe::status::{KeyLine, SloLine, Snapshot};
+use crate::top::columns::{self, Column};
+
+/// The most characters of a filter.
+const FILTER_CHARS_MAX: usize = 100;
+
+/// The number of lines in a page of an explanation.
+const POPUP_PAGE: usize = 10;
+
+/// A table of the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Tab {
+    #[default]
+    Keys,
+    Slos,
+    Connections,
+}
+
+impl Tab {
+    pub(super) const ALL: [Tab; 3] = [Tab::Keys, Tab::Slos, Tab::Connections];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Tab::Keys => "throttled",
+            Tab::Slos => "SLOs",
+            Tab::Connections => "connections and reloads",
+        }
+    }
+
+    fn next(self) -> Tab {
+        match self {
+            Tab::Keys => Tab::Slos,
+            Tab::Slos => Tab::Connections,
+            Tab::Connections => Tab::Keys,
+        }
+    }
+}
+
+/// The column that rows are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sort {
+    pub(super) column: usize,
+    pub(super) is_reversed: bool,
+}
+
+/// The effect of a key beyond the view.
+#[derive(Debug, PartialEq)]
+pub(super) enum Wish {
+    Nothing,
+    Leave,
+    Explain(Box<KeyLine>),
+}
+
+/// The state of the screen.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) address: String,
+    pub(super) snapshot: Snapshot,
+    /// The reason why there is no newer snapshot.
+    pub(super) problem: Option<String>,
+    pub(super) tab: Tab,
+    sorts: [Sort; 2],
+    /// One for each table.
+    filters: [String; 3],
+    pub(super) is_typing: bool,
+    pub(super) selected: usize,
+    /// The explanation that covers the rest of the screen.
+    pub(super) popup: Option<Popup>,
+}
+
+/// A text of any length, and its first visible line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Popup {
+    pub(super) text: String,
+    /// May point past the end: drawing corrects it.
+    pub(super) first: usize,
+}
+
+impl Popup {
+    fn scroll(&mut self, code: KeyCode) {
+        self.first = match code {
+            KeyCode::Up | KeyCode::Char('k') => self.first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.first.saturating_add(1),
+            KeyCode::PageUp => self.first.saturating_sub(POPUP_PAGE),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.first.saturating_add(POPUP_PAGE),
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX,
+            _ => self.first,
+        };
+    }
+}
+
+impl View {
+    pub(super) fn new(address: String) -> View {
+        View { address, ..View::default() }
+    }
+
+    /// Takes a new snapshot. With an error, the previous snapshot stays.
+    pub(super) fn update(&mut self, answer: Result<Snapshot, String>) {
+        self.problem = match answer {
+            Ok(snapshot) => {
+                self.snapshot = snapshot;
+                None
+            }
+            Err(problem) => Some(problem),
+        };
+    }
+
+    pub(super) fn explain(&mut self, text: String) {
+        if let Some(popup) = &mut self.popup {
+            popup.text = text;
+        }
+    }
+
+    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+        if key.kind == KeyEventKind::Release {
+            return Wish::Nothing;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Wish::Leave } else { Wish::Nothing };
+        }
+        if self.is_typing {
+            self.edit(key.code);
+            return Wish::Nothing;
+        }
+        if let Some(popup) = &mut self.popup {
+            match key.code {
+                KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.popup = None,
+                code => popup.scroll(code),
+            }
+            return Wish::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Wish::Leave,
+            KeyCode::Enter => return self.wish_to_know(),
+            KeyCode::Tab => (self.tab, self.selected) = (self.tab.next(), 0),
+            KeyCode::Char('1') => (self.tab, self.selected) = (Tab::Keys, 0),
+            KeyCode::Char('2') => (self.tab, self.selected) = (Tab::Slos, 0),
+            KeyCode::Char('3') => (self.tab, self.selected) = (Tab::Connections, 0),
+            KeyCode::Char('/') => self.is_typing = self.tab != Tab::Connections,
+            KeyCode::Esc => self.filter_mut().clear(),
+            KeyCode::Char('<') | KeyCode::Left => self.sort_by(|column, count| (column + count - 1) % count),
+            KeyCode::Char('>') | KeyCode::Right => self.sort_by(|column, count| (column + 1) % count),
+            KeyCode::Char('r') => {
+                if let Some(sort) = self.sort_mut() {
+                    sort.is_reversed = !sort.is_reversed;
+                }
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.selected += 1,
+            KeyCode::PageUp => self.selected = self.selected.saturating_sub(10),
+            KeyCode::PageDown => self.selected += 10,
+            KeyCode::Home => self.selected = 0,
+            _ => {}
+        }
+        self.selected = self.selected.min(self.rows().saturating_sub(1));
+        Wish::Nothing
+    }
+
+    fn edit(&mut self, code: KeyCode) {
+        let filter = self.filter_mut();
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                filter.clear();
+                self.is_typing = false;
+            }
+            KeyCode::Backspace => drop(filter.pop()),
+            KeyCode::Char(letter) if filter.chars().count() < FILTER_CHARS_MAX => filter.push(letter),
+            _ => {}
+        }
+        self.selected = 0;
+    }
+
+    fn wish_to_know(&mut self) -> Wish {
+        let selected = self.selected;
+        let key = match self.tab {
+            Tab::Keys => self.keys().into_iter().nth(selected).cloned(),
+            Tab::Slos | Tab::Connections => None,
+        };
+        match key {
+            Some(key) => {
+                self.popup = Some(Popup { text: "asking …".to_owned(), first: 0 });
+                Wish::Explain(Box::new(key))
+            }
+            None => Wish::Nothing,
+        }
+    }
+
+    /// The filter of this table.
+    pub(super) fn filter(&self) -> &str {
+        &self.filters[self.tab as usize]
+    }
+
+    fn filter_mut(&mut self) -> &mut String {
+        &mut self.filters[self.tab as usize]
+    }
+
+    /// The reason why a table has no rows.
+    pub(super) fn why_empty(&self) -> String {
+        let all = match self.tab {
+            Tab::Keys => self.snapshot.keys.len(),
+            Tab::Slos | Tab::Connections => self.snapshot.slos.len(),
+        };
+        match (all, self.tab) {
+            (0, Tab::Keys) => "nobody is throttled".to_owned(),
+            (0, _) => "no SLO".to_owned(),
+            (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.filter()),
+        }
+    }
+
+    fn sort_mut(&mut self) -> Option<&mut Sort> {
+        match self.tab {
+            Tab::Keys => Some(&mut self.sorts[0]),
+            Tab::Slos => Some(&mut self.sorts[1]),
+            Tab::Connections => None,
+        }
+    }
+
+    /// The order of the rows of a table.
+    pub(super) fn sort(&self, tab: Tab) -> Sort {
+        self.sorts[usize::from(tab != Tab::Keys)]
+    }
+
+    fn sort_by(&mut self, next: impl FnOnce(usize, usize) -> usize) {
+        let count = match self.tab {
+            Tab::Keys => columns::keys().len(),
+            Tab::Slos | Tab::Connections => columns::slos().len(),
+        };
+        if let Some(sort) = self.sort_mut() {
+            *sort = Sort { column: next(sort.column, count), is_reversed: false };
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self.tab {
+            Tab::Keys => self.keys().len(),
+            Tab::Slos => self.slos().len(),
+            Tab::Connections => 0,
+        }
+    }
+
+    /// The keys that pass the filter, in the chosen order.
+    pub(super) fn keys(&self) -> Vec<&KeyLine> {
+        found(&self.snapshot.keys, &columns::keys(), self.sort(Tab::Keys), &self.filters[0])
+    }
+
+    pub(super) fn slos(&self) -> Vec<&SloLine> {
+        found(&self.snapshot.slos, &columns::slos(), self.sort(Tab::Slos), &self.filters[1])
+    }
+}
+
+/// The rows with the filter text in any column, sorted by one column.
+fn found<'s, T>(rows: &'s [T], columns: &[Column<T>], sort: Sort, filter: &str) -> Vec<&'s T> {
+    let filter = filter.to_lowercase();
+    let has = |row: &T| columns.iter().any(|column| (column.text)(row).to_lowercase().contains(&filter));
+    let mut found: Vec<&T> = rows.iter().filter(|&row| has(row)).collect();
+    let value = columns[sort.column].value;
+    found.sort_by(|one, other| {
+        let order = value(one).order(&value(other));
+        if sort.is_reversed { order.reverse() } else { order }
+    });
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::status::FieldLine;
+
+    fn key(website: &str, throttled_per_s: f64, denied: u64) -> KeyLine {
+        let field = FieldLine { name: "website".into(), value: website.into() };
+        KeyLine { fields: vec![field], throttled_per_s, denied, ..KeyLine::default() }
+    }
+
+    fn view() -> View {
+        let keys = vec![key("a.example", 1.0, 30), key("b.example", 3.0, 10), key("c.test", 2.0, 20)];
+        let mut view = View::new("here".into());
+        view.update(Ok(Snapshot { keys, ..Snapshot::default() }));
+        view
+    }
+
+    fn press(view: &mut View, keys: &str) -> Wish {
+        let code = |letter| match letter {
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            '\t' => KeyCode::Tab,
+            letter => KeyCode::Char(letter),
+        };
+        keys.chars().map(|letter| view.press(KeyEvent::from(code(letter)))).last().unwrap()
+    }
+
+    fn shown(view: &View) -> Vec<&str> {
+        view.keys().iter().map(|key| key.fields[0].value.as_str()).collect()
+    }
+
+    #[test]
+    fn rows_are_sorted_by_any_column_and_found_by_any_word() {
+        let mut view = view();
+        assert_eq!(shown(&view), ["b.example", "c.test", "a.example"]);
+        press(&mut view, "r");
+        assert_eq!(shown(&view), ["a.example", "c.test", "b.example"]);
+        press(&mut view, ">>>>>");
+        assert_eq!(shown(&view), ["a.example", "c.test", "b.example"], "by what is denied");
+        press(&mut view, ">>>");
+        assert_eq!(shown(&view), ["a.example", "b.example", "c.test"], "by who");
+        press(&mut view, "/EXAMPLE\n");
+        assert_eq!(shown(&view), ["a.example", "b.example"]);
+        press(&mut view, "\x1b");
+        assert_eq!(shown(&view).len(), 3);
+    }
+
+    #[test]
+    fn each_table_has_its_own_filter_and_an_empty_one_says_why() {
+        let mut view = view();
+        assert_eq!(View::new("here".into()).why_empty(), "nobody is throttled");
+        press(&mut view, "/nowhere\n");
+        assert_eq!((shown(&view).len(), view.filter()), (0, "nowhere"));
+        assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");
+        press(&mut view, "\t");
+        assert_eq!((view.filter(), view.why_empty().as_str()), ("", "no SLO"));
+        // The connections have no filter.
+        press(&mut view, "3/");
+        assert_eq!(press(&mut view, "q"), Wish::Leave);
+        press(&mut view, "1\x1b");
+        assert_eq!(shown(&view).len(), 3);
+    }
+
+    #[test]
+    fn q_leaves_but_not_while_one_types() {
+        let mut view = view();
+        assert_eq!(press(&mut view, "/q"), Wish::Nothing);
+        assert_eq!(press(&mut view, "\nq"), Wish::Leave);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        press(&mut view, "/");
+        assert_eq!(view.press(interrupt), Wish::Leave);
+    }
+
+    #[test]
+    fn enter_asks_about_the_selected_key() {
+        let mut view = view();
+        let Wish::Explain(key) = press(&mut view, "j\n") else { panic!() };
+        assert_eq!(key.fields[0].value, "c.test");
+        view.explain("because".into());
+        assert_eq!(view.popup.as_ref().unwrap().text, "because");
+        assert_eq!(press(&mut view, "q"), Wish::Nothing);
+        assert_eq!(view.popup, None);
+        view.explain("too late".into());
+        assert_eq!(view.popup, None);
+        press(&mut view, "jjjjjjjj");
+        assert_eq!(view.selected, 2);
+        assert_eq!(press(&mut view, "\t\n"), Wish::Nothing);
+    }
+
+    #[test]
+    fn without_an_answer_the_last_one_stays() {
+        let mut view = view();
+        view.update(Err("gone".into()));
+        assert_eq!((shown(&view).len(), view.problem.as_deref()), (3, Some("gone")));
+    }
+}
