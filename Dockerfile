@@ -15,13 +15,13 @@ COPY src src
 COPY haproxy haproxy
 COPY nginx nginx
 # The manifest names tests and benches whose files stay outside: cargo build --bin does not look at them.
-RUN cargo build --locked --release --bin slowlane
+RUN cargo build --locked --profile dist --bin slowlane
 RUN sed -i 's/^# dir = /dir = /' slowlane.toml && mkdir policy && echo '0 rate=unlimited' > policy/slo.map \
-    && target/release/slowlane check --config slowlane.toml
+    && target/dist/slowlane check --config slowlane.toml
 
 # glibc and libgcc and nothing else: no shell, no package manager. Its user nonroot is 65532.
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /build/target/release/slowlane /usr/bin/slowlane
+COPY --from=build /build/target/dist/slowlane /usr/bin/slowlane
 COPY --from=build /build/slowlane.toml /etc/slowlane/slowlane.toml
 COPY --from=build /build/policy /etc/slowlane/policy
 USER 65532:65532

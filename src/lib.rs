@@ -61,14 +61,13 @@ mod admin_client;
 pub mod cli;
 pub mod config;
 mod daemon;
-#[cfg(feature = "lab")]
-mod demo;
 pub mod http;
 pub mod observe;
 pub mod proxy;
 pub mod resp;
 pub mod server;
 mod sync;
+#[cfg(feature = "top")]
 mod top;
 mod upgrade;
 mod watch;

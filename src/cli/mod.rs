@@ -14,18 +14,25 @@ mod check;
 mod cluster;
 mod completions;
 mod config;
+#[cfg(feature = "lab")]
 mod demo;
 mod fields;
 mod man;
 mod peers;
+#[cfg(feature = "lab")]
 mod progress;
 mod quota;
+#[cfg(feature = "lab")]
 mod replay;
 mod run;
+#[cfg(feature = "lab")]
 mod simulate;
+#[cfg(feature = "lab")]
 mod spoa_check;
 mod table;
+#[cfg(feature = "lab")]
 mod test;
+#[cfg(feature = "top")]
 mod top;
 mod unblock;
 mod upgrade;
@@ -97,12 +104,15 @@ enum Command {
     /// Show slowlane at work: after some seconds, it protects an application from a crawler.
     ///
     /// Everything runs on free ports of the loopback and in a temporary folder. Nothing is left at the end.
+    #[cfg(feature = "lab")]
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Arguments),
     /// Run clients against a law in virtual time, and print their rates and delays.
+    #[cfg(feature = "lab")]
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
     /// Watch a daemon: rates, delays, SLOs, throttled clients.
+    #[cfg(feature = "top")]
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
@@ -137,16 +147,19 @@ enum Command {
     #[command(after_help = upgrade::EXAMPLES)]
     Upgrade(upgrade::Arguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
+    #[cfg(feature = "lab")]
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
     /// Run tests of a policy in virtual time, and print the verdicts that are not as expected.
     ///
     /// Exit code 0: every case holds. 1: one does not, or a file has a mistake.
+    #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
     /// Examine any SPOE agent: the cases of the protocol and of the field, as a score card.
     ///
     /// It plays HAProxy's side, with correct and with invalid frames. ADDR is host:port or unix:/path.
+    #[cfg(feature = "lab")]
     #[command(after_help = spoa_check::EXAMPLES)]
     SpoaCheck(spoa_check::Arguments),
     /// Print the completions of a shell.
@@ -184,8 +197,11 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => arguments::config(typed).and_then(run::run),
         Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
+        #[cfg(feature = "lab")]
         Command::Demo(typed) => demo::demo(typed),
+        #[cfg(feature = "lab")]
         Command::Simulate(typed) => simulate::simulate(typed),
+        #[cfg(feature = "top")]
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Quota(typed) => quota::quota(typed),
@@ -196,8 +212,11 @@ pub fn main() -> ExitCode {
         Command::Unblock(typed) => unblock::unblock(typed),
         Command::Blocks(typed) => blocks::blocks(typed),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
+        #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),
+        #[cfg(feature = "lab")]
         Command::Test(typed) => test::test(typed),
+        #[cfg(feature = "lab")]
         Command::SpoaCheck(typed) => spoa_check::spoa_check(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),

@@ -17,4 +17,5 @@ mod side_thread;
 mod signals;
 
 pub(crate) use run::run;
-pub(crate) use serving::{Serving, start};
+#[cfg(feature = "lab")]
+pub(crate) use serving::start;

@@ -35,6 +35,7 @@ const UPGRADE_REQUESTS_MAX: usize = 1;
 
 /// A daemon that serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads its addresses"))]
 pub(crate) struct Serving {
     /// The bound addresses. A port of 0 in the config is replaced by the real one.
     pub spop: Vec<String>,

@@ -123,7 +123,7 @@ fn upward(files: &[File], floors: &[&[&str]]) -> Vec<String> {
         for rest in code.flat_map(|line| line.split("crate::").skip(1)) {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             let other = &rest[..end];
-            if other != own && (floor(own).is_none() || floor(other) >= floor(own)) {
+            if other != own && floor(other).is_none_or(|other| floor(own).is_none_or(|own| other >= own)) {
                 faults.push(format!("{name}: {own} may not import from {other}"));
             }
         }

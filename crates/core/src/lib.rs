@@ -29,3 +29,8 @@ pub mod policy;
 pub mod snapshot;
 pub mod table;
 pub mod throttle;
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

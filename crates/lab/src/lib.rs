@@ -12,6 +12,12 @@
 pub mod access_log;
 pub mod chart;
 pub mod conformance;
+pub mod demo;
 pub mod policy_test;
 pub mod replay;
 pub mod simulate;
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

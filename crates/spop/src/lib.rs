@@ -106,3 +106,8 @@ pub use notify::{Message, Messages, Notify, NotifyWriter};
 pub use pair::items;
 pub use read_error::ReadError;
 pub use status::Status;
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

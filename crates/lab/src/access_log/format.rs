@@ -159,7 +159,9 @@ mod tests {
 
     #[test]
     fn our_known_formats_are_the_shipped_ones() {
-        let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap();
+        let read = |path: &str| {
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+        };
         for file in
             ["haproxy-2.6-hold.cfg", "haproxy-2.6-lua.cfg", "haproxy-3.2-pause.cfg", "haproxy-3.2-peers.cfg"]
         {

@@ -6,7 +6,7 @@ use crate::demo::tally::Second;
 
 /// The kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub enum Look {
     Terminal,
     /// A file, or a pipe.
     Plain,

@@ -23,6 +23,7 @@ mod stand_in;
 mod table;
 mod tally;
 
+use std::any::Any;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -36,21 +37,17 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 
-use crate::config::{Config, Flags};
-use crate::daemon::{self, Serving};
 use crate::demo::app::App;
 use crate::demo::client::{Customer, Door};
 use crate::demo::haproxy::Haproxy;
-pub(crate) use crate::demo::haproxy::Proxy;
-pub(crate) use crate::demo::table::Look;
+pub use crate::demo::haproxy::{FilesOf, Places, Proxy};
+pub use crate::demo::table::Look;
 use crate::demo::table::Table;
 use crate::demo::tally::{Second, Tally};
-use slowlane_core::base::address::Address;
 use slowlane_core::base::units::Rate;
 
 /// The settings of a demonstration.
-#[derive(Clone, Debug)]
-pub(crate) struct Demo {
+pub struct Demo {
     /// Connections of the crawler.
     pub clients: u32,
     pub rate: Rate,
@@ -61,10 +58,19 @@ pub(crate) struct Demo {
     pub proxy: Proxy,
 }
 
-pub(crate) const SECONDS_DEFAULT: u32 = 15;
+/// A running slowlane, which ends when it is dropped.
+pub struct Agent {
+    pub spop: SocketAddr,
+    pub admin: String,
+    /// Reads the policy again.
+    pub reload: Box<dyn Fn()>,
+    pub running: Box<dyn Any>,
+}
+
+pub const SECONDS_DEFAULT: u32 = 15;
 
 /// Some seconds without a limit, some for the law to settle, and some with a settled rate.
-pub(crate) const SECONDS_MIN: u32 = 8;
+pub const SECONDS_MIN: u32 = 8;
 
 /// Seconds in which the SLO limits nothing.
 const FREE_S: u32 = 4;
@@ -86,7 +92,15 @@ const DELAY_MAX_S: f64 = 4.0;
 
 impl Demo {
     /// Runs the demonstration to its end or to a signal. It leaves no process and no folder behind.
-    pub(crate) fn run(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Settings that show nothing, a daemon or a proxy that does not start, or an unwritable output.
+    pub fn run(
+        &self,
+        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
+        out: &mut impl Write,
+        look: Look,
+    ) -> anyhow::Result<()> {
         let rate = self.rate.per_second();
         ensure!(
             RATES.contains(&rate),
@@ -106,14 +120,19 @@ impl Demo {
         runtime.block_on(async {
             let end = told_to_end()?;
             tokio::select! {
-                result = self.play(out, look) => result,
+                result = self.play(start, out, look) => result,
                 () = end => Ok(()),
             }
         })
     }
 
-    async fn play(&self, out: &mut impl Write, look: Look) -> anyhow::Result<()> {
-        let mut stage = Stage::set(self).await?;
+    async fn play(
+        &self,
+        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
+        out: &mut impl Write,
+        look: Look,
+    ) -> anyhow::Result<()> {
+        let mut stage = Stage::set(self, start).await?;
         self.introduce(&stage, out)?;
         let tally = Arc::new(Tally::default());
         stage.let_in(self.clients, &tally);
@@ -136,7 +155,7 @@ impl Demo {
         }
         self.sum_up(&seconds, out)?;
         if self.stays {
-            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.admin)?;
+            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.agent.admin)?;
             loop {
                 tick.tick().await;
                 tally.take();
@@ -158,7 +177,7 @@ impl Demo {
         writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
         let capacity = CAPACITY * self.rate.per_second();
         writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
-        writeln!(out, "  the page        http://{}/\n", stage.admin)
+        writeln!(out, "  the page        http://{}/\n", stage.agent.admin)
     }
 
     fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
@@ -199,31 +218,31 @@ struct Stage {
     door: Door,
     haproxy: Option<Haproxy>,
     proxy_told: String,
-    admin: String,
-    serving: Serving,
+    agent: Agent,
     _app: App,
     folder: TempDir,
 }
 
 impl Stage {
-    async fn set(demo: &Demo) -> anyhow::Result<Stage> {
+    async fn set(
+        demo: &Demo,
+        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
+    ) -> anyhow::Result<Stage> {
         let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
         let policy = folder.path().join("policy");
         fs::create_dir(&policy)?;
         fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n")?;
         write_slo_map(&policy, &format!("3001 {FREE}"))?;
 
-        let config = Config::load(None, flags(policy))?;
-        let serving = daemon::start(&config).await?;
-        let agent: SocketAddr = serving.spop[0].parse()?;
-        let admin = serving.admin[0].clone();
+        let agent = start(policy).await?;
         let app = App::start(demo.rate.per_second() * CAPACITY).await?;
-        let (haproxy, proxy_told) = haproxy::start(&demo.proxy, agent, app.address, folder.path()).await?;
+        let (haproxy, proxy_told) =
+            haproxy::start(&demo.proxy, agent.spop, app.address, folder.path()).await?;
         let door = match &haproxy {
             Some(haproxy) => Door::Haproxy(haproxy.address),
-            None => Door::StandIn { agent, app: app.address },
+            None => Door::StandIn { agent: agent.spop, app: app.address },
         };
-        Ok(Stage { door, haproxy, proxy_told, admin, serving, _app: app, folder })
+        Ok(Stage { door, haproxy, proxy_told, agent, _app: app, folder })
     }
 
     /// Lets the clients begin. They end with the runtime.
@@ -237,29 +256,13 @@ impl Stage {
     /// Saves `slo.map`, as an operator would.
     fn edit(&self, line: &str) -> anyhow::Result<()> {
         write_slo_map(&self.folder.path().join("policy"), line)?;
-        if let Some(reload) = &self.serving.reload {
-            reload.ask();
-        }
+        (self.agent.reload)();
         Ok(())
     }
 
     /// An error if HAProxy has ended.
     fn check(&mut self) -> anyhow::Result<()> {
         self.haproxy.as_mut().map_or(Ok(()), Haproxy::check)
-    }
-}
-
-/// Free ports of the loopback; nginx has no part in this.
-fn flags(policy: PathBuf) -> Flags {
-    let any_port = || vec![Address::Tcp("127.0.0.1:0".into())];
-    Flags {
-        policy: Some(policy),
-        spop: any_port(),
-        http: any_port(),
-        admin: any_port(),
-        peers: Vec::new(),
-        cluster: None,
-        state: None,
     }
 }
 
