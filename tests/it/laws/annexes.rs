@@ -16,8 +16,8 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Annexes;
 use slowlane_core::throttle::Throttle;
 
+use super::lines::policy;
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, schedule};
-use super::several::policy;
 
 const LAWS: [(&str, &str); 2] = [("fair", "pace"), ("sliding-log", "sliding-window")];
 

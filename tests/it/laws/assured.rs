@@ -20,8 +20,8 @@ use slowlane_core::snapshot::{Head, Parts, restore, save};
 use slowlane_core::table::{Entry, Sizing};
 use slowlane_core::throttle::Throttle;
 
+use super::lines::{policy, throttle_of};
 use super::oracle::{at_ms, at_ns, objective};
-use super::several::{policy, throttle_of};
 
 /// A site of acme asks. Every site has its own key of SLO 2001, and all are under the one of SLO 1001.
 fn ask_for(throttle: &Throttle, site: &str, cost: u32, now: Timestamp) -> Decision {

@@ -11,9 +11,9 @@ use slowlane_core::law::{Arrival, Law};
 use slowlane_core::table::{Cursor, Found, Page};
 use slowlane_core::throttle::Throttle;
 
-use super::conformance::line;
+use super::lines::line;
+use super::lines::throttle_of;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};
-use super::several::throttle_of;
 
 fn explained(subject: &Subject, arrival: &Arrival) -> String {
     subject.law.explain(&subject.slo.objective, &subject.entry, subject.annex.as_ref(), arrival)
@@ -228,7 +228,7 @@ proptest! {
         room in prop_oneof![Just(0), 300usize..6_000, Just(1 << 20)],
     ) {
         let sizing = slowlane_core::table::Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
-        let new = || Throttle::new(super::several::policy(SLO_MAP, MAPS), sizing, room);
+        let new = || Throttle::new(super::lines::policy(SLO_MAP, MAPS), sizing, room);
         let (asked, twin) = (new(), new());
         let mut now_ms = 0;
         for ([source, website, owner, cost], pause_ms) in requests {

@@ -1,22 +1,12 @@
-//! Tests of the laws in virtual time, against independent implementations of their formulas and common properties.
+//! Tests of the laws that also ask why. The others are in crates/core/tests/it/laws.
 
-mod adaptive;
 mod annexes;
 mod assured;
-mod buckets;
-mod concurrency;
-mod conformance;
 mod explain;
-mod fair;
-mod floors;
-mod log;
+
+#[path = "../../../crates/core/tests/it/laws/lines.rs"]
+#[allow(dead_code, reason = "parts of it are used")]
+mod lines;
+#[path = "../../../crates/core/tests/it/laws/oracle.rs"]
+#[allow(dead_code, reason = "parts of it are used")]
 mod oracle;
-mod pace;
-mod rates;
-mod reload;
-mod several;
-mod sketch;
-mod skew;
-mod tickets;
-mod warm_up;
-mod windows;

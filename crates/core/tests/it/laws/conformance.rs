@@ -3,66 +3,15 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::strategy::Union;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::law::{Arrival, Law};
 
+use super::lines::{line, line_but};
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Step, Subject, arrival, arrivals, at_ms, at_ns, close_arrivals, garbage,
     retry_after_s, schedule,
 };
-
-/// A line of `slo.map` under a law, with numbers and options of all sizes.
-fn line_of(name: &'static str) -> BoxedStrategy<String> {
-    let rate = prop_oneof![
-        2 => (1..300u32).prop_map(|count| format!("{count}/s")),
-        1 => (1..600u32).prop_map(|count| format!("{count}/m")),
-    ];
-    let window = prop::sample::select(vec!["", " window=50ms", " window=700ms", " window=1s", " window=3s"]);
-    let max_delay =
-        prop::sample::select(vec!["", " max_delay=0s", " max_delay=30ms", " max_delay=1s", " max_delay=7s"]);
-    let options: BoxedStrategy<String> = match name {
-        "adaptive" => (prop::sample::select(vec!["", " max_delay=50ms", " over=1"]), Just(" jitter=0"))
-            .prop_map(|(one, other)| format!("{one}{other}"))
-            .boxed(),
-        "pace" => max_delay.prop_map(str::to_owned).boxed(),
-        "fair" => (max_delay, prop::sample::select(vec!["", " sources_max=3", " sources_max=1"]))
-            .prop_map(|(one, other)| format!("{one}{other}"))
-            .boxed(),
-        "fixed-window" | "sliding-window" | "sliding-log" | "sketch" => {
-            window.prop_map(str::to_owned).boxed()
-        }
-        "sliding-buckets" => {
-            (window, prop::sample::select(vec!["", " buckets=1", " buckets=2", " buckets=3", " buckets=5"]))
-                .prop_map(|(one, other)| format!("{one}{other}"))
-                .boxed()
-        }
-        "warm-up" => {
-            (max_delay, prop::sample::select(vec!["", " warmup=1s", " warmup=0s cold=1", " cold=7"]))
-                .prop_map(|(one, other)| format!("{one}{other}"))
-                .boxed()
-        }
-        "concurrency" => {
-            (prop::sample::select(vec!["", " max=1", " max=7"]), prop::sample::select(vec!["", " lease=1s"]))
-                .prop_map(|(one, other)| format!("{one}{other}"))
-                .boxed()
-        }
-        _ => Just(String::new()).boxed(),
-    };
-    let line = (0..20u32, rate, options)
-        .prop_map(move |(burst, rate, options)| format!("burst={burst} rate={rate} law={name}{options}"));
-    line.prop_filter("such a window has no whole request", |line| Subject::parse(line).is_ok()).boxed()
-}
-
-pub fn line() -> impl Strategy<Value = String> {
-    line_but(&[])
-}
-
-/// A line of any law but these.
-fn line_but(others: &[&str]) -> impl Strategy<Value = String> {
-    Union::new(Law::NAMES.iter().filter(|name| !others.contains(name)).map(|name| line_of(name)))
-}
 
 /// The number of requests that an objective allows in a window.
 fn limit(subject: &Subject, window_ns: u64) -> u64 {

@@ -1,7 +1,5 @@
 //! Several SLOs for one request: the strictest verdict decides, and a denied request is counted by none.
 
-use std::io;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -14,28 +12,11 @@ use slowlane_core::base::ticket::{Counted, Ticket};
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::law::{Arrival, Law};
-use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::table::{Entry, Sizing};
+use slowlane_core::table::Entry;
 use slowlane_core::throttle::Throttle;
 
+use super::lines::{policy, throttle_of};
 use super::oracle::{Subject, arrivals, at_ms, schedule};
-
-pub fn policy(slo_map: &str, maps: &[(&str, &str)]) -> Policy {
-    let read = |path: &Path| {
-        let name = path.to_str().unwrap();
-        if name == "slo.map" {
-            return Ok(slo_map.into());
-        }
-        let map = maps.iter().find(|(map, _)| *map == name);
-        map.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
-    };
-    Policy::parse(Path::new(""), &Layout::default(), read).unwrap_or_else(|problems| panic!("{problems}"))
-}
-
-pub fn throttle_of(slo_map: &str, maps: &[(&str, &str)]) -> Throttle {
-    let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(3_600) };
-    Throttle::new(policy(slo_map, maps), sizing, 1 << 20)
-}
 
 /// The request's own SLO is that of its source. It names that of the website, which names that of the owner.
 const MAPS: &[(&str, &str)] =

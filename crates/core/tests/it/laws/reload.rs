@@ -9,8 +9,8 @@ use slowlane_core::law::Law;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
+use super::lines::{policy, throttle_of};
 use super::oracle::{arrivals, schedule};
-use super::several::{policy, throttle_of};
 
 /// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
 const EDITS: [&str; 19] = [

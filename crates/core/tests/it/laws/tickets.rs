@@ -9,8 +9,8 @@ use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
+use super::lines::policy;
 use super::oracle::at_ms;
-use super::several::policy;
 
 /// A throttle with this much beside its table, and a rule for each source.
 fn of_sources(bytes_max: usize) -> Throttle {

@@ -15,8 +15,8 @@ use slowlane_core::law::Arrival;
 use slowlane_core::table::Sketch;
 use slowlane_core::throttle::Throttle;
 
+use super::lines::{policy, throttle_of};
 use super::oracle::{Subject, at_ms};
-use super::several::{policy, throttle_of};
 
 /// Each source on each website is a key of its own, and the owner's SLO comes second where `also=owner` says so.
 const MAPS: &[(&str, &str)] =

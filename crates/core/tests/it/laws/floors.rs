@@ -1,4 +1,4 @@
-//! The files of crates/core/src/law/ build on each other in one direction.
+//! The files of src/law/ build on each other in one direction.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn imports(code: &str) -> Vec<&str> {
 
 #[test]
 fn no_file_of_a_law_imports_from_its_own_floor_or_above() {
-    let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/core/src/law");
+    let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/law");
     let mut broken = Vec::new();
     for entry in fs::read_dir(room).unwrap() {
         let path = entry.unwrap().path();

@@ -8,8 +8,8 @@ use slowlane_core::base::key::Key;
 use slowlane_core::base::request::Request;
 use slowlane_core::table::{FreqCtr, PERIOD_MS, Sizing, Table};
 
+use super::lines::throttle_of;
 use super::oracle::at_ms;
-use super::several::throttle_of;
 
 /// Half of the events come from a thread that is behind.
 #[test]

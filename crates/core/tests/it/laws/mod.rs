@@ -1,0 +1,20 @@
+//! Tests of the laws in virtual time, against independent implementations of their formulas and common properties.
+
+mod adaptive;
+mod buckets;
+mod concurrency;
+mod conformance;
+mod fair;
+mod floors;
+mod lines;
+mod log;
+mod oracle;
+mod pace;
+mod rates;
+mod reload;
+mod several;
+mod sketch;
+mod skew;
+mod tickets;
+mod warm_up;
+mod windows;

@@ -1,0 +1,11 @@
+//! The decision in virtual time, in one binary.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests are the world outside")]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+
+mod blocks;
+mod laws;
+mod many_keys;
+mod quotas;
+mod throttle;
+mod views;
