@@ -46,10 +46,13 @@ impl Id {
     }
 }
 
-/// Reads the question of a NOTIFY. It fails if any part of the NOTIFY is invalid.
+/// Reads the question of a NOTIFY.
 ///
 /// The first of several questions counts. Messages and arguments with other names are ignored. `field` gets the fields
 /// of a request as they are read, even if an invalid part follows.
+///
+/// # Errors
+/// A part of the NOTIFY is unreadable.
 pub fn question<'a>(
     notify: &Notify<'a>,
     mut field: impl FnMut(&'a [u8], Value<'a>),

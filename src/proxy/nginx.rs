@@ -80,7 +80,10 @@ impl Manner {
         Manner { pass, ..Manner::default() }
     }
 
-    /// Reads the query. An unknown key is an error: a slip of the pen would otherwise change nothing in silence.
+    /// Reads the query.
+    ///
+    /// # Errors
+    /// An unknown key, a key given twice, or a wrong value: a slip of the pen would otherwise change nothing in silence.
     pub fn of(query: Option<&str>) -> Result<Manner, QueryError> {
         let mut manner = Manner::default();
         let mut given = [false; KEYS.len()];

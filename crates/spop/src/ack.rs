@@ -158,7 +158,10 @@ impl<'a> Ack<'a> {
         EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::Ack, stream_id, frame_id)) }
     }
 
-    /// Decodes a frame of the kind `Ack`. A fragmented payload is an error.
+    /// Decodes a frame of the kind `Ack`.
+    ///
+    /// # Errors
+    /// The frame has another kind, or is fragmented.
     pub fn decode(frame: Frame<'a>) -> Result<Ack<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;

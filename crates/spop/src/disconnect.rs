@@ -39,6 +39,9 @@ impl<'a> Disconnect<'a> {
     ///
     /// Both items are mandatory in the protocol. As in HAProxy, a missing status becomes 99 (unknown), and a missing
     /// message is empty.
+    ///
+    /// # Errors
+    /// The frame has another kind, or an unreadable item.
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };

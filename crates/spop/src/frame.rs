@@ -40,6 +40,9 @@ impl<'a> Frame<'a> {
     /// assert_eq!(Frame::cut(&bytes[..10], 256), Ok(None));
     /// assert!(Frame::cut(b"\0\0\x01\x01", 256).is_err());
     /// ```
+    ///
+    /// # Errors
+    /// The frame is longer than `frame_bytes_max`, too short for its head, or its head is unreadable.
     pub fn cut(bytes: &'a [u8], frame_bytes_max: u32) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let Some((&length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let first = length;

@@ -53,9 +53,11 @@ impl<'a> HaproxyHello<'a> {
 
     /// Decodes a frame of the kind `HaproxyHello`.
     ///
-    /// Items may have any order. The last of several equal items counts, and unknown ones are skipped. It is an error
-    /// if the version or the frame size is missing. Capabilities are mandatory in the protocol, but nothing here
-    /// depends on them, so missing ones count as empty.
+    /// Items may have any order. The last of several equal items counts, and unknown ones are skipped. Capabilities
+    /// are mandatory in the protocol, but nothing here depends on them, so missing ones count as empty.
+    ///
+    /// # Errors
+    /// The frame has another kind, an unreadable item, or no version or frame size.
     pub fn decode(frame: Frame<'a>) -> Result<HaproxyHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
@@ -107,6 +109,9 @@ pub struct AgentHello<'a> {
 
 impl<'a> AgentHello<'a> {
     /// Decodes a frame of the kind `AgentHello`, with the same checks as HAProxy.
+    ///
+    /// # Errors
+    /// The frame has another kind, an unreadable item, or a version or frame size that HAProxy refuses.
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);

@@ -44,6 +44,9 @@ pub struct Notify<'a> {
 
 impl<'a> Notify<'a> {
     /// Decodes a frame of the kind `Notify`. The payload is decoded later, by [`Messages`].
+    ///
+    /// # Errors
+    /// The frame has another kind, or is fragmented.
     pub fn decode(frame: Frame<'a>) -> Result<Notify<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
@@ -73,6 +76,9 @@ pub struct Messages<'a> {
 
 impl<'a> Messages<'a> {
     /// The next message. It skips the unread arguments of the previous one.
+    ///
+    /// # Errors
+    /// The rest of the payload is unreadable.
     pub fn next_message(&mut self) -> Result<Option<Message<'_, 'a>>, Error> {
         while let Some(argument) = self.next_argument() {
             argument?;
@@ -106,7 +112,8 @@ impl<'m, 'a> Message<'m, 'a> {
 
     /// Calls `each` with every argument; faster than [`arguments`](Message::arguments).
     ///
-    /// An error may come after calls for valid arguments.
+    /// # Errors
+    /// An argument is unreadable. Calls for the arguments before it have been made.
     #[inline(always)]
     pub fn each_argument(self, mut each: impl FnMut(&'a [u8], Data<'a>)) -> Result<(), Error> {
         let mut rest = self.messages.rest;

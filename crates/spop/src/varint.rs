@@ -66,6 +66,9 @@ fn encode_long(value: u64, out: &mut Vec<u8>) {
 /// use spop::varint;
 /// assert_eq!(varint::decode(&[0xf0, 0x00, 0x55]), Ok((240, 2)));
 /// ```
+///
+/// # Errors
+/// The bytes end within the number, or it has more than 64 bits.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), ReadError> {
     match bytes {

@@ -50,7 +50,10 @@ pub struct DecisionLog {
 }
 
 impl DecisionLog {
-    /// Opens the log, and starts the thread that writes to it. It fails if the file cannot be opened.
+    /// Opens the log, and starts the thread that writes to it.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
     pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let mut writer = Writer::open(&settings.place, metrics.clone(), clock)?;

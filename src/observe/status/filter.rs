@@ -61,6 +61,8 @@ pub enum ColumnError {
 }
 
 impl Column {
+    /// # Errors
+    /// No column of HAProxy has the name, or this table does not have it.
     pub fn named(name: &str) -> Result<Column, ColumnError> {
         match COLUMNS.iter().find(|(known, _)| *known == name) {
             Some(&(_, column)) => Ok(column),

@@ -164,6 +164,9 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// assert!(files[0].text.starts_with("# For HAProxy 3.2; --version names another.\n"));
 /// assert!(files[0].text.contains("server agent1 unix@/run/slowlane/spop.sock check"));
 /// ```
+///
+/// # Errors
+/// This version cannot deliver delays so, or a word cannot be written into its files.
 pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));

@@ -49,6 +49,9 @@ pub const APP: &str = "127.0.0.1:8000";
 /// let files = files(&places).unwrap();
 /// assert!(files[1].text.contains("    server unix:/run/slowlane/http.sock max_fails"));
 /// ```
+///
+/// # Errors
+/// A word cannot be written into nginx's files.
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let agent = agent(places.agent, "unix:")?;
     let listen = format!("listen {};", word(places.listen)?);

@@ -87,7 +87,10 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Fails with [`UnitError::RateRange`] above [`RATE_MAX_PER_S`].
+    /// So many requests in a period.
+    ///
+    /// # Errors
+    /// [`UnitError::RateRange`]: above [`RATE_MAX_PER_S`].
     pub const fn new(count: u64, period: Period) -> Result<Rate, UnitError> {
         if count > RATE_MAX_PER_S * period.seconds() {
             return Err(UnitError::RateRange);
@@ -185,6 +188,9 @@ impl fmt::Display for Rate {
 /// assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
 /// assert!(duration("5").is_err());
 /// ```
+///
+/// # Errors
+/// The text has no unit, an unknown one, or no whole number; or the duration is too long.
 pub fn duration(text: &str) -> Result<Duration, UnitError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(UnitError::Duration)?;
     let (count, unit) = text.split_at(unit_at);

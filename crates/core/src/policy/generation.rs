@@ -113,6 +113,9 @@ impl Policy {
 
     /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the files
     /// do together.
+    ///
+    /// # Errors
+    /// Every line that is wrong, and every file that is missing or unreadable.
     pub fn parse(
         dir: &Path,
         layout: &Layout,

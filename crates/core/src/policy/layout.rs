@@ -187,6 +187,9 @@ impl Default for Layout {
 
 impl Layout {
     /// Replaces the lookups. The first whose map answers decides.
+    ///
+    /// # Errors
+    /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that there is not.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
         for lookup in &lookups {
@@ -200,6 +203,9 @@ impl Layout {
     }
 
     /// Adds a type from 1 to 9, or gives a built-in one other fields.
+    ///
+    /// # Errors
+    /// The digit is not 1 to 9, or the type has no fields or an empty name.
     pub fn with_type(mut self, kind: u8, fields: Vec<String>) -> Result<Layout, LayoutError> {
         if !(1..=9).contains(&kind) {
             return Err(LayoutError::Type(kind));
@@ -210,6 +216,9 @@ impl Layout {
     }
 
     /// Sets the leading bits of an address that become part of a key.
+    ///
+    /// # Errors
+    /// More bits than an address has.
     pub fn with_prefixes(mut self, ipv4: u8, ipv6: u8) -> Result<Layout, LayoutError> {
         for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
             if prefix > max {
@@ -229,6 +238,9 @@ impl Layout {
     /// assert_eq!((layout.prefixes(3), layout.prefixes(6)), ((32, 64), (16, 48)));
     /// assert!(layout.with_type_prefixes(2, Some(16), None).is_err()); // a website is no address
     /// ```
+    ///
+    /// # Errors
+    /// More bits than an address has, or a type without an address.
     pub fn with_type_prefixes(
         mut self,
         kind: u8,
@@ -248,6 +260,9 @@ impl Layout {
     }
 
     /// Checks that these can be the fields of a lookup or a type.
+    ///
+    /// # Errors
+    /// There are none, or one is empty.
     pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
         match fields {
             [] => Err(LayoutError::NoFields),

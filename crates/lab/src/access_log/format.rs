@@ -42,6 +42,9 @@ impl Format {
     }
 
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
+    ///
+    /// # Errors
+    /// The text is no format, has an unknown variable, or names no field of a request.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
         let dialect = dialect(&text);
