@@ -19,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
+use crate::observe::log;
 use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::process_metrics::ProcessMetrics;
 use crate::observe::state_metrics::StateMetrics;
@@ -56,7 +57,6 @@ pub struct Metrics {
     pub reloads_refused: Counter,
     pub policy_refused: Gauge,
     pub fields_missing: Arc<FieldGauges>,
-    pub log_dropped: Arc<Total>,
     pub decision_log: DecisionLogMetrics,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterMetrics>,
@@ -172,12 +172,8 @@ impl Metrics {
             value: AtomicU64::new(0),
         });
         registry.register_collector(Box::new(law_fallbacks.clone()));
-        let log_dropped = Arc::new(Total {
-            name: "log_dropped",
-            help: "Log lines dropped because standard error did not take them in time",
-            value: AtomicU64::new(0),
-        });
-        registry.register_collector(Box::new(log_dropped.clone()));
+        let help = "Log lines dropped because standard error did not take them in time";
+        registry.register("log_dropped", help, log::DROPPED.clone());
         let fields_missing = Arc::new(FieldGauges::default());
         registry.register_collector(Box::new(fields_missing.clone()));
 
@@ -287,7 +283,6 @@ impl Metrics {
             reloads_refused: reload("refused"),
             policy_refused,
             fields_missing,
-            log_dropped,
             decision_log,
             cluster: None,
             token_server: None,

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod cluster_metrics;
 pub(crate) mod decision_log;
 pub mod delays;
+mod line_writer;
 pub(crate) mod log;
 pub mod metrics;
 pub mod observer;

@@ -17,7 +17,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::observe::log;
 use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
@@ -370,7 +369,6 @@ fn metrics(agent: &Agent) -> Answer {
         metrics.keys.set(cluster.keys() as i64);
         metrics.owed.set(cluster.owed());
     }
-    agent.metrics.log_dropped.set(log::dropped());
     if let Some(process) = &agent.metrics.process {
         process.set(process_use::now());
     }

@@ -14,39 +14,37 @@
     reason = "it writes a file, in its own thread"
 )]
 
+mod file;
 mod line;
 mod settings;
-mod writer;
 
-use std::io;
+use std::io::{self, Write};
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread;
-use std::time::Duration;
 
 use crate::observe::clock::Clock;
+use crate::observe::line_writer::{LineOutput, LineQueue};
+use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
-use crate::observe::revive::revived;
+use file::RotatedFile;
 use line::line;
 pub(crate) use settings::{Place, Sample, Settings};
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::request::Value;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
-use writer::{Message, QUEUE_MAX, Writer};
 
-/// The longest wait of a shutdown for queued lines.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// The most queued lines, about 300 bytes each.
+const LINES_MAX: usize = 4096;
 
 /// Handle used by request threads.
 #[derive(Debug)]
 pub struct DecisionLog {
-    queue: SyncSender<Message>,
+    queue: LineQueue,
     sample: Sample,
     quota: PerSecond,
     wants: [bool; 3],
     metrics: DecisionLogMetrics,
-    clock: Clock,
 }
 
 impl DecisionLog {
@@ -55,13 +53,13 @@ impl DecisionLog {
     /// # Errors
     /// The file cannot be opened.
     pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
-        let (queue, messages) = sync_channel(QUEUE_MAX);
-        let mut writer = Writer::open(&settings.place, metrics.clone(), clock)?;
-        let write = move || revived("the decision log", || writer.run(&messages));
-        thread::Builder::new().name("decision log".into()).spawn(write)?;
+        let queue = match &settings.place {
+            Place::Stdout => queue(io::stdout(), &metrics, clock),
+            Place::File(path) => queue(RotatedFile::open(path, clock)?, &metrics, clock),
+        }?;
         let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
-        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics, clock })
+        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
     }
 
     /// Whether to log a decision.
@@ -93,30 +91,39 @@ impl DecisionLog {
         rate: u32,
         fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
     ) {
-        match self.queue.try_send(Message::Line(line(decision, rate, fields))) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.metrics.dropped_queue.inc();
-            }
-        }
+        self.queue.push(line(decision, rate, fields).into_bytes());
     }
 
-    /// Waits until the queued lines are written, at most one second.
+    /// Waits until the queued lines are written, two seconds at most.
     pub fn flush(&self) {
-        let (done, is_done) = sync_channel(1);
-        let deadline = self.clock.now() + GOODBYE;
-        let mut message = Message::Flush(done);
-        loop {
-            match self.queue.try_send(message) {
-                Err(TrySendError::Full(unsent)) if self.clock.now() < deadline => message = unsent,
-                Err(_) => return,
-                Ok(()) => break,
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        // After the deadline, lines that are still queued are lost.
-        let _ = is_done.recv_timeout(deadline.since(self.clock.now()));
+        self.queue.flush();
     }
+}
+
+/// Starts the thread that writes the lines to `out`. The log tells when they are lost, and when no longer.
+fn queue(
+    out: impl Write + Send + 'static,
+    metrics: &DecisionLogMetrics,
+    clock: Clock,
+) -> io::Result<LineQueue> {
+    let mut output = LineOutput::new(out, metrics.lines.clone(), metrics.dropped_write.clone());
+    let (failed_line, mut is_told) = (OncePerSecond::default(), false);
+    LineQueue::start("decision log", LINES_MAX, metrics.dropped_queue.clone(), move |lines| {
+        match output.write(lines) {
+            Ok(()) if mem::take(&mut is_told) => tracing::info!("the decision log is written again"),
+            Ok(()) => {}
+            // A disk that is full and not by turns has two lines a second at most.
+            Err(error) => {
+                if !is_told && let Some(suppressed) = failed_line.allow(clock.now()) {
+                    is_told = true;
+                    tracing::error!(
+                        suppressed,
+                        "cannot write to the decision log: {error}; its lines are dropped until it can be"
+                    );
+                }
+            }
+        }
+    })
 }
 
 /// A limit per second of the clock.
@@ -145,6 +152,8 @@ impl PerSecond {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
 
     use super::line::tests::{DELAY, decision};
     use super::*;
@@ -189,15 +198,17 @@ mod tests {
     #[test]
     fn a_hanging_writer_blocks_no_decision() {
         let (mut log, _file) = log(1.0, 1000, &[Kind::Delay]);
-        let (queue, messages) = sync_channel(4);
-        log.queue = queue;
-        for _ in 0..10 {
-            log.write(&decision(DELAY, false), 0, std::iter::empty());
-        }
-        assert_eq!((messages.try_iter().count(), log.metrics.dropped_queue.get()), (4, 6));
-        drop(messages);
-        log.write(&decision(DELAY, false), 0, std::iter::empty());
-        assert_eq!(log.metrics.dropped_queue.get(), 7);
+        let ((begun, has_begun), (go_on, may_go_on)) = (sync_channel(0), sync_channel::<()>(1));
+        let hang = move |_: &[u8]| {
+            let _ = (begun.send(()), may_go_on.recv());
+        };
+        log.queue = LineQueue::start("test", 4, log.metrics.dropped_queue.clone(), hang).unwrap();
+        let write = || log.write(&decision(DELAY, false), 0, std::iter::empty());
+        write();
+        has_begun.recv().unwrap();
+        (0..10).for_each(|_| write());
+        assert_eq!(log.metrics.dropped_queue.get(), 6, "four wait");
+        drop((go_on, has_begun));
         log.flush();
     }
 

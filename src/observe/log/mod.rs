@@ -11,24 +11,24 @@
 
 mod journal;
 mod panics;
-mod queue;
 
+use std::cell::RefCell;
 use std::env;
 use std::fs::File;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
+use crate::observe::line_writer::{LineOutput, LineQueue};
 use journal::{Prioritised, is_journal};
-use queue::Queue;
-
 use slowlane_core::base::time::Timestamp;
 
 /// The level of the log. `info` logs each change of state, and no request.
@@ -40,17 +40,6 @@ pub enum Level {
     #[default]
     Info,
     Debug,
-}
-
-impl Level {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-        }
-    }
 }
 
 impl From<Level> for LevelFilter {
@@ -89,8 +78,14 @@ struct Started {
     configured: Level,
     now: Mutex<Level>,
     filter: reload::Handle<LevelFilter, Registry>,
-    queue: Queue,
+    queue: LineQueue,
 }
+
+/// The most queued lines, about 150 bytes each.
+const LINES_MAX: usize = 1024;
+
+/// The lines that were dropped because standard error did not take them in time.
+pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Writes the queued lines when it is dropped: hold it until the end of the process.
 #[must_use]
@@ -107,7 +102,7 @@ impl Drop for Goodbye {
 /// Starts logging. Panics are logged, too. A second call in one process changes nothing.
 pub(crate) fn start(settings: Settings) -> Goodbye {
     let Settings { level, format } = settings;
-    let queue = Queue::start(standard_error()).expect("the system can start a thread");
+    let queue = queue(standard_error(), DROPPED.clone()).expect("the system can start a thread");
     let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
     let registry = tracing_subscriber::registry().with(filter);
     if registry.with(lines(format, queue.clone())).try_init().is_ok() {
@@ -120,8 +115,9 @@ pub(crate) fn start(settings: Settings) -> Goodbye {
 type Filtered = Layered<reload::Layer<LevelFilter, Registry>, Registry>;
 
 /// The lines in a format. For the journal they have a priority, and no time.
-fn lines(format: Format, queue: Queue) -> Box<dyn Layer<Filtered> + Send + Sync> {
-    let lines = fmt::layer().with_target(false).log_internal_errors(false).with_writer(move || queue.clone());
+fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Filtered> + Send + Sync> {
+    let lines =
+        fmt::layer().with_target(false).log_internal_errors(false).with_writer(move || Lines(queue.clone()));
     let is_journal = is_journal(&stderr(), env::var("JOURNAL_STREAM").ok().as_deref());
     match (format, is_journal) {
         (Format::Human, false) => lines.with_ansi(stderr().is_terminal()).boxed(),
@@ -141,9 +137,46 @@ fn standard_error() -> Box<dyn Write + Send> {
     }
 }
 
-/// The lines that were dropped because standard error did not take them in time.
-pub(crate) fn dropped() -> u64 {
-    STARTED.get().map_or(0, |started| started.queue.dropped())
+/// Starts the thread that writes the log to `out`. Once `out` takes lines again, it logs how many were dropped.
+fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
+    let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
+    let (mut told, all) = (0, dropped.clone());
+    LineQueue::start("log", LINES_MAX, dropped, move |lines| {
+        let is_written = output.write(lines).is_ok();
+        let dropped = all.get();
+        // A line that is lost itself comes again.
+        if is_written && dropped > told && output.write(&line_about(dropped - told)).is_ok() {
+            told = dropped;
+        }
+    })
+}
+
+thread_local! {
+    /// The line of the thread that writes: it does not pass through the queue.
+    static OWN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+fn line_about(dropped: u64) -> Vec<u8> {
+    OWN.set(Some(Vec::new()));
+    tracing::warn!("{dropped} log lines dropped: standard error did not take them");
+    OWN.take().unwrap_or_default()
+}
+
+/// Takes one line with each call.
+struct Lines(LineQueue);
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match OWN.with_borrow_mut(|own| own.as_mut().map(|own| own.extend_from_slice(line))) {
+            Some(()) => {}
+            None => self.0.push(line.to_vec()),
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Switches between the configured level and `debug`, and logs the change.
@@ -160,7 +193,11 @@ impl Started {
         let set = |level| self.filter.reload(LevelFilter::from(level));
         // The line about the change must appear, even if only errors are logged afterwards.
         let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {
-            tracing::info!("the log level is {}, it was {}", level.name(), now.name());
+            tracing::info!(
+                "the log level is {}, it was {}",
+                LevelFilter::from(level),
+                LevelFilter::from(*now)
+            );
             set(level)
         });
         if changed.is_ok() {
@@ -191,7 +228,79 @@ impl OncePerSecond {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{ErrorKind, PipeReader, Read, pipe};
+    use std::sync::Arc;
+
     use super::*;
+
+    fn piped() -> (LineQueue, Counter, PipeReader) {
+        let ((reader, writer), dropped) = (pipe().unwrap(), Counter::default());
+        (queue(writer, dropped.clone()).unwrap(), dropped, reader)
+    }
+
+    #[test]
+    fn a_flush_writes_the_queued_lines_in_their_order() {
+        let (queue, dropped, mut reader) = piped();
+        let lines: Vec<String> = (0..100).map(|number| format!("line {number}\n")).collect();
+        lines.iter().for_each(|line| queue.push(line.clone().into_bytes()));
+        queue.flush();
+        assert_eq!(dropped.get(), 0);
+        drop(queue);
+        let mut written = String::new();
+        reader.read_to_string(&mut written).unwrap();
+        assert_eq!(written, lines.concat());
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_makes_no_caller_wait_and_neither_does_one_that_leaves() {
+        let (queue, dropped, reader) = piped();
+        let mut line = vec![b'a'; 1_000];
+        line.push(b'\n');
+        for _ in 0..10 * LINES_MAX {
+            queue.push(line.clone());
+        }
+        let before = dropped.get();
+        assert!(before > 7 * LINES_MAX as u64, "{before}");
+        // A pipe that nobody reads does not keep the process.
+        queue.flush();
+        drop(reader);
+        queue.flush();
+        assert!(dropped.get() > before, "lines that cannot be written are dropped, too");
+    }
+
+    /// Takes `room` bytes, then nothing until somebody makes room.
+    #[derive(Clone, Default)]
+    struct Disk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (taken, room) = &mut *self.0.lock().unwrap();
+            let count = bytes.len().min(*room);
+            *room -= count;
+            taken.extend_from_slice(&bytes[..count]);
+            if count == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(count) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_that_are_counted_and_spoils_no_other() {
+        let (disk, dropped) = (Disk::default(), Counter::default());
+        disk.0.lock().unwrap().1 = "one\ntw".len();
+        let queue = queue(disk.clone(), dropped.clone()).unwrap();
+        for line in ["one\n", "two\n", "three\n", "four\n"] {
+            queue.push(line.into());
+            queue.flush();
+        }
+        assert_eq!(dropped.get(), 3);
+        disk.0.lock().unwrap().1 = usize::MAX;
+        queue.push(b"five\n".to_vec());
+        queue.flush();
+        assert_eq!(String::from_utf8_lossy(&disk.0.lock().unwrap().0), "one\ntw\nfive\n");
+    }
 
     #[test]
     fn a_flood_is_one_line_a_second_that_counts() {

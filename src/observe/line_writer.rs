@@ -1,0 +1,208 @@
+//! A bounded queue of lines, and the thread that writes them: for the log and for the decision log.
+
+use std::io::{self, ErrorKind, Write};
+use std::iter;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+
+use crate::observe::revive::revived;
+
+/// The longest wait of a shutdown for the queue to take the flush, and as long again for the flush itself.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The interval of attempts while the queue, or an output that does not block, is full.
+const AGAIN: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    /// Reply when all earlier lines are written.
+    Flush(SyncSender<()>),
+}
+
+/// Handle used by all threads. It never waits: a full queue drops the line and counts it.
+#[derive(Clone, Debug)]
+pub(super) struct LineQueue {
+    messages: SyncSender<Message>,
+    dropped: Counter,
+}
+
+impl LineQueue {
+    /// Starts the thread that writes. `write` gets the lines that have come together: all that were queued.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn start(
+        name: &'static str,
+        lines_max: usize,
+        dropped: Counter,
+        mut write: impl FnMut(&[u8]) + Send + 'static,
+    ) -> io::Result<LineQueue> {
+        let (messages, received) = sync_channel(lines_max);
+        let run = move || revived(&format!("the {name}"), || run(&received, lines_max, &mut write));
+        thread::Builder::new().name(name.into()).spawn(run)?;
+        Ok(LineQueue { messages, dropped })
+    }
+
+    pub(super) fn push(&self, line: Vec<u8>) {
+        if self.messages.try_send(Message::Line(line)).is_err() {
+            self.dropped.inc();
+        }
+    }
+
+    /// Waits until the queued lines are written, two seconds at most.
+    pub(super) fn flush(&self) {
+        let (done, is_done) = sync_channel(1);
+        let mut message = Message::Flush(done);
+        for _ in 0..GOODBYE.as_millis() / AGAIN.as_millis() {
+            match self.messages.try_send(message) {
+                Ok(()) => {
+                    // Lines that are still queued after this time are lost.
+                    let _ = is_done.recv_timeout(GOODBYE);
+                    return;
+                }
+                Err(TrySendError::Full(unsent)) => message = unsent,
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// Runs until the last sender is dropped.
+fn run(messages: &Receiver<Message>, lines_max: usize, write: &mut impl FnMut(&[u8])) {
+    let (mut lines, mut waiting) = (Vec::new(), Vec::new());
+    while let Ok(first) = messages.recv() {
+        for message in iter::once(first).chain(messages.try_iter().take(lines_max)) {
+            match message {
+                Message::Line(line) => lines.extend(line),
+                Message::Flush(done) => waiting.push(done),
+            }
+        }
+        write(&lines);
+        lines.clear();
+        for done in waiting.drain(..) {
+            // The waiting thread may have timed out.
+            let _ = done.try_send(());
+        }
+    }
+}
+
+/// An output for lines. It counts those that it has taken, and those that are lost.
+pub(super) struct LineOutput {
+    out: Box<dyn Write + Send>,
+    written: Counter,
+    lost: Counter,
+    /// The last write may have stopped in the middle of a line.
+    is_torn: bool,
+}
+
+impl LineOutput {
+    pub(super) fn new(out: impl Write + Send + 'static, written: Counter, lost: Counter) -> LineOutput {
+        LineOutput { out: Box::new(out), written, lost, is_torn: false }
+    }
+
+    /// A full disk may hold the first part of a line. A line break separates it from the next one.
+    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let (mut end, mut rest): (&[u8], _) = (if self.is_torn { b"\n" } else { b"" }, lines);
+        let written = self.write_all(&mut end).and_then(|()| self.write_all(&mut rest));
+        self.is_torn = written.is_err();
+        let lost = count(rest);
+        self.written.inc_by(count(lines) - lost);
+        self.lost.inc_by(lost);
+        written
+    }
+
+    /// Like `Write::write_all`, for an output that another program has set not to block. `bytes` keeps what is left.
+    fn write_all(&mut self, bytes: &mut &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.out.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => *bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(AGAIN),
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.flush()
+    }
+}
+
+fn count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Takes some bytes, then asks for patience.
+    struct Reluctant(Arc<Mutex<Vec<u8>>>, bool);
+
+    impl Write for Reluctant {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let count = bytes.len().min(3);
+            self.0.lock().unwrap().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_output_that_does_not_block_gets_whole_lines() {
+        let taken = Arc::default();
+        let (written, lost) = (Counter::default(), Counter::default());
+        let mut output = LineOutput::new(Reluctant(Arc::clone(&taken), false), written.clone(), lost.clone());
+        output.write(b"one line\nanother\n").unwrap();
+        assert_eq!(String::from_utf8_lossy(&taken.lock().unwrap()), "one line\nanother\n");
+        assert_eq!((written.get(), lost.get()), (2, 0));
+    }
+
+    /// Takes `room` bytes, fails once, and then takes everything.
+    struct Disk {
+        room: usize,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 {
+                self.room = usize::MAX;
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.room -= count;
+            self.taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_cut_off_by_a_full_disk_spoils_no_other_line() {
+        for lines in [&["one\ntwo\n", "three\nfour\n"][..], &["one\n", "two\n", "three\n", "four\n"]] {
+            let taken = Arc::<Mutex<Vec<u8>>>::default();
+            let (written, lost) = (Counter::default(), Counter::default());
+            let disk = Disk { room: 6, taken: taken.clone() };
+            let mut output = LineOutput::new(disk, written.clone(), lost.clone());
+            assert_eq!(lines.iter().filter(|lines| output.write(lines.as_bytes()).is_err()).count(), 1);
+            assert_eq!(String::from_utf8_lossy(&taken.lock().unwrap()), "one\ntw\nthree\nfour\n");
+            assert_eq!((written.get(), lost.get()), (3, 1), "of lines written together, only those cut off");
+        }
+    }
+}
