@@ -3,25 +3,24 @@
 //! Clients cannot choose the value of a label: SLO ids and fields come from the policy, and all other values from this
 //! file.
 
-use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, iter};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
-use prometheus_client::metrics::{MetricType, TypedMetric};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
 use crate::observe::log;
 use crate::observe::peers_metrics::PeersMetrics;
-use crate::observe::process_metrics::ProcessMetrics;
 use crate::observe::state_metrics::StateMetrics;
 use crate::observe::tls_metrics::TlsMetrics;
 use slowlane_core::base::kind::Kind;
@@ -32,20 +31,14 @@ use slowlane_core::base::verdict::{Decision, Verdict};
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Metrics whose names do not begin with that of slowlane.
-    of_any_program: Registry,
     pub verdicts: Arc<Verdicts>,
-    pub table_entries: Gauge,
-    pub table_evictions: Arc<Total>,
-    pub annex_bytes: Gauge,
-    pub law_fallbacks: Arc<Total>,
-    pub sketch_bytes: Gauge,
     pub holds: Gauge,
     pub holds_refused: Counter,
     pub holds_abandoned: Counter,
     pub request_ids_forgotten: Counter,
     pub ends: EndMetrics,
-    pub blocks: BlockMetrics,
+    /// Requests refused by a block.
+    pub blocked: Counter,
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
     pub admin: ConnectionMetrics,
@@ -56,7 +49,6 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub policy_refused: Gauge,
-    pub fields_missing: Arc<FieldGauges>,
     pub decision_log: DecisionLogMetrics,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterMetrics>,
@@ -69,8 +61,8 @@ pub struct Metrics {
     pub peer_connections: ConnectionMetrics,
     /// None: there is no listener for peers, and none to connect to.
     pub peers: Option<PeersMetrics>,
-    /// None: this is a part of another program.
-    pub process: Option<Arc<ProcessMetrics>>,
+    /// The start of the process, since 1970. None: this is a part of another program.
+    pub started: Option<Duration>,
 }
 
 /// The connections of one listener.
@@ -106,34 +98,6 @@ pub struct EndMetrics {
     pub refused: Counter,
 }
 
-/// Blocks, and requests that they refused.
-#[derive(Clone, Debug)]
-pub struct BlockMetrics {
-    /// Blocks in force.
-    pub in_force: Gauge,
-    /// Requests refused by a block.
-    pub blocked: Counter,
-    /// Keys that were not blocked, because too many already were.
-    pub without_room: Arc<Total>,
-}
-
-impl BlockMetrics {
-    fn new(registry: &mut Registry) -> BlockMetrics {
-        let without_room = Arc::new(Total {
-            name: "blocks_without_room",
-            help: "Keys that block= did not block, because too many keys already were",
-            value: AtomicU64::new(0),
-        });
-        registry.register_collector(Box::new(without_room.clone()));
-        let help = "Blocks in force, of operators and of block=";
-        BlockMetrics {
-            in_force: gauge(registry, "cluster_blocks", help),
-            blocked: counter(registry, "blocked", "Requests refused by a block"),
-            without_room,
-        }
-    }
-}
-
 /// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
 #[derive(Clone, Debug)]
 pub struct FrameMetrics {
@@ -154,145 +118,93 @@ type Labels = [(&'static str, &'static str); 1];
 
 impl Metrics {
     pub fn new() -> Metrics {
-        let mut registry = Registry::with_prefix("slowlane");
+        let mut registry = Registry::with_prefix(PREFIX);
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The version of slowlane", build);
         let verdicts = Arc::new(Verdicts::default());
         registry.register_collector(Box::new(verdicts.clone()));
         registry.register_collector(Box::new(verdicts.delays.clone()));
-        let table_evictions = Arc::new(Total {
-            name: "table_evictions",
-            help: "Live entries evicted because the table was full",
-            value: AtomicU64::new(0),
-        });
-        registry.register_collector(Box::new(table_evictions.clone()));
-        let law_fallbacks = Arc::new(Total {
-            name: "law_fallbacks",
-            help: "Requests for which fair, sliding-log or concurrency had no memory beside the table",
-            value: AtomicU64::new(0),
-        });
-        registry.register_collector(Box::new(law_fallbacks.clone()));
         let help = "Log lines dropped because standard error did not take them in time";
         registry.register("log_dropped", help, log::DROPPED.clone());
-        let fields_missing = Arc::new(FieldGauges::default());
-        registry.register_collector(Box::new(fields_missing.clone()));
+        let at = &mut registry;
 
-        let connections = Family::<Labels, Gauge>::default();
-        registry.register("connections", "Connections open, by listener", connections.clone());
-        let accepted = Family::<Labels, Counter>::default();
-        registry.register("connections_accepted", "Connections accepted, by listener", accepted.clone());
-        let waited = Family::<Labels, Counter>::default();
+        let open = metric(at, "connections", "Connections open, by listener");
+        let accepted = metric(at, "connections_accepted", "Connections accepted, by listener");
         let help = "Connections that had to wait because there were too many";
-        registry.register("connections_waited", help, waited.clone());
-        let not_allowed = Family::<Labels, Counter>::default();
+        let waited = metric(at, "connections_waited", help);
         let help = "Connections closed unread because `allow` does not list their network";
-        registry.register("connections_not_allowed", help, not_allowed.clone());
-        let accept_errors = Family::<Labels, Counter>::default();
-        registry.register("accept_errors", "Connections that could not be accepted", accept_errors.clone());
-        let listener = |name| {
-            let label = [("listener", name)];
-            ConnectionMetrics {
-                open: connections.get_or_create_owned(&label),
-                accepted: accepted.get_or_create_owned(&label),
-                waited: waited.get_or_create_owned(&label),
-                not_allowed: not_allowed.get_or_create_owned(&label),
-                accept_errors: accept_errors.get_or_create_owned(&label),
-            }
+        let not_allowed = metric(at, "connections_not_allowed", help);
+        let accept_errors = metric(at, "accept_errors", "Connections that could not be accepted");
+        let listener = |name| ConnectionMetrics {
+            open: of(&open, "listener", name),
+            accepted: of(&accepted, "listener", name),
+            waited: of(&waited, "listener", name),
+            not_allowed: of(&not_allowed, "listener", name),
+            accept_errors: of(&accept_errors, "listener", name),
         };
-        let (spop, http, admin) = (listener("spop"), listener("http"), listener("admin"));
-        let nodes = listener("cluster");
-        let peer_connections = listener("peers");
-
-        let frames = Family::<Labels, Counter>::default();
-        registry.register("spop_frames", "SPOP frames received and ACKs sent, by type", frames.clone());
-        let frame = |name| frames.get_or_create_owned(&[("type", name)]);
-        let frames = FrameMetrics {
-            hello: frame("hello"),
-            notify: frame("notify"),
-            ack: frame("ack"),
-            disconnect: frame("disconnect"),
-        };
-        let spop_errors = Family::<SpopError, Counter>::default();
-        let help = "SPOP connections ended with a status code, by code and by the side that sent it";
-        registry.register("spop_errors", help, spop_errors.clone());
-
-        let ends = Family::<Labels, Counter>::default();
+        let frames = metric(at, "spop_frames", "SPOP frames received and ACKs sent, by type");
         let help =
             "Ends of requests that proxies have reported, by effect; late: a second time, or after the lease";
-        registry.register("ends", help, ends.clone());
-        let end = |result| ends.get_or_create_owned(&[("result", result)]);
-        let ends = EndMetrics { counted: end("counted"), late: end("late"), refused: end("refused") };
-
-        let reloads = Family::<Labels, Counter>::default();
-        registry.register("policy_reloads", "Policy reloads, by result", reloads.clone());
-        let reload = |result| reloads.get_or_create_owned(&[("result", result)]);
-
-        let help = "1 while the policy files have an error and the previous policy stays in force";
-        let policy_refused = gauge(&mut registry, "policy_refused", help);
-        let lines = counter(&mut registry, "decision_log_lines", "Lines written to the decision log");
-        let dropped = Family::<Labels, Counter>::default();
+        let ends = metric(at, "ends", help);
+        let reloads = metric(at, "policy_reloads", "Policy reloads, by result");
         let help = "Decisions dropped from the decision log, by reason";
-        registry.register("decision_log_dropped", help, dropped.clone());
-        let dropped = |reason| dropped.get_or_create_owned(&[("reason", reason)]);
-        let decision_log = DecisionLogMetrics {
-            lines,
-            dropped_rate: dropped("rate"),
-            dropped_queue: dropped("queue"),
-            dropped_write: dropped("write"),
-        };
-
-        let blocks = BlockMetrics::new(&mut registry);
-        let table_entries = gauge(&mut registry, "table_entries", "Entries in the table");
-        let help = "Bytes that fair, sliding-log and concurrency use beside the table";
-        let annex_bytes = gauge(&mut registry, "annex_bytes", help);
-        let sketch_bytes =
-            gauge(&mut registry, "sketch_bytes", "Bytes of the sketches of the policy in force");
-        let holds = gauge(&mut registry, "holds", "Answers being held now");
+        let dropped = metric(at, "decision_log_dropped", help);
         Metrics {
             verdicts,
-            table_entries,
-            table_evictions,
-            annex_bytes,
-            law_fallbacks,
-            sketch_bytes,
-            holds,
-            holds_refused: counter(
-                &mut registry,
-                "holds_refused",
-                "Answers not held because too many already were",
-            ),
-            holds_abandoned: counter(
-                &mut registry,
+            holds: metric(at, "holds", "Answers being held now"),
+            holds_refused: metric(at, "holds_refused", "Answers not held because too many already were"),
+            holds_abandoned: metric(
+                at,
                 "holds_abandoned",
                 "Holds that ended early: the client left, the connection ended, or HAProxy gave up",
             ),
-            request_ids_forgotten: counter(
-                &mut registry,
+            request_ids_forgotten: metric(
+                at,
                 "request_ids_forgotten",
                 "Request ids forgotten because too many came within a second",
             ),
-            ends,
-            blocks,
-            spop,
-            http,
-            admin,
-            nodes,
-            frames,
-            spop_errors,
-            reloads_done: reload("done"),
-            reloads_refused: reload("refused"),
-            policy_refused,
-            fields_missing,
-            decision_log,
+            ends: EndMetrics {
+                counted: of(&ends, "result", "counted"),
+                late: of(&ends, "result", "late"),
+                refused: of(&ends, "result", "refused"),
+            },
+            blocked: metric(at, "blocked", "Requests refused by a block"),
+            spop: listener("spop"),
+            http: listener("http"),
+            admin: listener("admin"),
+            nodes: listener("cluster"),
+            peer_connections: listener("peers"),
+            frames: FrameMetrics {
+                hello: of(&frames, "type", "hello"),
+                notify: of(&frames, "type", "notify"),
+                ack: of(&frames, "type", "ack"),
+                disconnect: of(&frames, "type", "disconnect"),
+            },
+            spop_errors: metric(
+                at,
+                "spop_errors",
+                "SPOP connections ended with a status code, by code and by the side that sent it",
+            ),
+            reloads_done: of(&reloads, "result", "done"),
+            reloads_refused: of(&reloads, "result", "refused"),
+            policy_refused: metric(
+                at,
+                "policy_refused",
+                "1 while the policy files have an error and the previous policy stays in force",
+            ),
+            decision_log: DecisionLogMetrics {
+                lines: metric(at, "decision_log_lines", "Lines written to the decision log"),
+                dropped_rate: of(&dropped, "reason", "rate"),
+                dropped_queue: of(&dropped, "reason", "queue"),
+                dropped_write: of(&dropped, "reason", "write"),
+            },
             cluster: None,
             token_server: None,
             state: None,
             tls: None,
-            peer_connections,
             peers: None,
-            process: None,
+            started: None,
             registry,
-            of_any_program: Registry::default(),
         }
     }
 
@@ -327,18 +239,16 @@ impl Metrics {
     }
 
     /// Adds the metrics of the process, which started at this time of the wall clock.
-    pub fn with_process(mut self, started: Duration) -> Metrics {
-        let process = Arc::new(ProcessMetrics::new(started));
-        self.of_any_program.register_collector(Box::new(process.clone()));
-        self.process = Some(process);
-        self
+    pub fn with_process(self, started: Duration) -> Metrics {
+        Metrics { started: Some(started), ..self }
     }
 
-    /// All metrics in the OpenMetrics text format, which Prometheus scrapes.
-    pub fn text(&self) -> String {
+    /// All metrics in the OpenMetrics text format, which Prometheus scrapes. `now` has those that are only looked up.
+    pub fn text(&self, now: &[Registry]) -> String {
         let mut text = String::new();
-        text::encode_registry(&mut text, &self.registry)
-            .and_then(|()| text::encode_registry(&mut text, &self.of_any_program))
+        iter::once(&self.registry)
+            .chain(now)
+            .try_for_each(|registry| text::encode_registry(&mut text, registry))
             .and_then(|()| text::encode_eof(&mut text))
             .expect("a string can always be written to");
         text
@@ -351,16 +261,31 @@ impl Default for Metrics {
     }
 }
 
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let gauge = Gauge::default();
-    registry.register(name, help, gauge.clone());
-    gauge
+/// The names of all metrics begin with it, but those that every program has.
+pub const PREFIX: &str = "slowlane";
+
+/// Registers a new metric.
+pub(super) fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    let counter = Counter::default();
-    registry.register(name, help, counter.clone());
-    counter
+/// Registers a new metric with a unit, which ends its name.
+pub(super) fn measure<M: Metric + Clone + Default>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    unit: Unit,
+) -> M {
+    let metric = M::default();
+    registry.register_with_unit(name, help, unit, metric.clone());
+    metric
+}
+
+/// The metric of a family with this label.
+fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value: &'static str) -> M {
+    family.get_or_create_owned(&[(label, value)])
 }
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
@@ -454,51 +379,5 @@ impl Collector for Verdicts {
             }
         }
         Ok(())
-    }
-}
-
-/// A gauge for each field that the policy needs: 1 while no request carries it. They are set before each scrape.
-#[derive(Debug, Default)]
-pub struct FieldGauges(Mutex<Vec<(String, bool)>>);
-
-impl FieldGauges {
-    pub fn set(&self, fields: Vec<(String, bool)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fields;
-    }
-}
-
-impl Collector for FieldGauges {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "1 while no request carries a field that the policy needs";
-        let mut family = encoder.encode_descriptor("field_missing", help, None, MetricType::Gauge)?;
-        for (field, is_missing) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            // The library writes the value of a label as it is.
-            let field = field.replace('\\', r"\\").replace('"', r#"\""#);
-            let gauge = ConstGauge::new(i64::from(*is_missing));
-            gauge.encode(family.encode_family(&[("field", field)])?)?;
-        }
-        Ok(())
-    }
-}
-
-/// A counter whose total is kept elsewhere, and copied before each scrape.
-#[derive(Debug)]
-pub struct Total {
-    name: &'static str,
-    help: &'static str,
-    value: AtomicU64,
-}
-
-impl Total {
-    pub fn set(&self, value: u64) {
-        self.value.store(value, Relaxed);
-    }
-}
-
-impl Collector for Total {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let counter = ConstCounter::new(self.value.load(Relaxed));
-        let metric = encoder.encode_descriptor(self.name, self.help, None, ConstCounter::<u64>::TYPE)?;
-        counter.encode(metric)
     }
 }

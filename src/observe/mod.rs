@@ -9,7 +9,6 @@ pub(crate) mod log;
 pub mod metrics;
 pub mod observer;
 pub mod peers_metrics;
-pub mod process_metrics;
 pub(crate) mod revive;
 pub mod state_metrics;
 pub mod status;

@@ -31,7 +31,7 @@ pub type ChargeListener = Box<dyn Fn(&Charge) + Send + Sync>;
 
 impl Observer {
     pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
-        let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.blocks.blocked.clone());
+        let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.blocked.clone());
         Observer { verdicts, blocked, status, decision_log: None, listener: None }
     }
 

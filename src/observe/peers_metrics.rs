@@ -4,6 +4,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::observe::metrics::metric;
+
 /// The handles of the metrics of peers.
 #[derive(Clone, Debug, Default)]
 pub struct PeersMetrics {
@@ -20,24 +22,22 @@ pub struct PeersMetrics {
 
 impl PeersMetrics {
     pub(super) fn register(registry: &mut Registry) -> PeersMetrics {
-        let metrics = PeersMetrics::default();
-        let registry = registry.sub_registry_with_prefix("peers");
-        registry.register("sessions", "Connected peers", metrics.sessions.clone());
-        registry.register("updates", "Counts that peers have sent", metrics.updates.clone());
-        registry.register("pushes", "Limits that were sent to peers", metrics.pushes.clone());
-        let help = "Limits that peers have not acknowledged yet";
-        registry.register("acks_behind", help, metrics.acks_behind.clone());
-        let help = "Times that a peer has asked for all limits";
-        registry.register("resyncs", help, metrics.resyncs.clone());
-        let help = "Connections of peers that were refused or ended because of what they sent";
-        registry.register("malformed", help, metrics.malformed.clone());
-        let help = "Requests that peers have let through by their own rules";
-        registry.register("admitted", help, metrics.admitted.clone());
-        let help = "Requests that peers have refused by their own rules";
-        registry.register("denied", help, metrics.denied.clone());
-        let help = "Counts of keys for which there was no room";
-        registry.register("left_out", help, metrics.left_out.clone());
-        metrics
+        let at = registry.sub_registry_with_prefix("peers");
+        PeersMetrics {
+            sessions: metric(at, "sessions", "Connected peers"),
+            updates: metric(at, "updates", "Counts that peers have sent"),
+            pushes: metric(at, "pushes", "Limits that were sent to peers"),
+            acks_behind: metric(at, "acks_behind", "Limits that peers have not acknowledged yet"),
+            resyncs: metric(at, "resyncs", "Times that a peer has asked for all limits"),
+            malformed: metric(
+                at,
+                "malformed",
+                "Connections of peers that were refused or ended because of what they sent",
+            ),
+            admitted: metric(at, "admitted", "Requests that peers have let through by their own rules"),
+            denied: metric(at, "denied", "Requests that peers have refused by their own rules"),
+            left_out: metric(at, "left_out", "Counts of keys for which there was no room"),
+        }
     }
 
     /// Notes a change of the limits that a peer has not acknowledged.

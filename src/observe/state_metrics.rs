@@ -7,6 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::observe::metrics::{measure, metric};
+
 /// The handles of the metrics of the state file.
 #[derive(Clone, Debug, Default)]
 pub struct StateMetrics {
@@ -19,16 +21,15 @@ pub struct StateMetrics {
 
 impl StateMetrics {
     pub(super) fn register(registry: &mut Registry) -> StateMetrics {
-        let metrics = StateMetrics::default();
-        let registry = registry.sub_registry_with_prefix("state");
+        let at = registry.sub_registry_with_prefix("state");
         let help = "When the state file was written last, in Unix time; 0 before the first time";
-        registry.register_with_unit("written_timestamp", help, Unit::Seconds, metrics.written.clone());
-        let help = "How long the last write of the state file took";
-        registry.register_with_unit("write", help, Unit::Seconds, metrics.took.clone());
-        registry.register("entries", "Entries in the state file", metrics.entries.clone());
-        registry.register_with_unit("file", "Size of the state file", Unit::Bytes, metrics.bytes.clone());
-        registry.register("failures", "Writes of the state file that failed", metrics.failures.clone());
-        metrics
+        StateMetrics {
+            written: measure(at, "written_timestamp", help, Unit::Seconds),
+            took: measure(at, "write", "How long the last write of the state file took", Unit::Seconds),
+            entries: metric(at, "entries", "Entries in the state file"),
+            bytes: measure(at, "file", "Size of the state file", Unit::Bytes),
+            failures: metric(at, "failures", "Writes of the state file that failed"),
+        }
     }
 
     /// Notes that the file was written at a time of the wall clock.

@@ -1,6 +1,5 @@
 //! The metrics of TLS. A slowlane without it has none of them.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -8,6 +7,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::observe::metrics::{measure, metric};
 
 type OfListener = [(&'static str, &'static str); 1];
 type OfFailure = [(&'static str, &'static str); 2];
@@ -55,7 +56,7 @@ impl Reason {
 #[derive(Clone, Debug, Default)]
 pub struct TlsMetrics {
     handshakes: Family<OfListener, Counter>,
-    failures: Arc<Family<OfFailure, Counter>>,
+    failures: Family<OfFailure, Counter>,
     loaded: Family<OfListener, Moment>,
     expires: Family<OfListener, Moment>,
     refused: Family<OfListener, Gauge>,
@@ -67,7 +68,7 @@ pub struct ListenerTlsMetrics {
     listener: &'static str,
     /// Handshakes that succeeded.
     pub handshakes: Counter,
-    failures: Arc<Family<OfFailure, Counter>>,
+    failures: Family<OfFailure, Counter>,
     loaded: Moment,
     expires: Moment,
     refused: Gauge,
@@ -75,22 +76,18 @@ pub struct ListenerTlsMetrics {
 
 impl TlsMetrics {
     pub(super) fn register(registry: &mut Registry) -> TlsMetrics {
-        let metrics = TlsMetrics::default();
-        let registry = registry.sub_registry_with_prefix("tls");
-        registry.register(
-            "handshakes",
-            "TLS handshakes that succeeded, by listener",
-            metrics.handshakes.clone(),
-        );
-        let help = "TLS handshakes that failed, by listener and reason";
-        registry.register("handshake_failures", help, (*metrics.failures).clone());
-        let help = "When the certificate in force was read, in Unix time";
-        registry.register_with_unit("loaded_timestamp", help, Unit::Seconds, metrics.loaded.clone());
-        let help = "When the certificate in force expires, in Unix time";
-        registry.register_with_unit("expiry_timestamp", help, Unit::Seconds, metrics.expires.clone());
-        let help = "1 while the certificate files cannot be used and the previous certificate stays in force";
-        registry.register("refused", help, metrics.refused.clone());
-        metrics
+        let at = registry.sub_registry_with_prefix("tls");
+        let loaded = "When the certificate in force was read, in Unix time";
+        let expires = "When the certificate in force expires, in Unix time";
+        let refused =
+            "1 while the certificate files cannot be used and the previous certificate stays in force";
+        TlsMetrics {
+            handshakes: metric(at, "handshakes", "TLS handshakes that succeeded, by listener"),
+            failures: metric(at, "handshake_failures", "TLS handshakes that failed, by listener and reason"),
+            loaded: measure(at, "loaded_timestamp", loaded, Unit::Seconds),
+            expires: measure(at, "expiry_timestamp", expires, Unit::Seconds),
+            refused: metric(at, "refused", refused),
+        }
     }
 
     pub fn of(&self, listener: &'static str) -> ListenerTlsMetrics {

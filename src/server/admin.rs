@@ -24,7 +24,7 @@ use crate::server::http1::Patiences;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
-use crate::server::{admin_socket, blocks, http1, page, process_use};
+use crate::server::{admin_socket, blocks, http1, page, scrape};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::query::Query;
 use slowlane_core::base::request::Request as Asked;
@@ -117,7 +117,7 @@ impl Admin {
             "/healthz" => plain(StatusCode::OK, "alive\n"),
             "/readyz" if signal.has_ended() => plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
             "/readyz" => plain(StatusCode::OK, "ready\n"),
-            "/metrics" => metrics(agent),
+            "/metrics" => with_type(OPENMETRICS, scrape::metrics(agent)),
             "/" => page(),
             "/api/status" => with_type(JSON, page::status(agent)),
             "/api/why" => why(&request, agent),
@@ -351,29 +351,6 @@ fn row(key: &str, agent: &Agent) -> Answer {
         Some(row) => plain(StatusCode::OK, format!("{row}\n")),
         None => plain(StatusCode::NOT_FOUND, "no entry of this key\n"),
     }
-}
-
-/// Answers `/metrics`. The table's metrics are read here, to keep the work off the request path.
-fn metrics(agent: &Agent) -> Answer {
-    let usage = agent.throttle.usage();
-    agent.metrics.table_entries.set(usage.entries as i64);
-    agent.metrics.table_evictions.set(usage.evictions);
-    let annexes = agent.throttle.annex_usage();
-    agent.metrics.annex_bytes.set(annexes.bytes as i64);
-    agent.metrics.law_fallbacks.set(annexes.fallbacks);
-    agent.metrics.sketch_bytes.set(agent.throttle.policy().sketch_bytes() as i64);
-    let blocks = agent.throttle.block_usage(agent.clock.now());
-    agent.metrics.blocks.in_force.set((blocks.operators + blocks.keys) as i64);
-    agent.metrics.blocks.without_room.set(blocks.refused);
-    if let (Some(metrics), Some(cluster)) = (&agent.metrics.cluster, agent.throttle.cluster()) {
-        metrics.keys.set(cluster.keys() as i64);
-        metrics.owed.set(cluster.owed());
-    }
-    if let Some(process) = &agent.metrics.process {
-        process.set(process_use::now());
-    }
-    agent.metrics.fields_missing.set(agent.status.missing.fields(&agent.throttle.policy()));
-    with_type(OPENMETRICS, agent.metrics.text())
 }
 
 /// Adds headers that protect browsers. Answers contain names that clients chose, so a browser must not guess their

@@ -29,6 +29,7 @@ pub mod peers;
 mod process_use;
 pub(crate) mod repeats;
 pub mod runtime_api;
+mod scrape;
 pub mod shutdown;
 pub mod spoe;
 pub mod stream;

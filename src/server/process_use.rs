@@ -6,17 +6,28 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::observe::process_metrics::ProcessUse;
+/// What the process uses at a moment. None: the system does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ProcessUse {
+    /// CPU time of all threads, in user and system mode.
+    pub(super) cpu: Duration,
+    pub(super) resident_bytes: Option<u64>,
+    /// Open files and sockets.
+    pub(super) open_fds: Option<u64>,
+    /// The most of them. None: any number.
+    pub(super) max_fds: Option<u64>,
+}
 
-pub(super) fn now() -> ProcessUse {
-    let cpu = clock_gettime(ClockId::ProcessCPUTime);
-    ProcessUse {
-        cpu: Duration::new(cpu.tv_sec.unsigned_abs(), cpu.tv_nsec.unsigned_abs() as u32),
-        resident_bytes: fs::read_to_string("/proc/self/status")
-            .ok()
-            .and_then(|status| resident_bytes(&status)),
-        open_fds: open_fds(),
-        max_fds: getrlimit(Resource::Nofile).current,
+impl ProcessUse {
+    pub(super) fn now() -> ProcessUse {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").ok();
+        ProcessUse {
+            cpu: Duration::new(cpu.tv_sec.unsigned_abs(), cpu.tv_nsec.unsigned_abs() as u32),
+            resident_bytes: status.and_then(|status| resident_bytes(&status)),
+            open_fds: open_fds(),
+            max_fds: getrlimit(Resource::Nofile).current,
+        }
     }
 }
 
@@ -50,9 +61,9 @@ mod tests {
 
     #[test]
     fn this_process_is_told_of() {
-        let used = now();
+        let used = ProcessUse::now();
         assert!(used.resident_bytes.unwrap() > 100_000);
         assert!(used.open_fds.unwrap() >= 3 && used.open_fds <= used.max_fds.or(used.open_fds), "{used:?}");
-        assert!(now().cpu >= used.cpu);
+        assert!(ProcessUse::now().cpu >= used.cpu);
     }
 }

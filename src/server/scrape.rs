@@ -1,0 +1,115 @@
+//! The answer of `/metrics`: what is counted all the time, and what is looked up now, off the path of a request.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeGaugeValue;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::observe::metrics::PREFIX;
+use crate::server::agent::Agent;
+use crate::server::process_use::ProcessUse;
+
+/// All metrics in the OpenMetrics text format, which Prometheus scrapes.
+pub(super) fn metrics(agent: &Agent) -> String {
+    let process = agent.metrics.started.map(|started| process(started, ProcessUse::now()));
+    let now: Vec<Registry> = [of_throttle(agent)].into_iter().chain(process).collect();
+    agent.metrics.text(&now)
+}
+
+fn of_throttle(agent: &Agent) -> Registry {
+    let throttle = &agent.throttle;
+    let (usage, annexes) = (throttle.usage(), throttle.annex_usage());
+    let (policy, blocks) = (throttle.policy(), throttle.block_usage(agent.clock.now()));
+    let mut registry = Registry::with_prefix(PREFIX);
+    let at = &mut registry;
+    gauge(at, "table_entries", "Entries in the table", usage.entries as i64);
+    counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
+    let help = "Bytes that fair, sliding-log and concurrency use beside the table";
+    gauge(at, "annex_bytes", help, annexes.bytes as i64);
+    let help = "Requests for which fair, sliding-log or concurrency had no memory beside the table";
+    counter(at, "law_fallbacks", help, annexes.fallbacks);
+    gauge(at, "sketch_bytes", "Bytes of the sketches of the policy in force", policy.sketch_bytes() as i64);
+    let help = "Blocks in force, of operators and of block=";
+    gauge(at, "cluster_blocks", help, (blocks.operators + blocks.keys) as i64);
+    let help = "Keys that block= did not block, because too many keys already were";
+    counter(at, "blocks_without_room", help, blocks.refused);
+    if let (Some(_), Some(cluster)) = (&agent.metrics.cluster, throttle.cluster()) {
+        gauge(at, "cluster_keys", "Keys that this node shares now", cluster.keys() as i64);
+        let help = "Requests let through by this node that the store does not know of yet";
+        gauge(at, "cluster_owed_requests", help, cluster.owed());
+    }
+    let missing = Family::<[(&str, String); 1], Gauge>::default();
+    for (field, is_missing) in agent.status.missing.fields(&policy) {
+        // The library writes the value of a label as it is.
+        let field = field.replace('\\', r"\\").replace('"', r#"\""#);
+        missing.get_or_create(&[("field", field)]).set(is_missing.into());
+    }
+    at.register("field_missing", "1 while no request carries a field that the policy needs", missing);
+    registry
+}
+
+/// The metrics of the process, under the names that all Prometheus clients use.
+fn process(started: Duration, used: ProcessUse) -> Registry {
+    let mut registry = Registry::default();
+    let at = &mut registry;
+    let cpu = ConstCounter::new(used.cpu.as_secs_f64());
+    at.register_with_unit("process_cpu", "CPU time of the process", Unit::Seconds, cpu);
+    let (help, started) = ("When the process started, in Unix time", ConstGauge::new(started.as_secs_f64()));
+    at.register_with_unit("process_start_time", help, Unit::Seconds, started);
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    if let Some(bytes) = used.resident_bytes {
+        let (help, bytes) = ("Resident memory of the process", ConstGauge::new(number(bytes)));
+        at.register_with_unit("process_resident_memory", help, Unit::Bytes, bytes);
+    }
+    if let Some(open) = used.open_fds {
+        gauge(at, "process_open_fds", "Open files and sockets of the process", number(open));
+    }
+    if let Some(most) = used.max_fds {
+        gauge(at, "process_max_fds", "The most open files and sockets of the process", number(most));
+    }
+    registry
+}
+
+fn gauge<N>(registry: &mut Registry, name: &str, help: &str, value: N)
+where
+    N: EncodeGaugeValue + std::fmt::Debug + Send + Sync + 'static,
+{
+    registry.register(name, help, ConstGauge::new(value));
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
+    registry.register(name, help, ConstCounter::new(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+
+    use super::*;
+
+    fn told(used: ProcessUse) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &process(Duration::from_millis(1_500), used)).unwrap();
+        text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn each_metric_has_the_name_that_all_clients_use() {
+        let used = ProcessUse {
+            cpu: Duration::from_millis(250),
+            resident_bytes: Some(4_096),
+            open_fds: Some(7),
+            max_fds: Some(1_024),
+        };
+        assert_eq!(
+            told(used),
+            "process_cpu_seconds_total 0.25\nprocess_start_time_seconds 1.5\nprocess_resident_memory_bytes 4096\n\
+             process_open_fds 7\nprocess_max_fds 1024\n"
+        );
+        let unknown = ProcessUse { cpu: Duration::ZERO, ..ProcessUse::default() };
+        assert_eq!(told(unknown), "process_cpu_seconds_total 0.0\nprocess_start_time_seconds 1.5\n");
+    }
+}
