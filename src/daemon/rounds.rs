@@ -30,11 +30,8 @@ pub(super) fn watchdog(shutdown: &Shutdown) {
         let signal = shutdown.signal();
         async move {
             let mut beat = interval(often);
-            loop {
-                tokio::select! {
-                    _ = beat.tick() => systemd::alive(),
-                    () = signal.begun() => return,
-                }
+            while signal.unless_begun(beat.tick()).await.is_some() {
+                systemd::alive();
             }
         }
     };
@@ -48,11 +45,8 @@ fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Sen
         let (signal, work) = (shutdown.signal(), work.clone());
         async move {
             let mut look = interval(Duration::from_secs(1));
-            loop {
-                tokio::select! {
-                    _ = look.tick() => (work.lock().unwrap_or_else(PoisonError::into_inner))(),
-                    () = signal.begun() => return,
-                }
+            while signal.unless_begun(look.tick()).await.is_some() {
+                (work.lock().unwrap_or_else(PoisonError::into_inner))();
             }
         }
     };

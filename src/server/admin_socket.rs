@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::server::agent::Agent;
-use crate::server::patience::Patience;
 use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
+use crate::server::write_timeout::{WriteTimeout, limited};
 
 /// The longest line, as in HAProxy, where `tune.bufsize` limits it.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -23,24 +23,20 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Serves until the client closes, the last answer is sent, or the shutdown begins.
 pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut console = Console {
-        stream: Patience::with(stream, IDLE_TIMEOUT),
+        stream: limited(stream, IDLE_TIMEOUT),
         read: Vec::new(),
         prompt: Prompt::Once,
         agent,
         signal: shutdown.signal(),
     };
-    let result = tokio::select! {
-        result = console.run() => result,
-        () = shutdown.begun() => Ok(()),
-    };
-    if let Err(error) = result {
+    if let Some(Err(error)) = shutdown.unless_begun(console.run()).await {
         tracing::debug!("admin socket closed: {error}");
     }
 }
 
 /// A client that sends commands and reads their answers.
 struct Console {
-    stream: Patience,
+    stream: WriteTimeout,
     /// Bytes read but not yet used.
     read: Vec<u8>,
     prompt: Prompt,

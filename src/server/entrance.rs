@@ -137,16 +137,13 @@ impl Accept {
         F: Future<Output = ()> + Send + 'static,
     {
         while let Some(accepted) = self.next(&shutdown).await {
-            let place = tokio::select! {
-                place = self.place() => Some(place),
-                // The next process accepts no connection that this one has accepted.
-                () = shutdown.begun() => None,
-            };
+            // The next process accepts no connection that this one has accepted.
+            let place = shutdown.unless_begun(self.place()).await;
             let open = Open::new(&self.metrics);
-            let (serve, agent, mut shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
+            let (serve, agent, shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
             let gate = self.gate.clone();
             tokio::spawn(async move {
-                if let Some(stream) = gate.open(accepted, &mut shutdown).await {
+                if let Some(stream) = gate.open(accepted, &shutdown).await {
                     serve(stream, K::default(), agent, shutdown).await;
                 }
                 drop((open, place));
@@ -163,10 +160,10 @@ impl Accept {
         while let Some(accepted) = self.next(&shutdown).await {
             let (guest, go) = lobby.enter(self.places.clone());
             let open = Open::new(&self.metrics);
-            let (serve, gate, mut shutdown) = (serve.clone(), self.gate.clone(), shutdown.clone());
+            let (serve, gate, shutdown) = (serve.clone(), self.gate.clone(), shutdown.clone());
             tokio::spawn(async move {
                 let served = async {
-                    if let Some(stream) = gate.open(accepted, &mut shutdown).await {
+                    if let Some(stream) = gate.open(accepted, &shutdown).await {
                         serve(stream, guest, shutdown).await;
                     }
                 };
@@ -182,11 +179,7 @@ impl Accept {
     /// The next connection that may come in. None: the shutdown has begun.
     async fn next(&self, shutdown: &Shutdown) -> Option<Accepted> {
         loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                () = shutdown.begun() => return None,
-            };
-            let accepted = match accepted {
+            let accepted = match shutdown.unless_begun(self.listener.accept()).await? {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     self.accept_failed(&error).await;

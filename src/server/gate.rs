@@ -53,12 +53,11 @@ impl Gate {
     }
 
     /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
-    pub(super) async fn open(&self, accepted: Accepted, shutdown: &mut Shutdown) -> Option<Stream> {
+    pub(super) async fn open(&self, accepted: Accepted, shutdown: &Shutdown) -> Option<Stream> {
         match (accepted.open(), &self.tls) {
-            (Stream::Tcp(stream), Some(tls)) => tokio::select! {
-                stream = tls.handshake(stream) => stream.map(Stream::Tls),
-                () = shutdown.begun() => None,
-            },
+            (Stream::Tcp(stream), Some(tls)) => {
+                shutdown.unless_begun(tls.handshake(stream)).await.flatten().map(Stream::Tls)
+            }
             (stream, _) => Some(stream),
         }
     }

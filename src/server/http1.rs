@@ -11,9 +11,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::server::linger::linger;
-use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
+use crate::server::write_timeout::{WriteTimeout, limited};
 
 /// The approximate limit for the head of a request: every connection may hold one in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -40,20 +40,17 @@ pub(super) async fn serve<B, F>(
     F: Future<Output = Response<B>>,
 {
     let signal = shutdown.signal();
-    let mut stream = Patience::with(stream, patience.stalled);
+    let mut stream = limited(stream, patience.stalled);
     let Err(error) = requests(&mut stream, patience.idle, shutdown, answer).await else { return };
     tracing::debug!("http connection closed: {error}");
     if error.is_parse() {
-        tokio::select! {
-            () = linger(stream) => {}
-            () = signal.begun() => {}
-        }
+        signal.unless_begun(linger(stream)).await;
     }
 }
 
 /// Answers the requests of a connection.
 async fn requests<B, F>(
-    stream: &mut Patience,
+    stream: &mut WriteTimeout,
     idle_timeout: Duration,
     shutdown: &mut Shutdown,
     answer: impl Fn(Request<Incoming>) -> F,

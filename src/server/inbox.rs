@@ -1,5 +1,12 @@
 //! The read buffer of a connection.
 
+use std::io;
+
+use futures_util::FutureExt;
+use tokio::io::AsyncReadExt;
+
+use crate::server::stream::Stream;
+
 /// The initial size: room for a few questions. Most of the many connections never need more.
 const READ_BYTES_MIN: usize = 2 * 1024;
 
@@ -51,6 +58,18 @@ impl Inbox {
         }
     }
 
+    /// Reads once, and returns the number of bytes. 0: the peer has closed.
+    pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let bytes = stream.read(self.space()).await?;
+        self.filled(bytes);
+        Ok(bytes)
+    }
+
+    /// Reads what has come already, as far as there is room.
+    pub(super) async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
+    }
+
     /// The space for the next read. It is empty only if the buffer holds a whole frame of the largest size.
     pub(super) fn space(&mut self) -> &mut [u8] {
         if self.end == self.buffer.len() {
@@ -65,7 +84,7 @@ impl Inbox {
         &mut self.buffer[self.end..]
     }
 
-    pub(super) fn filled(&mut self, bytes: usize) {
+    fn filled(&mut self, bytes: usize) {
         self.end += bytes;
         self.is_small = self.end == self.buffer.len();
     }

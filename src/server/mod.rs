@@ -24,7 +24,6 @@ pub(crate) mod listener;
 pub(crate) mod lobby;
 mod outbox;
 mod page;
-pub(crate) mod patience;
 pub mod peers;
 mod process_use;
 pub(crate) mod repeats;
@@ -36,5 +35,6 @@ pub mod stream;
 pub mod talk;
 pub(crate) mod tls;
 pub(crate) mod transfer;
+pub(crate) mod write_timeout;
 
 pub use agent::Agent;

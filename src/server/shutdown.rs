@@ -3,13 +3,15 @@
 use std::future::poll_fn;
 use std::iter;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::server::transfer::Transfer;
 
@@ -27,8 +29,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Trigger {
     phase: watch::Sender<Phase>,
-    serving: Tally,
-    deciding: Tally,
+    serving: TaskTracker,
+    deciding: TaskTracker,
     transfers: Mutex<mpsc::UnboundedReceiver<Transfer>>,
     transfer: mpsc::UnboundedSender<Transfer>,
 }
@@ -37,9 +39,9 @@ pub struct Trigger {
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     signal: Signal,
-    _serving: Mark,
+    _serving: TaskTrackerToken,
     /// None: the task decides nothing any more.
-    deciding: Option<Mark>,
+    deciding: Option<TaskTrackerToken>,
     transfer: mpsc::UnboundedSender<Transfer>,
 }
 
@@ -51,7 +53,11 @@ pub struct Signal(watch::Receiver<Phase>);
 pub fn channel() -> (Trigger, Shutdown) {
     let (phase, _) = watch::channel(Phase::Serve);
     let (transfer, transfers) = mpsc::unbounded_channel();
-    let (serving, deciding) = (Tally::default(), Tally::default());
+    let (serving, deciding) = (TaskTracker::new(), TaskTracker::new());
+    // A tracker that is not closed is waited for even if it has no task.
+    for tasks in [&serving, &deciding] {
+        tasks.close();
+    }
     let trigger = Trigger { phase, serving, deciding, transfers: Mutex::new(transfers), transfer };
     let shutdown = trigger.shutdown();
     (trigger, shutdown)
@@ -62,8 +68,8 @@ impl Trigger {
     pub(crate) fn shutdown(&self) -> Shutdown {
         Shutdown {
             signal: Signal(self.phase.subscribe()),
-            _serving: self.serving.mark(),
-            deciding: Some(self.deciding.mark()),
+            _serving: self.serving.token(),
+            deciding: Some(self.deciding.token()),
             transfer: self.transfer.clone(),
         }
     }
@@ -76,7 +82,7 @@ impl Trigger {
 
     /// Waits until every task has dropped its `Shutdown`.
     pub(crate) async fn served(&self) {
-        self.serving.is_empty().await;
+        self.serving.wait().await;
     }
 
     /// Stops all tasks from deciding. Returns the connections that can go on in another process.
@@ -85,7 +91,7 @@ impl Trigger {
     /// Some tasks have not stopped in time. `Err` has the connections of the others.
     pub(crate) async fn hand_over(&self, within: Duration) -> Result<Vec<Transfer>, Vec<Transfer>> {
         self.phase.send_replace(Phase::HandOver);
-        let stopped = timeout(within, self.deciding.is_empty()).await;
+        let stopped = timeout(within, self.deciding.wait()).await;
         let handed = self.passed_on();
         if stopped.is_ok() { Ok(handed) } else { Err(handed) }
     }
@@ -112,6 +118,11 @@ impl Shutdown {
     /// Returns once the task is to stop, whatever becomes of its connection.
     pub async fn begun(&self) {
         self.signal.begun().await;
+    }
+
+    /// The result of the work. None: the task is to stop, and the work is dropped.
+    pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.signal.unless_begun(work).await
     }
 
     /// The handover, if there is one.
@@ -161,6 +172,14 @@ impl Signal {
         .await;
     }
 
+    /// The result of the work. None: tasks are to stop, and the work is dropped.
+    pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            result = work => Some(result),
+            () = self.begun() => None,
+        }
+    }
+
     /// Returns once all connections are to be closed.
     pub async fn ended(&self) {
         let _ = self.0.clone().wait_for(|phase| *phase == Phase::End).await;
@@ -168,37 +187,6 @@ impl Signal {
 
     pub fn has_ended(&self) -> bool {
         *self.0.borrow() == Phase::End
-    }
-}
-
-/// Counts its marks.
-#[derive(Clone, Debug, Default)]
-struct Tally(Arc<watch::Sender<usize>>);
-
-impl Tally {
-    fn mark(&self) -> Mark {
-        self.0.send_modify(|marks| *marks += 1);
-        Mark(self.clone())
-    }
-
-    /// Returns once there is no mark.
-    async fn is_empty(&self) {
-        let _ = self.0.subscribe().wait_for(|marks| *marks == 0).await;
-    }
-}
-
-#[derive(Debug)]
-struct Mark(Tally);
-
-impl Clone for Mark {
-    fn clone(&self) -> Mark {
-        self.0.mark()
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.0.0.send_modify(|marks| *marks -= 1);
     }
 }
 

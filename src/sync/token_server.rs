@@ -11,9 +11,9 @@ use crate::observe::clock::Clock;
 use crate::observe::cluster_metrics::TokenServerMetrics;
 use crate::resp::{self, Reader};
 use crate::server::lobby::{Guest, Lobby};
-use crate::server::patience::Patience;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
+use crate::server::write_timeout::{WriteTimeout, limited};
 use crate::sync::desk::{Client, Desk};
 use slowlane_core::base::token::Token;
 use slowlane_core::cluster::Presence;
@@ -66,15 +66,11 @@ impl TokenServer {
             client,
             guest,
             server: self,
-            stream: Patience::with(stream, IDLE_MAX),
+            stream: limited(stream, IDLE_MAX),
             read: Vec::new(),
             reader: Reader::default(),
         };
-        let result = tokio::select! {
-            result = visit.run() => result,
-            () = shutdown.begun() => Ok(()),
-        };
-        if let Err(error) = result {
+        if let Some(Err(error)) = shutdown.unless_begun(visit.run()).await {
             tracing::debug!("token server: a connection closed: {error}");
         }
     }
@@ -103,7 +99,7 @@ impl TokenServer {
 /// A connection of a node.
 struct Visit {
     server: Arc<TokenServer>,
-    stream: Patience,
+    stream: WriteTimeout,
     client: Client,
     guest: Guest,
     /// Bytes read but not yet used.

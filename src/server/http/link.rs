@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::{Sleep, sleep, timeout};
 
 use crate::http::HEAD_BYTES_MAX;
@@ -131,13 +131,7 @@ impl Link {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
             () = ending => Ok(Wake::End),
-            bytes = stream.read(inbox.space()), if has_room => match bytes? {
-                0 => Ok(Wake::Closed),
-                bytes => {
-                    inbox.filled(bytes);
-                    Ok(Wake::Bytes)
-                }
-            },
+            bytes = inbox.read(stream), if has_room => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             wake = alarm => Ok(wake),
         }
     }
@@ -156,7 +150,7 @@ impl Link {
         }
         self.conversation.end(self.agent.clock.now());
         if is_quiet {
-            self.read_at_once().await?;
+            self.inbox.read_at_once(&mut self.stream).await?;
             self.answer();
         }
         self.shutdown.decides_no_more();
@@ -164,20 +158,6 @@ impl Link {
             return Ok(());
         }
         self.close(signal).await
-    }
-
-    /// Reads what has come already.
-    async fn read_at_once(&mut self) -> io::Result<()> {
-        if self.inbox.space().is_empty() {
-            return Ok(());
-        }
-        let read = tokio::select! {
-            biased;
-            read = self.stream.read(self.inbox.space()) => read?,
-            () = std::future::ready(()) => 0,
-        };
-        self.inbox.filled(read);
-        Ok(())
     }
 
     /// Holds the last answer until it is due, or all connections are to be closed. False: the client left before.
@@ -200,10 +180,7 @@ impl Link {
         self.shutdown.decides_no_more();
         self.conversation.outbox().flush(&mut self.stream, self.patience).await?;
         timeout(self.patience, self.stream.shutdown()).await??;
-        tokio::select! {
-            () = linger(self.stream) => {}
-            () = signal.begun() => {}
-        }
+        signal.unless_begun(linger(self.stream)).await;
         Ok(())
     }
 }

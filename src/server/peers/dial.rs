@@ -35,10 +35,8 @@ pub(crate) async fn dial(
     loop {
         if !station.is_connected() {
             let (peers, station, agent) = (peers.clone(), station.clone(), agent.clone());
-            let connected = tokio::select! {
-                connected = timeout(PATIENCE, connect(&peers, &name, &address)) => connected,
-                () = shutdown.begun() => return,
-            };
+            let connected = timeout(PATIENCE, connect(&peers, &name, &address));
+            let Some(connected) = shutdown.unless_begun(connected).await else { return };
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
                     is_told = false;
@@ -52,9 +50,8 @@ pub(crate) async fn dial(
                 Err(_) => {}
             }
         }
-        tokio::select! {
-            () = sleep(PAUSE) => {}
-            () = shutdown.begun() => return,
+        if shutdown.unless_begun(sleep(PAUSE)).await.is_none() {
+            return;
         }
     }
 }

@@ -31,10 +31,8 @@ const READ_BYTES: usize = 64 << 10;
 /// Serves a peer that has connected.
 pub(crate) async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut unread = BytesMut::new();
-    let greeted = tokio::select! {
-        greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now())) => greeted,
-        () = shutdown.begun() => return,
-    };
+    let greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now()));
+    let Some(greeted) = shutdown.unless_begun(greeted).await else { return };
     match greeted {
         Ok(Ok(Some((name, station)))) => {
             let session = Session { peers, name, station, agent, is_dialled: false };

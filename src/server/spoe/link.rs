@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::observe::log::OncePerSecond;
@@ -156,13 +156,7 @@ impl Link {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
             () = ending => Ok(Wake::End),
-            bytes = stream.read(inbox.space()) => match bytes? {
-                0 => Ok(Wake::Closed),
-                bytes => {
-                    inbox.filled(bytes);
-                    Ok(Wake::Bytes)
-                }
-            },
+            bytes = inbox.read(stream) => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             () = alarm => {
                 let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
                 Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
@@ -173,15 +167,9 @@ impl Link {
     /// Ends the connection for a shutdown: answers all questions, also unread ones, and sends a DISCONNECT.
     async fn leave(mut self) -> io::Result<()> {
         for _ in 0..LAST_READS_MAX {
-            let read = tokio::select! {
-                biased;
-                read = self.stream.read(self.inbox.space()) => read?,
-                () = std::future::ready(()) => 0,
-            };
-            if read == 0 {
+            if self.inbox.read_at_once(&mut self.stream).await? == 0 {
                 break;
             }
-            self.inbox.filled(read);
             if let Some(close) = self.answer() {
                 return self.close(close).await;
             }
@@ -200,10 +188,7 @@ impl Link {
             self.report(&close);
         }
         if close.late {
-            tokio::select! {
-                () = sleep(REFUSAL_PAUSE) => {}
-                () = self.shutdown.begun() => {}
-            }
+            self.shutdown.unless_begun(sleep(REFUSAL_PAUSE)).await;
         }
         self.flush().await?;
         timeout(self.settings.timeout, self.stream.shutdown()).await??;

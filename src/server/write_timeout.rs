@@ -1,63 +1,20 @@
 //! A stream with a write timeout, for clients that do not read their answers.
 
-use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio_io_timeout::TimeoutWriter;
 
 use crate::server::stream::Stream;
 
-/// Fails with `TimedOut` if the client reads nothing for `stalled_max`: the number of connections is limited.
-pub(crate) struct Patience {
-    stream: Stream,
-    stalled_max: Duration,
-    stalled_until: Option<Pin<Box<Sleep>>>,
-}
+/// A stream whose writes fail with `TimedOut` if the client reads nothing for too long.
+pub(crate) type WriteTimeout = Pin<Box<TimeoutWriter<Stream>>>;
 
-impl Patience {
-    pub(crate) fn with(stream: Stream, stalled_max: Duration) -> Patience {
-        Patience { stream, stalled_max, stalled_until: None }
-    }
-
-    /// The result of a write, or `TimedOut` if the client has read nothing for too long.
-    fn bounded<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.stalled_until = None;
-            return result;
-        }
-        let stalled = self.stalled_until.get_or_insert_with(|| Box::pin(sleep(self.stalled_max)));
-        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Patience {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Patience {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let patience = self.get_mut();
-        let written = Pin::new(&mut patience.stream).poll_write(cx, bytes);
-        patience.bounded(written, cx)
-    }
-
-    /// A TLS stream takes bytes that its socket does not: the wait is here.
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let patience = self.get_mut();
-        let flushed = Pin::new(&mut patience.stream).poll_flush(cx);
-        patience.bounded(flushed, cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let patience = self.get_mut();
-        let closed = Pin::new(&mut patience.stream).poll_shutdown(cx);
-        patience.bounded(closed, cx)
-    }
+/// Limits the wait for a client that reads nothing: the number of connections is limited, too.
+pub(crate) fn limited(stream: Stream, stalled_max: Duration) -> WriteTimeout {
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(stalled_max));
+    Box::pin(stream)
 }
 
 #[cfg(test)]
@@ -68,7 +25,7 @@ mod tests {
     use bytes::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
     use crate::observe::clock::Clock;
