@@ -158,7 +158,8 @@ impl Accept {
         F: Future<Output = ()> + Send + 'static,
     {
         while let Some(accepted) = self.next(&shutdown).await {
-            let (guest, go) = lobby.enter(self.places.clone());
+            let (place, go) = lobby.enter();
+            let guest = Guest::new(place, self.places.clone());
             let open = Open::new(&self.metrics);
             let (serve, gate, shutdown) = (serve.clone(), self.gate.clone(), shutdown.clone());
             tokio::spawn(async move {

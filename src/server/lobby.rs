@@ -4,74 +4,92 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot::{self, Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The few places for connections whose clients have not shown who they are. Without a free one, the oldest guest goes:
 /// however many strangers come and stay, a client that shows itself at once gets in.
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,
-    guests: Mutex<Guests>,
+    waiting: Mutex<Waiting>,
     /// Guests that had to go.
     gone: Counter,
 }
 
 /// The guests by the order of their coming. A dropped sender lets its guest go.
 #[derive(Debug, Default)]
-struct Guests {
+struct Waiting {
     next: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<()>>,
+    guests: BTreeMap<u64, Sender<()>>,
+}
+
+/// A place in the lobby, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    lobby: Arc<Lobby>,
+    number: u64,
+}
+
+impl Lobby {
+    pub(crate) fn new(most: usize, gone: Counter) -> Arc<Lobby> {
+        Arc::new(Lobby { most, waiting: Mutex::default(), gone })
+    }
+
+    /// Takes in a connection, and returns with its place what ends when it has to go.
+    pub(super) fn enter(self: &Arc<Self>) -> (Place, Receiver<()>) {
+        let (stay, go) = oneshot::channel();
+        let mut waiting = self.lock();
+        if waiting.guests.len() >= self.most && waiting.guests.pop_first().is_some() {
+            self.gone.inc();
+        }
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.guests.insert(number, stay);
+        drop(waiting);
+        (Place { lobby: self.clone(), number }, go)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Gives the place up. What it returns keeps the connection from having to go. None: it has to.
+    fn leave(&self) -> Option<Sender<()>> {
+        self.lobby.lock().guests.remove(&self.number)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 /// A connection in the lobby, or past it.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    lobby: Arc<Lobby>,
-    number: u64,
+    place: Place,
     /// The places of the clients that are known.
-    places: Arc<Semaphore>,
-    past: Option<(oneshot::Sender<()>, OwnedSemaphorePermit)>,
-}
-
-impl Lobby {
-    pub(crate) fn new(most: usize, gone: Counter) -> Arc<Lobby> {
-        Arc::new(Lobby { most, guests: Mutex::default(), gone })
-    }
-
-    /// Takes in a connection, and returns with it what ends when it has to go.
-    pub(super) fn enter(self: &Arc<Self>, places: Arc<Semaphore>) -> (Guest, oneshot::Receiver<()>) {
-        let (stay, go) = oneshot::channel();
-        let mut guests = self.lock();
-        if guests.waiting.len() >= self.most && guests.waiting.pop_first().is_some() {
-            self.gone.inc();
-        }
-        let number = guests.next;
-        guests.next += 1;
-        guests.waiting.insert(number, stay);
-        drop(guests);
-        (Guest { lobby: self.clone(), number, places, past: None }, go)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    known: Arc<Semaphore>,
+    past: Option<(Sender<()>, OwnedSemaphorePermit)>,
 }
 
 impl Guest {
+    pub(super) fn new(place: Place, known: Arc<Semaphore>) -> Guest {
+        Guest { place, known, past: None }
+    }
+
     /// Leaves the lobby: its client is known. False if all places of known clients are taken, or if it has to go.
     pub(crate) fn is_known(&mut self) -> bool {
         if self.past.is_none()
-            && let Ok(place) = self.places.clone().try_acquire_owned()
+            && let Ok(permit) = self.known.clone().try_acquire_owned()
         {
-            self.past = self.lobby.lock().waiting.remove(&self.number).map(|stay| (stay, place));
+            self.past = self.place.leave().map(|stay| (stay, permit));
         }
         self.past.is_some()
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        self.lobby.lock().waiting.remove(&self.number);
     }
 }
 
@@ -82,17 +100,37 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_and_those_that_are_known_stay() {
-        let (lobby, places) = (Lobby::new(2, Counter::default()), Arc::new(Semaphore::new(2)));
-        let mut guests: Vec<_> = (0..4).map(|_| lobby.enter(places.clone())).collect();
+        let (lobby, known) = (Lobby::new(2, Counter::default()), Arc::new(Semaphore::new(2)));
+        let enter = || {
+            let (place, go) = lobby.enter();
+            (Guest::new(place, known.clone()), go)
+        };
+        let mut guests: Vec<_> = (0..4).map(|_| enter()).collect();
         let mut has_to_go = |guest: usize| guests[guest].1.try_recv() == Err(TryRecvError::Closed);
         assert_eq!([0, 1, 2, 3].map(&mut has_to_go), [true, true, false, false]);
         assert!(!guests[0].0.is_known(), "it has gone");
         assert!(guests[2].0.is_known() && guests[2].0.is_known());
-        guests.extend((0..2).map(|_| lobby.enter(places.clone())));
+        guests.extend((0..2).map(|_| enter()));
         let mut has_to_go = |guest: usize| guests[guest].1.try_recv() == Err(TryRecvError::Closed);
         assert_eq!([2, 3, 4, 5].map(&mut has_to_go), [false, true, false, false]);
         assert!(guests[4].0.is_known() && !guests[5].0.is_known(), "two places for those that are known");
         guests.clear();
-        assert_eq!((lobby.lock().waiting.len(), places.available_permits(), lobby.gone.get()), (0, 2, 3));
+        assert_eq!((lobby.lock().guests.len(), known.available_permits(), lobby.gone.get()), (0, 2, 3));
+    }
+
+    /// An unfinished handshake, for example, that is done at last.
+    #[test]
+    fn one_that_leaves_makes_room() {
+        let lobby = Lobby::new(2, Counter::default());
+        let [mut first, second] = std::array::from_fn(|_| lobby.enter());
+        let mut third = lobby.enter();
+        drop(second);
+        let mut fourth = lobby.enter();
+        assert_eq!(first.1.try_recv(), Err(TryRecvError::Closed));
+        for guest in [&mut third, &mut fourth] {
+            assert_eq!(guest.1.try_recv(), Err(TryRecvError::Empty));
+        }
+        drop((first, third, fourth));
+        assert_eq!(lobby.lock().guests.len(), 0);
     }
 }

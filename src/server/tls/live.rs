@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -14,13 +15,14 @@ use tokio_rustls::server::TlsStream;
 use crate::observe::clock::Clock;
 use crate::observe::log::OncePerSecond;
 use crate::observe::tls_metrics::ListenerTlsMetrics;
+use crate::server::lobby::Lobby;
 use crate::server::tls::failure::Failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
-use crate::server::tls::unfinished::Unfinished;
 use slowlane_core::base::date::written;
 use slowlane_core::base::time::Timestamp;
 
-/// The most unfinished handshakes of an entrance.
+/// The most unfinished handshakes of an entrance. A proxy finishes its own within two round trips, and a client that only
+/// occupies places does not. So the oldest one gives way.
 const UNFINISHED_MAX: usize = 1_000;
 
 /// What TLS has to know of a listener.
@@ -40,7 +42,7 @@ pub(crate) struct Tls {
     listener: Listener,
     files: Files,
     in_force: ArcSwap<ServerConfig>,
-    unfinished: Arc<Unfinished>,
+    unfinished: Arc<Lobby>,
     metrics: ListenerTlsMetrics,
     clock: Clock,
     failed_line: OncePerSecond,
@@ -75,7 +77,7 @@ impl Tls {
             listener,
             files,
             in_force: ArcSwap::new(config),
-            unfinished: Unfinished::new(most),
+            unfinished: Lobby::new(most, Counter::default()),
             metrics,
             clock,
             failed_line: OncePerSecond::default(),
@@ -106,7 +108,7 @@ impl Tls {
     /// Makes the handshake of a connection. None: it failed, which is counted and logged.
     pub(crate) async fn handshake(&self, stream: TcpStream) -> Option<Box<TlsStream<TcpStream>>> {
         let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
-        let mut place = self.unfinished.place();
+        let (_place, lost) = self.unfinished.enter();
         let acceptor = TlsAcceptor::from(self.in_force.load_full());
         let failure = tokio::select! {
             accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
@@ -117,7 +119,7 @@ impl Tls {
                 Ok(Err(error)) => Failure::of(&error),
                 Err(_) => Failure::timed_out(),
             },
-            () = place.lost() => Failure::crowded(),
+            _ = lost => Failure::crowded(),
         };
         self.metrics.failed(failure.reason);
         if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {

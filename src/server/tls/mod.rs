@@ -9,7 +9,6 @@ mod client;
 mod failure;
 mod files;
 mod live;
-mod unfinished;
 mod validity;
 
 pub(crate) use client::{Trust, client};
