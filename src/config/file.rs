@@ -7,14 +7,11 @@ use std::time::Duration;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
-use crate::config::flags::Flags;
 use crate::config::peers::Peers;
 use crate::config::policy::Policy;
-use crate::config::secured::Tls;
 use crate::config::values::{
-    allow, annex_bytes_max, connections_max, duration, every, expire, frame_bytes_max, holds_max, hosts,
-    is_secret, keys_max, node, nodes, per_second, period, prefix, sample, size, socket_mode, store, verdicts,
-    written, written_mode, written_store,
+    allow, duration, every, expire, hosts, is_secret, node, period, prefix, sample, socket_mode, store,
+    verdicts, within, written, written_mode, written_store,
 };
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
@@ -85,15 +82,37 @@ impl File {
     }
 }
 
+/// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    pub policy: Option<PathBuf>,
+    pub spop: Vec<Address>,
+    pub http: Vec<Address>,
+    pub admin: Vec<Address>,
+    pub peers: Vec<Address>,
+    pub cluster: Option<StoreUrl>,
+    pub state: Option<PathBuf>,
+}
+
+/// The TLS of a listener. Without a certificate it has none.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Tls {
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) client_ca: Option<PathBuf>,
+}
+
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Spop {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub(super) allow: Vec<Network>,
-    #[serde(deserialize_with = "connections_max")]
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub(super) connections_max: usize,
-    #[serde(deserialize_with = "frame_bytes_max")]
+    /// SPOP needs at least 256 bytes. HAProxy offers 16380, or more with larger buffers.
+    #[serde(deserialize_with = "within::<256, 16_777_216, _, _>")]
     pub(super) frame_bytes_max: u32,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) timeout: Duration,
@@ -119,7 +138,7 @@ pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub(super) allow: Vec<Network>,
-    #[serde(deserialize_with = "connections_max")]
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub(super) connections_max: usize,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) idle_timeout: Duration,
@@ -174,7 +193,8 @@ impl Default for Admin {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Hold {
-    #[serde(deserialize_with = "holds_max")]
+    /// 0 is allowed: `when_full` then replaces every delay.
+    #[serde(deserialize_with = "within::<0, 100_000_000, _, _>")]
     pub(super) max: usize,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) longest: Duration,
@@ -190,11 +210,13 @@ impl Default for Hold {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Table {
-    #[serde(deserialize_with = "size")]
+    /// At about 75 bytes an entry, 100 million entries take 7.5 GB.
+    #[serde(deserialize_with = "within::<1, 100_000_000, _, _>")]
     pub(super) size: u32,
     #[serde(deserialize_with = "expire", serialize_with = "written")]
     pub(super) expire: Duration,
-    #[serde(deserialize_with = "annex_bytes_max")]
+    /// 0 is allowed: laws with annexes then always use their fallback.
+    #[serde(deserialize_with = "within::<0, 1_099_511_627_776, _, _>")]
     pub(super) annex_bytes_max: usize,
 }
 
@@ -236,9 +258,10 @@ pub(super) struct Cluster {
     #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) silent_after: Duration,
     pub(super) on_silence: OnSilence,
-    #[serde(deserialize_with = "keys_max")]
+    /// A shared key takes 300 to 600 bytes.
+    #[serde(deserialize_with = "within::<1, 10_000_000, _, _>")]
     pub(super) keys_max: usize,
-    #[serde(deserialize_with = "nodes")]
+    #[serde(deserialize_with = "within::<1, 1_000, _, _>")]
     pub(super) nodes: u32,
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -327,7 +350,8 @@ pub(super) struct DecisionLog {
     pub(super) path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]
     sample: f64,
-    #[serde(deserialize_with = "per_second")]
+    /// At about 300 bytes a line, a million lines per second exceed most disks.
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     per_second: u32,
     #[serde(deserialize_with = "verdicts")]
     verdicts: Vec<VerdictKind>,

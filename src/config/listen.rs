@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::error::ConfigError;
-use crate::config::secured::Tls;
+use crate::config::file::Tls;
 use crate::server::tls;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::network::Network;

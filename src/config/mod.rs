@@ -4,24 +4,21 @@
 
 mod error;
 mod file;
-mod flags;
 mod listen;
 mod mistakes;
 mod peers;
 mod policy;
 mod secret;
-mod secured;
 mod show;
 mod values;
 mod warnings;
-mod within;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) use error::{ConfigError, ConfigErrors};
-pub(crate) use flags::Flags;
+pub(crate) use file::Flags;
 pub(crate) use listen::Listen;
 use listen::{HANDSHAKE_MAX, node_files, tls_files};
 use mistakes::Mistake;

@@ -4,8 +4,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::error::ConfigError;
+use crate::config::file::Tls;
 use crate::config::listen::{HANDSHAKE_MAX, Listen, tls_files};
-use crate::config::secured::Tls;
 use crate::server::peers::Settings;
 use slowlane_core::base::address::Address;
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::config::within::within;
+use crate::config::values::within;
 use slowlane_core::policy::{Layout, LayoutError, Lookup, Method};
 
 #[derive(Debug, Default, Deserialize)]
@@ -133,7 +133,7 @@ struct Bits<const MAX: i64>(u8);
 
 impl<'de, const MAX: i64> Deserialize<'de> for Bits<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bits<MAX>, D::Error> {
-        Ok(Bits(within(deserializer, 0, MAX)? as u8))
+        Ok(Bits(within::<0, MAX, _, _>(deserializer)?))
     }
 }
 
@@ -161,9 +161,9 @@ fn method_name<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S
 }
 
 fn ipv4_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
-    Ok(Some(within(deserializer, 0, 32)? as u8))
+    within::<0, 32, _, _>(deserializer).map(Some)
 }
 
 fn ipv6_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
-    Ok(Some(within(deserializer, 0, 128)? as u8))
+    within::<0, 128, _, _>(deserializer).map(Some)
 }

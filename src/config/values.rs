@@ -1,11 +1,11 @@
 //! The values of a config file: their notation and their ranges.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::de::Error;
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 
-use crate::config::within::within;
 use crate::observe::decision_log::Sample;
 use crate::server::hosts::Hosts;
 use crate::sync::StoreUrl;
@@ -82,15 +82,6 @@ pub(super) fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durati
     if is_fit { Ok(every) } else { Err(D::Error::custom("expected 1s to 1h")) }
 }
 
-/// A shared key takes 300 to 600 bytes.
-pub(super) fn keys_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(within(deserializer, 1, 10_000_000)? as usize)
-}
-
-pub(super) fn nodes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    Ok(within(deserializer, 1, 1_000)? as u32)
-}
-
 /// At most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the past.
 pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
@@ -125,43 +116,41 @@ pub(super) fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S
     serializer.collect_str(&format_args!("{mode:04o}"))
 }
 
-pub(super) fn connections_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(within(deserializer, 1, 1_000_000)? as usize)
-}
-
-/// SPOP needs at least 256 bytes. HAProxy offers 16380, or more with larger buffers.
-pub(super) fn frame_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    Ok(within(deserializer, 256, 16 << 20)? as u32)
-}
-
-/// At about 75 bytes an entry, 100 million entries take 7.5 GB.
-pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    Ok(within(deserializer, 1, 100_000_000)? as u32)
-}
-
-/// 0 is allowed: laws with annexes then always use their fallback.
-pub(super) fn annex_bytes_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(within(deserializer, 0, 1 << 40)? as usize)
-}
-
-/// 0 is allowed: `when_full` then replaces every delay.
-pub(super) fn holds_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    Ok(within(deserializer, 0, 100_000_000)? as usize)
-}
-
 pub(super) fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let sample = f64::deserialize(deserializer)?;
     let expected = || D::Error::custom(format!("{sample}: expected a fraction, more than 0 and at most 1"));
     Sample::new(sample).map(|_| sample).ok_or_else(expected)
 }
 
-/// At about 300 bytes a line, a million lines per second exceed most disks.
-pub(super) fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    Ok(within(deserializer, 1, 1_000_000)? as u32)
-}
-
 pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<VerdictKind>, D::Error> {
     let verdicts = Vec::deserialize(deserializer)?;
     let expected = || D::Error::custom("expected one or more of \"pass\", \"delay\", \"deny\"");
     if verdicts.is_empty() { Err(expected()) } else { Ok(verdicts) }
+}
+
+/// A whole number within a range.
+pub(super) fn within<'de, const MIN: i64, const MAX: i64, N: TryFrom<i64>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<N, D::Error> {
+    let number = deserializer.deserialize_i64(Within { min: MIN, max: MAX })?;
+    Ok(N::try_from(number).ok().expect("each type has room for its range"))
+}
+
+/// A whole number. The error for anything else names the range.
+struct Within {
+    min: i64,
+    max: i64,
+}
+
+impl Visitor<'_> for Within {
+    type Value = i64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a number from {} to {}", self.min, self.max)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<i64, E> {
+        let is_within = (self.min..=self.max).contains(&number);
+        if is_within { Ok(number) } else { Err(E::invalid_value(Unexpected::Signed(number), &self)) }
+    }
 }
