@@ -90,6 +90,16 @@ impl Question {
             patience: PATIENCE,
         }
     }
+
+    /// Asks for a change.
+    pub(crate) fn post(path: impl Into<String>) -> Question {
+        Question { method: "POST", ..Question::get(path) }
+    }
+
+    /// Asks for JSON, if it is wanted.
+    pub(crate) fn as_json(self, is_wanted: bool) -> Question {
+        Question { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
+    }
 }
 
 impl AdminClient {

@@ -32,6 +32,28 @@ pub(super) struct At {
     key: Option<PathBuf>,
 }
 
+/// A running daemon, as most commands name it.
+#[derive(Debug, Args)]
+pub(super) struct Daemon {
+    /// The daemon's config file, for its address and its token
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+impl Daemon {
+    /// A client for the daemon. It sends nothing yet.
+    pub(super) fn client(self) -> anyhow::Result<AdminClient> {
+        self.at.daemon(self.config)
+    }
+
+    /// Prints the answer to a question as it comes.
+    pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
+        print(&self.client()?, question).map(drop)
+    }
+}
+
 /// An admin address, which may begin with `https://` or `http://`.
 #[derive(Clone, Debug)]
 pub(super) struct AdminAddress {

@@ -1,12 +1,10 @@
-//! `slowlane block`: refuses requests for a time.
-
-use std::path::PathBuf;
+//! `slowlane block` and `slowlane unblock`: requests that are refused for a time.
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
 use crate::admin_client::Question;
-use crate::cli::admin::{self, At};
+use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
 use slowlane_core::base::units;
 
@@ -31,23 +29,37 @@ pub(super) struct Arguments {
     /// How long: 30s, 10m, 1d; at most 366d
     #[arg(long = "for", value_name = "DURATION")]
     time: Option<String>,
-    /// The daemon's config file, for its address and its token
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    daemon: Daemon,
 }
 
 pub(super) fn block(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { fields, time, config, at } = typed;
+    let Arguments { fields, time, daemon } = typed;
     let time = time.ok_or_else(|| anyhow!("say how long: add --for 10m; the longest block is 366d"))?;
     let duration = units::duration(&time).map_err(|reason| anyhow!("--for {time:?}: {reason}"))?;
     ensure!(
         !duration.is_zero(),
         "--for {time:?}: expected some time, like 10m; `slowlane unblock` ends a block"
     );
-    let question =
-        Question { method: "POST", body: format!("for={time}"), ..Question::get(path("block", &fields)) };
-    admin::print(&at.daemon(config)?, question)?;
-    Ok(())
+    daemon.print(Question { body: format!("for={time}"), ..Question::post(path("block", &fields)) })
+}
+
+pub(super) const UNBLOCK_EXAMPLES: &str = "\
+Examples:
+  slowlane unblock source=192.0.2.66
+      end the block of exactly these fields, and that of the key that they make up
+  slowlane unblock key=26C7827D889F6DA3
+      end the block that an SLO's block= has set; `slowlane blocks` lists the keys";
+
+#[derive(Debug, Args)]
+pub(super) struct UnblockArguments {
+    /// The fields of the block, or key= and sixteen hex digits
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    fields: Vec<Field>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(super) fn unblock(typed: UnblockArguments) -> anyhow::Result<()> {
+    typed.daemon.print(Question::post(path("unblock", &typed.fields)))
 }

@@ -9,19 +9,15 @@
 mod admin;
 mod arguments;
 mod block;
-mod blocks;
 mod check;
-mod cluster;
 mod completions;
 mod config;
 #[cfg(feature = "lab")]
 mod demo;
 mod fields;
 mod man;
-mod peers;
 #[cfg(feature = "lab")]
 mod progress;
-mod quota;
 #[cfg(feature = "lab")]
 mod replay;
 mod run;
@@ -34,8 +30,8 @@ mod table;
 mod test;
 #[cfg(feature = "top")]
 mod top;
-mod unblock;
 mod upgrade;
+mod views;
 mod why;
 
 use std::io;
@@ -121,26 +117,26 @@ enum Command {
     #[command(after_help = why::EXAMPLES)]
     Why(why::Arguments),
     /// Show what a client has used of its quotas, what is left, and when they reset.
-    #[command(after_help = quota::EXAMPLES)]
-    Quota(quota::Arguments),
+    #[command(after_help = views::QUOTA)]
+    Quota(views::QuotaArguments),
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
     /// List the nodes of a cluster, as one of them sees it.
-    #[command(after_help = cluster::EXAMPLES)]
-    Cluster(cluster::Arguments),
+    #[command(after_help = views::CLUSTER)]
+    Cluster(views::Arguments),
     /// List the proxies that keep the pace by themselves (HAProxy's peers protocol)
-    #[command(after_help = peers::EXAMPLES)]
-    Peers(peers::Arguments),
+    #[command(after_help = views::PEERS)]
+    Peers(views::Arguments),
     /// Refuse requests with these fields for a time, with 429.
     #[command(after_help = block::EXAMPLES)]
     Block(block::Arguments),
     /// End a block early.
-    #[command(after_help = unblock::EXAMPLES)]
-    Unblock(unblock::Arguments),
+    #[command(after_help = block::UNBLOCK_EXAMPLES)]
+    Unblock(block::UnblockArguments),
     /// List the blocks in force.
-    #[command(after_help = blocks::EXAMPLES)]
-    Blocks(blocks::Arguments),
+    #[command(after_help = views::BLOCKS)]
+    Blocks(views::Arguments),
     /// Start the installed version of a running daemon, and let it take over.
     ///
     /// Connections, held answers and counts go over to the new process. SIGUSR2 does the same.
@@ -204,13 +200,13 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
-        Command::Quota(typed) => quota::quota(typed),
+        Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
-        Command::Cluster(typed) => cluster::cluster(typed),
-        Command::Peers(typed) => peers::peers(typed),
+        Command::Cluster(typed) => views::print(typed, "/api/cluster"),
+        Command::Peers(typed) => views::print(typed, "/api/peers"),
         Command::Block(typed) => block::block(typed),
-        Command::Unblock(typed) => unblock::unblock(typed),
-        Command::Blocks(typed) => blocks::blocks(typed),
+        Command::Unblock(typed) => block::unblock(typed),
+        Command::Blocks(typed) => views::print(typed, "/api/blocks"),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),

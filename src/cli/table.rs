@@ -1,12 +1,10 @@
 //! `slowlane table`: the table of a running daemon, with the commands of HAProxy's Runtime API.
 
-use std::path::PathBuf;
-
 use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
 
 use crate::admin_client::Question;
-use crate::cli::admin::{self, At};
+use crate::cli::admin::{self, Daemon};
 use crate::cli::fields::{Field, path};
 use crate::observe::status::TABLE;
 use slowlane_core::base::key::Key;
@@ -36,11 +34,8 @@ laws write them for you to read, and keep their own state. `clear` forgets that 
 pub(super) struct Arguments {
     #[command(subcommand)]
     action: Action,
-    /// The daemon's config file, for its address and its token
-    #[arg(long, value_name = "FILE", global = true)]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    daemon: Daemon,
 }
 
 #[derive(Debug, Subcommand)]
@@ -79,12 +74,12 @@ fn key(text: &str) -> Result<Key, &'static str> {
 }
 
 pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { action, config, at } = typed;
+    let Arguments { action, daemon } = typed;
     let question = match &action {
         Action::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
-        action => Question { method: "POST", body: command(action), ..Question::get("/api/runtime") },
+        action => Question { body: command(action), ..Question::post("/api/runtime") },
     };
-    let told = admin::print(&at.daemon(config)?, question)?;
+    let told = admin::print(&daemon.client()?, question)?;
     match action {
         Action::Get { key } => ensure!(told, "the table has no entry of key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
@@ -96,7 +91,7 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
 fn of_fields(words: &[String]) -> anyhow::Result<Question> {
     let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;
-    Ok(Question { method: "POST", ..Question::get(path("clear", &fields)) })
+    Ok(Question::post(path("clear", &fields)))
 }
 
 /// The command of the Runtime API for this action.

@@ -1,12 +1,11 @@
 //! `slowlane upgrade`: replaces the program of a running daemon.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::admin_client::Question;
-use crate::cli::admin::{self, At};
+use crate::cli::admin::Daemon;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -25,16 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The daemon's config file, for its address and its token
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    daemon: Daemon,
 }
 
 pub(super) fn upgrade(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { config, at } = typed;
-    let question = Question { method: "POST", patience: PATIENCE, ..Question::get("/api/upgrade") };
-    admin::print(&at.daemon(config)?, question)?;
-    Ok(())
+    typed.daemon.print(Question { patience: PATIENCE, ..Question::post("/api/upgrade") })
 }

@@ -58,11 +58,7 @@ pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     if let Some(policy) = policy {
         return of_files(&fields, policy, config, json);
     }
-    let mut question = Question::get(path("why", &fields));
-    if json {
-        question.accept = "application/json";
-    }
-    admin::print(&at.daemon(config)?, question)?;
+    admin::print(&at.daemon(config)?, Question::get(path("why", &fields)).as_json(json))?;
     Ok(())
 }
 
