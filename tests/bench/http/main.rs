@@ -1,8 +1,8 @@
 //! The HTTP check: the cost of a question of nginx, the time to the first answer, and the memory.
 //!
-//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so does a floor:
-//! a server that only finds the end of a question and answers a constant. Each of eight connections asks again after its
-//! answer. Then the same through a real nginx with 64 connections, beside a second nginx that answers each question with
+//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so do a floor,
+//! a server that only finds the end of a question and answers a constant, and a minimal check on hyper with the same policy:
+//! slowlane's own HTTP reader stays for as long as it pays. Each of eight connections asks again after its answer. Then the same through a real nginx with 64 connections, beside a second nginx that answers each question with
 //! `return 204`.
 //!
 //! Targets: 8 µs of CPU per question, 1.2 times that of `return 204` and as many answers a second, 50 ms from the start to
@@ -16,6 +16,7 @@
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod floor;
+mod hyper;
 mod nginx;
 mod start;
 #[path = "../support/mod.rs"]
@@ -40,6 +41,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some(floor::ARGUMENT) => return floor::run(&arguments[1]),
+        Some(hyper::ARGUMENT) => return hyper::run(&arguments[1]),
         Some(spop_floor::ARGUMENT) => return spop_floor::run(&arguments[1], spop_floor::Answer::Verdict),
         _ => {}
     }
@@ -54,10 +56,17 @@ fn main() {
 
 fn questions(effort: Effort) {
     let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
-    let mut floor = cores::on_first(|| this_program(&[floor::ARGUMENT, "127.0.0.1:0"]));
-    let floor_address = floor.logged("HTTP on ").parse().expect("the floor says where it is");
-    let mut servers: [Server; 2] =
-        [("the floor", floor.id(), floor_address), ("slowlane", slowlane.process.id(), slowlane.http)];
+    let programs = [floor::ARGUMENT, hyper::ARGUMENT].map(|argument| {
+        let mut program = cores::on_first(|| this_program(&[argument, "127.0.0.1:0"]));
+        let address = program.logged("HTTP on ").parse().expect("each says where it is");
+        (program, address)
+    });
+    let [(floor, floor_at), (hyper, hyper_at)] = &programs;
+    let mut servers: [Server; 3] = [
+        ("the floor", floor.id(), *floor_at),
+        ("hyper", hyper.id(), *hyper_at),
+        ("slowlane", slowlane.process.id(), slowlane.http),
+    ];
     let mut dice = fastrand::Rng::with_seed(7);
     let medians = effort.in_turns(&mut servers, |&mut (_, process, address)| {
         let clients = Clients { address, count: CONNECTIONS, answer: "HTTP/1.1 204 " };
@@ -70,7 +79,9 @@ fn questions(effort: Effort) {
     assert_eq!(verdicts(""), verdicts("verdict=\"pass\""), "somebody had to wait or was refused");
     println!("{CONNECTIONS} connections, {} s a run", effort.seconds());
     let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU per question", "µs")];
-    print_each(figures, &["the floor", "slowlane"], &medians);
+    print_each(figures, &["the floor", "hyper", "slowlane"], &medians);
+    let [_, [.., hyper_us], [.., slowlane_us]] = medians[..] else { unreachable!("three were measured") };
+    print("CPU per question", "slowlane", slowlane_us, "µs", &[("hyper", hyper_us)]);
 }
 
 /// The question of nginx with the shipped configuration, each with a new request id.
