@@ -97,7 +97,7 @@ impl Question {
     }
 
     /// Asks for JSON, if it is wanted.
-    pub(crate) fn as_json(self, is_wanted: bool) -> Question {
+    pub(crate) fn with_json(self, is_wanted: bool) -> Question {
         Question { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
     }
 }

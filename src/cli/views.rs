@@ -62,7 +62,7 @@ pub(super) struct QuotaArguments {
 
 /// Prints the view at a path.
 pub(super) fn print(typed: Arguments, path: impl Into<String>) -> anyhow::Result<()> {
-    typed.daemon.print(Question::get(path).as_json(typed.json))
+    typed.daemon.print(Question::get(path).with_json(typed.json))
 }
 
 pub(super) fn quota(typed: QuotaArguments) -> anyhow::Result<()> {

@@ -58,7 +58,7 @@ pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
     if let Some(policy) = policy {
         return of_files(&fields, policy, config, json);
     }
-    admin::print(&at.daemon(config)?, Question::get(path("why", &fields)).as_json(json))?;
+    admin::print(&at.daemon(config)?, Question::get(path("why", &fields)).with_json(json))?;
     Ok(())
 }
 
