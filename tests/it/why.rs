@@ -35,7 +35,7 @@ fn refused(args: &[&str]) -> String {
 
 /// The code blocks in a section of the manual's chapter on watching.
 pub fn examples(section: &str) -> Vec<String> {
-    let section = Page::read("doc/book/watching.md").section(section);
+    let section = Page::read("doc/book/monitoring.md").section(section);
     section.all_blocks().into_iter().map(|block| block.text).collect()
 }
 
