@@ -1,10 +1,10 @@
-# The agent in an image of its own: docker build --tag slowlane .
+# The agent in its own image: docker build --tag slowlane .
 #
 #   docker run --rm --read-only --cap-drop=ALL -p 127.0.0.1:9000-9001:9000-9001 -v "$PWD/haproxy/maps:/etc/slowlane/policy:ro" slowlane
 #
-# The folder in front of the first colon is your policy; here it is the example. The user 65532 must be able to read it.
-# SPOP and the HTTP check listen on all addresses of the container, because nobody else reaches its loopback. Publish their
-# ports to the proxies alone. The admin listener stays on the loopback:
+# The directory before the first colon is your policy; here it is the example. The user 65532 must be able to read it.
+# SPOP and the HTTP check listen on all addresses of the container, because its loopback interface cannot be reached from outside.
+# Publish their ports only to the proxies. The admin listener stays on the loopback interface:
 # `docker exec CONTAINER slowlane top --once` reaches it.
 
 FROM rust:1.88-slim-bookworm AS build
@@ -19,7 +19,7 @@ RUN cargo build --locked --profile dist --bin slowlane
 RUN sed -i 's/^# dir = /dir = /' slowlane.toml && mkdir policy && echo '0 rate=unlimited' > policy/slo.map \
     && target/dist/slowlane check --config slowlane.toml
 
-# glibc and libgcc and nothing else: no shell, no package manager. Its user nonroot is 65532.
+# Only glibc and libgcc: no shell, no package manager. Its user nonroot is 65532.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /build/target/dist/slowlane /usr/bin/slowlane
 COPY --from=build /build/slowlane.toml /etc/slowlane/slowlane.toml
