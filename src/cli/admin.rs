@@ -15,13 +15,13 @@ use slowlane_core::base::address::{Address, AddressError};
 /// The address of the daemon, and its token.
 #[derive(Debug, Args)]
 pub(super) struct At {
-    /// The admin address of a running daemon, like https://HOST:PORT with TLS [default: of --config, else 127.0.0.1:9002]
+    /// The admin address of a running daemon, or https://HOST:PORT with TLS [default: from --config, else 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR", global = true)]
     pub(super) admin: Option<AdminAddress>,
-    /// The file with the admin token [default: the token of --config]
+    /// The file with the admin token [default: the token in --config]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The authority of the daemon's certificate, PEM [default: the certificate of --config, else the system's authorities]
+    /// The CA of the daemon's certificate, PEM [default: the certificate in --config, else the system's CAs]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
     /// Your certificate for a daemon with client_ca, PEM

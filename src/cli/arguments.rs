@@ -39,17 +39,17 @@ pub(super) struct RunArguments {
     /// Address for nginx (/check); may be repeated [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDR")]
     pub(super) http: Vec<Address>,
-    /// Address of the page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
+    /// Address of the status page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Vec<Address>,
-    /// Address for HAProxys that keep the pace by themselves (peers protocol); may be repeated
+    /// Address for HAProxys that enforce limits locally (peers protocol); may be repeated
     #[arg(long, value_name = "ADDR")]
     pub(super) peers: Vec<Address>,
-    /// The store of a cluster, like redis://127.0.0.1:6379: all its nodes share each SLO
+    /// The store of a cluster, like redis://127.0.0.1:6379; its nodes share each SLO
     #[arg(long, value_name = "URL")]
     pub(super) cluster: Option<StoreUrl>,
 
-    /// Keep the state in this file: a restart then forgets nothing
+    /// Keep the state in this file, so that a restart forgets nothing
     #[arg(long, value_name = "FILE")]
     pub(super) state: Option<PathBuf>,
 }

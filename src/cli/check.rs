@@ -18,15 +18,15 @@ Examples:
   slowlane check
       /etc/slowlane/slowlane.toml, which the service reads, and its policy
   slowlane check --policy maps --strict
-      a policy alone; exit code 1 also if there are only warnings
+      only a policy; exit with 1 even if there are only warnings
   slowlane check --policy maps --json
-      the mistakes and warnings, for an editor or a pipeline";
+      errors and warnings as JSON, for an editor or a pipeline";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     files: Files,
-    /// Exit with 1 if there are warnings, too
+    /// Also exit with 1 if there are only warnings
     #[arg(long)]
     strict: bool,
     /// Print JSON

@@ -22,24 +22,24 @@ use slowlane_core::policy::{Layout, Policy};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane config show --config /etc/slowlane/slowlane.toml
-      every key with its value in force, and its purpose
+      every key with its current value and its purpose
   slowlane config haproxy > haproxy.cfg
   slowlane config haproxy --file spoe-slowlane.conf > spoe-slowlane.conf
       for the installed HAProxy, in front of an application on 127.0.0.1:8000
   slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
-      all files, in the folder where they are to stay: they name it
+      all files, in their final directory: its path is written into the files
   slowlane config haproxy --attach --config /etc/slowlane/slowlane.toml
       only the lines to paste into a configuration of your own
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
       the same for nginx
   slowlane config haproxy --spop 10.0.0.5:9000 --tls=slowlane.example
-      with TLS to a slowlane on another machine, whose certificate has this name";
+      with TLS to slowlane on another machine; its certificate has this name";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print slowlane's own configuration in force: a config file with every key.
+    /// Print slowlane's current configuration: a config file with every key.
     ///
-    /// You can use the output as a config file. Only a token is left out.
+    /// You can use the output as a config file. Only a token is omitted.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
@@ -83,16 +83,16 @@ struct Common {
     /// Address of your application
     #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
     app: String,
-    /// Tell clients their limit, in the headers RateLimit-Policy and RateLimit
+    /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
-    /// Speak TLS with slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
+    /// Use TLS to slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
     tls: Option<String>,
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
-    /// Write all files into this folder, where they are to stay; existing files are never overwritten
+    /// Write all files into this directory, the final one; existing files are never overwritten
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -107,7 +107,7 @@ enum Way {
     Pause,
     /// HAProxy waits, if it has Lua
     Lua,
-    /// HAProxy decides and waits, by limits that slowlane teaches it
+    /// HAProxy decides and waits, by limits that slowlane pushes
     Peers,
 }
 

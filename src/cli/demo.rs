@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     /// Print this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
     seconds: Option<u32>,
-    /// The HAProxy to start; with `none`, slowlane plays its part [default: the one on the PATH]
+    /// The HAProxy to start; with `none`, slowlane takes its place [default: the one on the PATH]
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
 }

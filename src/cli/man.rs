@@ -17,7 +17,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Write slowlane.1 and a page for each command into this folder, instead of printing one
+    /// Write slowlane.1 and a page for each command into this directory, instead of printing one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
 }

@@ -43,8 +43,8 @@ use crate::cli::arguments::RunArguments;
 
 /// Throttles greedy clients of HAProxy and nginx gently: pass, wait N ms, or 429.
 ///
-/// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its Service Level Objective
-/// is delayed just enough that its rate settles there. Only requests that would wait too long are refused.
+/// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its rate limit (SLO, Service Level
+/// Objective) is delayed just enough that its rate settles there. Only requests that would wait too long are refused.
 #[derive(Debug, Parser)]
 #[command(name = "slowlane", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -55,24 +55,24 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   slowlane demo
-      show slowlane at work, until Ctrl-C
+      demonstrate slowlane, until Ctrl-C
   slowlane run
-      serve on the defaults: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
+      serve on the default addresses: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
       admin on 127.0.0.1:9002; every request is counted and none is throttled
   slowlane run --policy /etc/slowlane/policy
-      serve the SLOs of slo.map, read again at every edit
+      serve the SLOs of slo.map, reloaded at every edit
   slowlane check --policy /etc/slowlane/policy
-      find every mistake before you serve the policy
+      find every error before you deploy the policy
   slowlane config haproxy
       print a configuration for the HAProxy in front of your application
   slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
-      try laws on simulated clients
+      test laws on simulated clients
   slowlane replay --policy maps.new --against maps /var/log/haproxy.log
-      try an edit of the maps on yesterday's traffic
+      test an edit of the maps on yesterday's traffic
   slowlane test --policy maps maps/policy.test
       check that requests get the verdicts that you expect
   slowlane top
-      watch the daemon on this machine: rates, delays, throttled clients
+      monitor the daemon on this machine: rates, delays, throttled clients
   slowlane why source=192.0.2.1 website=shop.example
       explain the verdict for a request
   slowlane table show data.gpc0_rate gt 10
@@ -82,24 +82,24 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until SIGTERM or Ctrl-C; SIGHUP reads the policy again, SIGUSR2 upgrades.
+    /// Serve until SIGTERM or Ctrl-C; SIGHUP reloads the policy, SIGUSR2 upgrades.
     ///
     /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
     /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
-    /// Read the config and the policy, print every mistake with its file and line, and exit.
+    /// Read the config and the policy, print every error with its file and line, and exit.
     ///
     /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
-    /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is a mistake.
+    /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is an error.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
-    /// Show slowlane at work: after some seconds, it protects an application from a crawler.
+    /// Demonstrate slowlane: after some seconds, it protects an application from a crawler.
     ///
-    /// Everything runs on free ports of the loopback and in a temporary folder. Nothing is left at the end.
+    /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
     #[cfg(feature = "lab")]
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Arguments),
@@ -107,7 +107,7 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
-    /// Watch a daemon: rates, delays, SLOs, throttled clients.
+    /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[cfg(feature = "top")]
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
@@ -116,7 +116,7 @@ enum Command {
     /// It asks a running daemon, or with --policy the files of a policy. Nothing is counted.
     #[command(after_help = why::EXAMPLES)]
     Why(why::Arguments),
-    /// Show what a client has used of its quotas, what is left, and when they reset.
+    /// Show how much of its quotas a client has used, how much is left, and when they reset.
     #[command(after_help = views::QUOTA)]
     Quota(views::QuotaArguments),
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
@@ -125,7 +125,7 @@ enum Command {
     /// List the nodes of a cluster, as one of them sees it.
     #[command(after_help = views::CLUSTER)]
     Cluster(views::Arguments),
-    /// List the proxies that keep the pace by themselves (HAProxy's peers protocol)
+    /// List the proxies that enforce limits locally (HAProxy's peers protocol).
     #[command(after_help = views::PEERS)]
     Peers(views::Arguments),
     /// Refuse requests with these fields for a time, with 429.
@@ -137,24 +137,24 @@ enum Command {
     /// List the blocks in force.
     #[command(after_help = views::BLOCKS)]
     Blocks(views::Arguments),
-    /// Start the installed version of a running daemon, and let it take over.
+    /// Start the installed version of a running daemon, which takes over.
     ///
-    /// Connections, held answers and counts go over to the new process. SIGUSR2 does the same.
+    /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
     #[command(after_help = upgrade::EXAMPLES)]
     Upgrade(upgrade::Arguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[cfg(feature = "lab")]
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
-    /// Run tests of a policy in virtual time, and print the verdicts that are not as expected.
+    /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
-    /// Exit code 0: every case holds. 1: one does not, or a file has a mistake.
+    /// Exit code 0: every case passes. 1: one fails, or a file has an error.
     #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
-    /// Examine any SPOE agent: the cases of the protocol and of the field, as a score card.
+    /// Test any SPOE agent against the specification and HAProxy's behaviour, and print a report.
     ///
-    /// It plays HAProxy's side, with correct and with invalid frames. ADDR is host:port or unix:/path.
+    /// It acts as HAProxy, and sends valid and invalid frames. ADDR is host:port or unix:/path.
     #[cfg(feature = "lab")]
     #[command(after_help = spoa_check::EXAMPLES)]
     SpoaCheck(spoa_check::Arguments),

@@ -31,7 +31,7 @@ Examples:
   slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
       your own log-format, from standard input
   slowlane replay --policy maps --field 'website=%[capture.req.hdr(0)]' --plot replay.svg haproxy.log
-      the website is the first captured header; draws a picture
+      the website is the first captured header; draws a chart
 
 Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined). A syslog prefix is accepted.
 These formats, and those of the shipped configurations, are recognised. Several logs are merged by time, in any order.
@@ -46,9 +46,9 @@ Fields of a request:
 (%HM, %HU, %HP, %HV, $request_uri, $uri) or a captured header (%[capture.req.hdr(N)]). A text without % or $ is the
 value for all requests.
 
-Clients do not react: none waits longer or comes again because it was delayed. Verdicts are exactly those that slowlane
+Clients do not react: none waits longer or retries because it was delayed. Verdicts are exactly those that slowlane
 would have given. Random numbers come from --seed.
-Exit code 0: something was replayed. 1: nothing could be. Lines that are not requests are counted, and the first are named.";
+Exit code 0: requests were replayed. 1: none could be. Lines that are not requests are counted, and the first are shown.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -67,7 +67,7 @@ pub(super) struct Arguments {
     /// haproxy, nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT")]
     format: Option<TypedFormat>,
-    /// Where to find a field: an item of the log format, or a fixed value; may be repeated
+    /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
     /// Number of keys to print

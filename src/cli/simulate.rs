@@ -22,9 +22,9 @@ Examples:
   slowlane simulate --law pace --rate 50/s --burst 100 --clients 1,10,50,200 --option max_delay=10s
       one run for each number of clients
   slowlane simulate --law all --clients 5-50-5 --plot laws.svg
-      every law but concurrency, for 5 clients, then 50, then 5 again; draws a picture
+      every law but concurrency, for 5 clients, then 50, then 5 again; draws a chart
   slowlane simulate --law pace,fair --clients 10 --attack 500/s
-      ten clients beside an attacker that sends ten times the rate, whatever the answers
+      ten clients and an attacker that sends ten times the rate, regardless of the responses
   slowlane simulate --law pace,fair --clients 9 --greedy 45
       nine clients with one connection each, and one with 45
   slowlane simulate --law pace,sliding-log --option pace:max_delay=10s --option sliding-log:window=10s
@@ -34,20 +34,20 @@ Examples:
   slowlane simulate --rate 2000/s --clients 400 --nodes 35 --seconds 80 --store-dead 20s..80s
       the same store, dead for a minute
 
-Clients wait for each answer, pause for about --think, and ask again. Each is a source of its own. They all ask
-for one website, and its SLO has the law. Columns of the table:
+Clients wait for each response, pause for about --think, and send the next request. Each is a separate source. They
+all use one website, and its SLO has the law. Columns of the table:
   measured s   the seconds that the other columns cover: --measure, or the last three quarters of the run, or of each
                of its parts
-  who          all; beside an attacker or a greedy client, also each group
-  rate, share  requests let through per second; their part of all that were let through
+  who          all; with an attacker or a greedy client, also each group
+  rate, share  requests admitted per second; their part of all admitted requests
   error        the difference between the rate and the SLO's
   429, left    requests refused, and given up before their turn (--patience), as parts of all requests
-  p50, p99     percentiles of the delay of requests that were let through
+  p50, p99     percentiles of the delay of admitted requests
   settled s    from then on, every second is within 10 % of the rate, or within one request
   Jain         fairness over the sources: 1 if all get the same, 1/n if one of n gets everything
 With several nodes:
   worst s      the difference between the fullest second and the SLO
-  Jain         if an attacker is alone: fairness over the nodes, of the parts that they let through
+  Jain         if an attacker is alone: fairness over the nodes, of the parts that they admit
   messages     messages per second that reach the store, from all nodes
 Nodes share pace, token-bucket and leaky-bucket. A request that they refuse gets a Retry-After of 1 s.
 The same seed gives the same numbers and the same picture, to the last digit. With several nodes, the last digits also
@@ -74,10 +74,10 @@ pub(super) struct Arguments {
     /// Connections of one more client, all from one source
     #[arg(long, value_name = "N", default_value_t = 0)]
     greedy: u32,
-    /// Rate of an attacker that sends from one source, whatever the answers
+    /// Rate of an attacker that sends from one source, regardless of the responses
     #[arg(long, value_name = "RATE")]
     attack: Option<Rate>,
-    /// Pause from an answer to the next request; varies from half to one and a half times this
+    /// Pause from a response to the next request; varies from half to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
     /// Time that the application takes for a request [default: 0ms, and 20ms under concurrency]
@@ -108,7 +108,7 @@ pub(super) struct Arguments {
     /// Seconds in which no message reaches the store, like 20s..80s
     #[arg(long, value_name = "FROM..TO")]
     store_dead: Option<Span>,
-    /// Moment at which the store forgets everything
+    /// Time at which the store loses everything
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     store_flush: Option<Duration>,
     /// Seconds of virtual time in each run

@@ -18,25 +18,25 @@ use slowlane_lab::conformance::setting::{ARGUMENTS_MAX, Setting};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane spoa-check 127.0.0.1:9000
-      examine the slowlane on this machine
+      test the slowlane on this machine
   slowlane spoa-check 127.0.0.1:12345 --message check-client-ip --arg ip=192.0.2.1
-      examine another agent, with a message that it serves
+      test another agent, with a message that it handles
   slowlane spoa-check unix:/run/agent.sock --json
-      the score card for a program
+      the report for a program
   slowlane spoa-check --list
       print the cases, without connecting
 
-An argument is BOOL, INT64, IPV4, IPV6 or STR, as its value looks; NAME=str:VALUE is STR in any case.
-Sections are those of HAProxy's doc/SPOE.txt. `field` is the practice of HAProxy's versions.
-Do not examine an agent in production: the suite sends invalid frames and opens 200 connections.
-Exit code 0: no required case fails. 1: one does. 2: the command line is wrong.";
+An argument is BOOL, INT64, IPV4, IPV6 or STR, according to its value; NAME=str:VALUE is always STR.
+Sections are those of HAProxy's doc/SPOE.txt. `field` is the behaviour of HAProxy's versions.
+Do not test an agent in production: the suite sends invalid frames and opens 200 connections.
+Exit code 0: no required case fails. 1: one fails. 2: the command line is wrong.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// The address of the agent: host:port or unix:/path
     #[arg(value_name = "ADDR", required_unless_present = "list")]
     address: Option<Address>,
-    /// The message of the suite: one that the agent serves
+    /// The message that the suite sends: one that the agent handles
     #[arg(long, value_name = "NAME", default_value = "request")]
     message: String,
     /// An argument of the message; may be repeated, up to 253 times

@@ -28,7 +28,7 @@ Examples:
 
 Columns: gpt0 (clients x 1000), gpc0_rate (requests per second under the law), http_req_cnt,
 gpc1_rate (the part of gpc0_rate that was let through). Under adaptive they are the state of the law. The other
-laws write them for you to read, and keep their own state. `clear` forgets that state; `set` leaves it unchanged.";
+laws write them for information only, and keep their own state. `clear` forgets that state; `set` leaves it unchanged.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

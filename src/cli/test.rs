@@ -16,9 +16,9 @@ use slowlane_lab::policy_test::{self, FILE_BYTES_MAX, Fault, FileOutcome, Mistak
 pub(super) const EXAMPLES: &str = "\
 Examples:
   slowlane test --policy maps maps/policy.test
-      run the cases of a file; failed cases are printed with the expected and the true verdicts
+      run the cases of a file; failed cases are printed with the expected and the actual verdicts
   slowlane test --policy maps --verbose maps/*.test
-      the cases of several files, also those that hold
+      the cases of several files, including those that pass
   slowlane test --config /etc/slowlane/slowlane.toml --json policy.test
       the same for a pipeline
 
@@ -32,29 +32,29 @@ A case names a request and the SLOs that it falls under, its own first. Steps fo
 
 Request:   <field>=<value> ... -> <id>[, <id> ...]
            in the place of the ids: unlimited, if every rate is unlimited; refused, if it cannot be looked up
-Steps:     <n> at once -> <verdicts>        requests of one moment
-           <n> in <time> -> <verdicts>      requests at equal distances; then the time has passed
+Steps:     <n> at once -> <verdicts>        requests at the same time
+           <n> in <time> -> <verdicts>      requests at equal intervals; after the step, the time has passed
            11th -> <verdict>                one request, the eleventh of the case
            after <time>                     time passes
-           <n> done                         so many requests in flight end, those that left first
-           done                             all that have left end
+           <n> done                         this many requests in flight end, in the order in which they passed
+           done                             all requests that have passed end
 Verdicts:  <n> pass, <n> delay 20ms, <n> delay 20ms..1s, <n> deny, <n> deny 3s
-           in any order; one of them may leave out its number, and gets the rest; a time after deny is the Retry-After
+           in any order; one of them may omit its number, and gets the rest; a time after deny is the Retry-After
 
-Fields behind the requests of a step, such as cost=5, replace those of the case for that step. Steps may also stand on
-one line, with ; between them. A comment begins with #. Values with blanks, commas or semicolons stand in double quotes.
-Each case begins with empty counts, at 2026-01-01 00:00:00 UTC, on a slowlane without a cluster. Random numbers are
-always the middle of their range. A delayed request leaves after its delay. It counts as in flight until it is done.
+Fields after the requests of a step, such as cost=5, replace those of the case for that step. Several steps may
+share one line, separated by ;. A comment begins with #. Values with spaces, commas or semicolons need double quotes.
+Each case begins with empty counters, at 2026-01-01 00:00:00 UTC, on a slowlane without a cluster. Random numbers are
+always the middle of their range. A delayed request proceeds after its delay. It counts as in flight until it is done.
 A file has a million requests at most.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Files of cases
+    /// Files with test cases
     #[arg(value_name = "FILE", required = true)]
     cases: Vec<PathBuf>,
     #[command(flatten)]
     files: Files,
-    /// Print the cases that hold, too
+    /// Also print the cases that pass
     #[arg(long, conflicts_with = "json")]
     verbose: bool,
     /// Print JSON

@@ -9,7 +9,7 @@ use crate::cli::fields::{Field, path};
 pub(super) const BLOCKS: &str = "\
 Examples:
   slowlane blocks
-      the blocks of operators, then those of keys, with what is left of each
+      the blocks of operators, then those of keys, with the remaining time of each
   slowlane blocks --json
       the same for programs";
 
@@ -20,8 +20,8 @@ Examples:
   slowlane cluster --json
       the same for programs
 
-Columns: node (its name), version, policy (a hash of the SLOs that it shares: nodes with another one are marked),
-clock (its wall clock less the store's). Clocks need not agree: nothing depends on them.";
+Columns: node (its name), version, policy (a hash of the SLOs that it shares; nodes with a different hash are marked),
+clock (its wall clock minus the store's). Clocks need not agree: nothing depends on them.";
 
 pub(super) const PEERS: &str = "\
 Examples:
@@ -30,17 +30,17 @@ Examples:
   slowlane peers --json
       the same for programs
 
-`slowlane why FIELD=VALUE` shows what each of them has counted for one key, and what it was taught.";
+`slowlane why FIELD=VALUE` shows what each of them has counted for a key, and the limit that slowlane pushed.";
 
 pub(super) const QUOTA: &str = "\
 Examples:
   slowlane quota source=192.0.2.1 website=shop.example
-      what is used and left of each quota that such a request falls under, and when it resets
+      how much of each quota of such a request is used and left, and when it resets
   slowlane quota owner=acme --json
       the same for programs
 
-Nothing is counted. Times are UTC, by the clock of the daemon. In a cluster the numbers are those of all nodes, as
-last told; with cluster=lease, parts that nodes hold ahead count as used.";
+Nothing is counted. Times are UTC, by the daemon's clock. In a cluster the numbers are those of all nodes, as last
+reported; with cluster=lease, leased parts count as used.";
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

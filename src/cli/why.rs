@@ -29,10 +29,10 @@ Examples:
 
 Fields are named as in SPOE arguments and X-Slowlane- headers. It prints for each SLO:
   in, named    its line in slo.map; the map line that named it, and the lookup or the also= of another SLO
-  key, shared  the key that it is counted under; the field that its bucket is shared by
+  key, shared  the key under which it is counted; the field by which its bucket is shared
   entry        the columns of its row in the table
   the law      its formula, with the numbers
-  assured      its assured rate, and whether it carries the request past the SLOs above
+  assured      its assured rate, and whether the request bypasses the SLOs above
   says         its verdict, if asked now; the strictest of all SLOs is the verdict of the request";
 
 #[derive(Debug, Args)]
