@@ -29,7 +29,7 @@ Examples:
   slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
       all files, in their final directory: its path is written into the files
   slowlane config haproxy --attach --config /etc/slowlane/slowlane.toml
-      only the lines to paste into a configuration of your own
+      only the lines to paste into your own configuration
   slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
       the same for nginx
   slowlane config haproxy --spop 10.0.0.5:9000 --tls=slowlane.example
@@ -59,7 +59,7 @@ pub(super) struct Haproxy {
     /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has it]
     #[arg(long, value_name = "WAY")]
     delivery: Option<Way>,
-    /// Print only the lines to paste into a configuration of your own
+    /// Print only the lines to paste into your own configuration
     #[arg(long, conflicts_with_all = ["dir", "file"])]
     attach: bool,
     /// Address for HAProxy to listen on

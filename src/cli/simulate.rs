@@ -41,7 +41,7 @@ all use one website, and its SLO has the law. Columns of the table:
   who          all; with an attacker or a greedy client, also each group
   rate, share  requests admitted per second; their part of all admitted requests
   error        the difference between the rate and the SLO's
-  429, left    requests refused, and given up before their turn (--patience), as parts of all requests
+  429, left    requests refused, and requests whose client timed out (--patience), as parts of all requests
   p50, p99     percentiles of the delay of admitted requests
   settled s    from then on, every second is within 10 % of the rate, or within one request
   Jain         fairness over the sources: 1 if all get the same, 1/n if one of n gets everything
@@ -83,7 +83,7 @@ pub(super) struct Arguments {
     /// Time that the application takes for a request [default: 0ms, and 20ms under concurrency]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     service: Option<Duration>,
-    /// Clients give up after waiting this long, and lose their place in the queue
+    /// Clients time out after waiting this long, and lose their place in the queue
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     patience: Option<Duration>,
     /// When clients retry after a 429

@@ -27,7 +27,7 @@ Examples:
       forget the rows that meet the condition; without one, all rows
 
 Columns: gpt0 (clients x 1000), gpc0_rate (requests per second under the law), http_req_cnt,
-gpc1_rate (the part of gpc0_rate that was let through). Under adaptive they are the state of the law. The other
+gpc1_rate (the part of gpc0_rate that was admitted). Under adaptive they are the state of the law. The other
 laws write them for information only, and keep their own state. `clear` forgets that state; `set` leaves it unchanged.";
 
 #[derive(Debug, Args)]
