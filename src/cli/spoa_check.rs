@@ -10,10 +10,7 @@ use clap::error::ErrorKind;
 use crate::cli::progress::Progress;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::units;
-use slowlane_lab::conformance::argument::Argument;
-use slowlane_lab::conformance::card;
-use slowlane_lab::conformance::play::{Agent, examine};
-use slowlane_lab::conformance::setting::{ARGUMENTS_MAX, Setting};
+use slowlane_lab::conformance::{self, ARGUMENTS_MAX, Agent, Argument, Setting, examine};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -66,14 +63,14 @@ fn limit(text: &str) -> Result<Duration, String> {
 pub(super) fn spoa_check(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { address, message, arg, timeout, json, list } = typed;
     let Some(address) = address.filter(|_| !list) else {
-        io::stdout().write_all(card::list().as_bytes())?;
+        io::stdout().write_all(conformance::list().as_bytes())?;
         return Ok(());
     };
     if arg.len() > ARGUMENTS_MAX {
         let text = format!("--arg: expected at most {ARGUMENTS_MAX} arguments, because some cases add two\n");
         clap::Error::raw(ErrorKind::TooManyValues, text).exit();
     }
-    let setting = Setting { message, arguments: arg, agreed: None };
+    let setting = Setting::new(message, arg);
     let agent = Agent { address, limit: timeout };
     let mut progress = Progress::begin();
     let card = examine(&agent, setting, |over, all| progress.tell(|| format!("{over} of {all} exchanges")));

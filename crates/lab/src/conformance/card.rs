@@ -4,20 +4,34 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::conformance::case::{Case, Level};
-use crate::conformance::outcome::Outcome;
+use crate::conformance::exchange::{Case, Level};
+use crate::conformance::setting::Setting;
 use crate::conformance::suite::exchanges;
 use slowlane_core::base::columns::aligned;
+use slowlane_core::base::shown::shown;
 
 #[derive(Clone, Debug)]
 pub struct Card {
-    pub rows: Vec<Row>,
+    pub(super) rows: Vec<(Case, Outcome)>,
 }
 
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub(crate) case: &'static Case,
-    pub(crate) outcome: Outcome,
+/// The outcome of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+impl Outcome {
+    /// Its word, and the reason. It may quote the agent, so it is made safe to show.
+    fn described(&self) -> (&'static str, Option<String>) {
+        match self {
+            Outcome::Passed => ("pass", None),
+            Outcome::Failed(reason) => ("fail", Some(shown(reason))),
+            Outcome::Skipped(reason) => ("skipped", Some(shown(reason))),
+        }
+    }
 }
 
 impl Level {
@@ -44,6 +58,17 @@ impl fmt::Display for Counts {
     }
 }
 
+/// One case in the object of `--json`.
+#[derive(Serialize)]
+struct Line {
+    name: &'static str,
+    section: &'static str,
+    level: &'static str,
+    claim: &'static str,
+    result: &'static str,
+    reason: Option<String>,
+}
+
 impl Card {
     /// Whether no required case fails.
     pub fn is_passed(&self) -> bool {
@@ -52,8 +77,8 @@ impl Card {
 
     fn counts(&self, level: Level) -> Counts {
         let mut counts = Counts::default();
-        for row in self.rows.iter().filter(|row| row.case.level == level) {
-            match row.outcome {
+        for (_, outcome) in self.rows.iter().filter(|(case, _)| case.level == level) {
+            match outcome {
                 Outcome::Passed => counts.passed += 1,
                 Outcome::Failed(_) => counts.failed += 1,
                 Outcome::Skipped(_) => counts.skipped += 1,
@@ -62,17 +87,25 @@ impl Card {
         counts
     }
 
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        self.rows.iter().map(|(Case { name, section, level, claim, .. }, outcome)| {
+            let (result, reason) = outcome.described();
+            Line { name, section, level: level.word(), claim, result, reason }
+        })
+    }
+
     /// The table, and a line that sums it up.
     pub fn to_text(&self) -> String {
-        let heading = ["case", "section", "level", "result", "reason"].map(str::to_owned).to_vec();
-        let row = |Row { case, outcome }: &Row| {
-            let cells = [case.name, case.section, case.level.word(), outcome.word(), &outcome.reason()];
-            cells.map(str::to_owned).to_vec()
+        let row = |line: Line| {
+            let Line { name, section, level, result, reason, .. } = line;
+            [name, section, level, result, &reason.unwrap_or_default()].map(str::to_owned).to_vec()
         };
-        let rows: Vec<_> = [heading].into_iter().chain(self.rows.iter().map(row)).collect();
         let [required, advised] = [Level::Required, Level::Advised].map(|level| self.counts(level));
         let summary = format!("required: {required}; advised: {advised}");
-        aligned(&rows, "  ", |_, _| true) + "\n" + &summary + "\n"
+        table(["case", "section", "level", "result", "reason"], self.lines().map(row))
+            + "\n"
+            + &summary
+            + "\n"
     }
 
     /// One object, for `--json`.
@@ -85,40 +118,21 @@ impl Card {
             advised: Counts,
             cases: Vec<Line>,
         }
-        #[derive(Serialize)]
-        struct Line {
-            name: &'static str,
-            section: &'static str,
-            level: &'static str,
-            claim: &'static str,
-            result: &'static str,
-            reason: Option<String>,
-        }
-        let line = |Row { case, outcome }: &Row| Line {
-            name: case.name,
-            section: case.section,
-            level: case.level.word(),
-            claim: case.claim,
-            result: outcome.word(),
-            reason: Some(outcome.reason()).filter(|reason| !reason.is_empty()),
-        };
-        Report {
-            ok: self.is_passed(),
-            address,
-            required: self.counts(Level::Required),
-            advised: self.counts(Level::Advised),
-            cases: self.rows.iter().map(line).collect(),
-        }
+        let [required, advised] = [Level::Required, Level::Advised].map(|level| self.counts(level));
+        Report { ok: self.is_passed(), address, required, advised, cases: self.lines().collect() }
     }
 }
 
 /// Every case and what it expects, for `--list`.
 pub fn list() -> String {
-    let heading = ["case", "section", "level", "the agent"].map(str::to_owned).to_vec();
-    let cases = exchanges().flat_map(|exchange| exchange.cases);
+    let cases = exchanges(&Setting::default()).into_iter().flat_map(|exchange| exchange.cases);
     let row =
-        |case: &Case| [case.name, case.section, case.level.word(), case.claim].map(str::to_owned).to_vec();
-    let rows: Vec<_> = [heading].into_iter().chain(cases.map(row)).collect();
+        |case: Case| [case.name, case.section, case.level.word(), case.claim].map(str::to_owned).to_vec();
+    table(["case", "section", "level", "the agent"], cases.map(row))
+}
+
+fn table<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<_> = [heading.map(str::to_owned).to_vec()].into_iter().chain(rows).collect();
     aligned(&rows, "  ", |_, _| true)
 }
 
@@ -128,9 +142,10 @@ mod tests {
 
     /// The first required and the first advised case, with these outcomes.
     fn card(required: Outcome, advised: Outcome) -> Card {
-        let first = |level| exchanges().flat_map(|all| all.cases).find(|case| case.level == level).unwrap();
-        let rows = [(Level::Required, required), (Level::Advised, advised)];
-        Card { rows: rows.map(|(level, outcome)| Row { case: first(level), outcome }).to_vec() }
+        let exchanges = exchanges(&Setting::default());
+        let mut cases = exchanges.iter().flat_map(|all| &all.cases);
+        let mut first = |level| *cases.find(|case| case.level == level).unwrap();
+        Card { rows: vec![(first(Level::Required), required), (first(Level::Advised), advised)] }
     }
 
     #[test]

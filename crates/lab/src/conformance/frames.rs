@@ -15,17 +15,11 @@ pub(super) const ENGINE_ID: &[u8] = b"b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a";
 pub(super) const HELLO: HaproxyHello<'static> =
     HaproxyHello { engine_id: Some(ENGINE_ID), ..HaproxyHello::new(OFFERED_BYTES) };
 
-pub(super) const VERSIONS: &[u8] = b"supported-versions";
-pub(super) const FRAME_SIZE: &[u8] = b"max-frame-size";
-pub(super) const CAPABILITIES: &[u8] = b"capabilities";
-
 /// A name and its value in a hello, or an argument of a message.
 pub(super) type Item<'a> = (&'a [u8], Data<'a>);
 
 pub(super) fn hello(hello: HaproxyHello<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    hello.encode(&mut bytes);
-    bytes
+    encoded(|out| hello.encode(out))
 }
 
 /// A frame of the connection with exactly these items.
@@ -44,14 +38,17 @@ pub(super) fn hello_of(items: &[Item<'_>]) -> Vec<u8> {
 }
 
 pub(super) fn goodbye(code: u32) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    Disconnect { status: Status::new(code), message: b"slowlane spoa-check" }.encode_as_haproxy(&mut bytes);
-    bytes
+    let goodbye = Disconnect { status: Status::new(code), message: b"slowlane spoa-check" };
+    encoded(|out| goodbye.encode_as_haproxy(out))
 }
 
 pub(super) fn frame(head: Head, payload: &[u8]) -> Vec<u8> {
+    encoded(|out| Frame { head, payload }.encode(out))
+}
+
+pub(super) fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Frame { head, payload }.encode(&mut bytes);
+    encode(&mut bytes);
     bytes
 }
 

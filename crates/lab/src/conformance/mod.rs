@@ -10,13 +10,15 @@
 //!  card       the outcome of every case, as a table or as JSON
 //! ```
 
-pub mod argument;
-pub mod card;
-mod case;
+mod card;
+mod exchange;
 mod frames;
 mod judges;
-mod outcome;
-pub mod play;
-pub mod setting;
+mod play;
+mod setting;
 mod suite;
 mod transcript;
+
+pub use card::{Card, list};
+pub use play::{Agent, examine};
+pub use setting::{ARGUMENTS_MAX, Argument, Setting};

@@ -8,7 +8,6 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -16,13 +15,11 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::conformance::card::{Card, Row};
-use crate::conformance::case::{Case, Exchange, Judge, Turn, Writing};
+use crate::conformance::card::{Card, Outcome};
+use crate::conformance::exchange::{Case, Exchange, Judge, Judged, Turn};
 use crate::conformance::judges::acks::acks;
-use crate::conformance::outcome::Outcome;
 use crate::conformance::setting::{Agreed, Needs, Setting};
-use crate::conformance::suite::exchanges;
-use crate::conformance::suite::script::{greeted, opening};
+use crate::conformance::suite::{exchanges, greeted, opening};
 use crate::conformance::transcript::{End, Transcript, Until, longest_notify};
 use slowlane_core::base::address::Address;
 use spop::AgentHello;
@@ -48,28 +45,29 @@ pub struct Agent {
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
 pub fn examine(agent: &Agent, mut setting: Setting, mut tell: impl FnMut(usize, usize)) -> Card {
-    let mut bystander = Bystander::new(agent);
+    let mut bystander = Bystander { agent, line: None, asked: 0 };
     let mut rows = Vec::new();
     let mut is_reachable = true;
-    let count = exchanges().count();
-    for (exchange, number) in exchanges().zip(0..) {
-        tell(number, count);
+    let mut all = exchanges(&setting);
+    for number in 0..all.len() {
+        tell(number, all.len());
+        let exchange = &all[number];
         let cases = exchange.cases.iter();
-        let outcomes: Vec<Outcome> = match unplayed(exchange, &setting) {
-            Some(outcome) => cases.map(|_| outcome.clone()).collect(),
-            None if !is_reachable => cases.map(|_| Outcome::Failed(UNREACHABLE.into())).collect(),
-            None => {
-                let played = agent.play(exchange, &setting, &mut bystander);
-                if number == 0 {
-                    setting.agreed = played.agreed();
-                }
-                // A listener may be too short for many connections.
-                let is_alone = exchange.connections == 1;
-                is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).is_ok();
-                cases.map(|case| played.outcome(case)).collect()
+        if let Some(outcome) = unplayed(exchange, &setting) {
+            rows.extend(cases.map(|case| (*case, outcome.clone())));
+        } else if !is_reachable {
+            rows.extend(cases.map(|case| (*case, Outcome::Failed(UNREACHABLE.into()))));
+        } else {
+            let played = agent.play(exchange, &setting, &mut bystander);
+            rows.extend(cases.map(|case| (*case, played.outcome(case))));
+            // A listener may be too short for many connections.
+            let is_alone = exchange.connections == 1;
+            is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).is_ok();
+            if number == 0 {
+                setting.agreed = played.agreed();
+                all = exchanges(&setting);
             }
-        };
-        rows.extend(exchange.cases.iter().zip(outcomes).map(|(case, outcome)| Row { case, outcome }));
+        }
     }
     Card { rows }
 }
@@ -86,10 +84,7 @@ fn unplayed(exchange: &Exchange, setting: &Setting) -> Option<Outcome> {
     let longest = match exchange.is_hostile() {
         // The other connections send the message alone.
         true => setting.message_bytes(),
-        false => {
-            let bytes = (exchange.turns)(setting).into_iter().flat_map(|turn| turn.bytes);
-            longest_notify(&bytes.collect::<Vec<_>>())
-        }
+        false => exchange.turns.iter().map(|turn| longest_notify(&turn.bytes)).max().unwrap_or_default(),
     };
     let agreed = setting.frame_bytes_max();
     if longest <= agreed {
@@ -108,7 +103,7 @@ struct Played {
     /// The transcripts of the connections, or the reason why there are none.
     transcripts: Result<Vec<Transcript>, String>,
     /// Whether others are served, after a hostile exchange.
-    others: Result<(), String>,
+    others: Judged,
 }
 
 impl Played {
@@ -136,7 +131,7 @@ impl Agent {
         if is_watched {
             bystander.prepare(setting);
         }
-        let lines = self.converse(exchange, setting);
+        let lines = self.converse(&exchange.turns, exchange.connections);
         // Asked while the hostile connections are still open.
         let beside = if is_watched { bystander.is_served(setting) } else { Ok(()) };
         let transcripts = lines.map(|lines| lines.into_iter().map(Line::close).collect());
@@ -148,34 +143,33 @@ impl Agent {
         Played { transcripts, others }
     }
 
-    /// Opens all connections, and plays each turn on every one of them.
-    fn converse(&self, exchange: &Exchange, setting: &Setting) -> Result<Vec<Line>, String> {
-        let lines = (0..exchange.connections).map(|_| self.connect(exchange.connections));
+    /// Opens so many connections, and plays each turn on every one of them.
+    fn converse(&self, turns: &[Turn], connections: usize) -> Result<Vec<Line>, String> {
+        let lines = (0..connections).map(|_| self.connect(connections));
         let mut lines = lines.collect::<Result<Vec<_>, _>>()?;
-        for turn in (exchange.turns)(setting) {
-            lines.iter_mut().for_each(|line| line.say(&turn, self.limit));
+        for turn in turns {
+            lines.iter_mut().for_each(|line| line.say(turn, self.limit));
             let deadline = Instant::now() + self.limit;
             lines.iter_mut().for_each(|line| line.wait(turn.until, deadline));
         }
         Ok(lines)
     }
 
-    fn serves_a_newcomer(&self, setting: &Setting) -> Result<(), String> {
-        let newcomer = self.connect(1).and_then(|mut line| {
-            greeted(setting.notify(1, 1), 1).iter().for_each(|turn| line.take(turn, self.limit));
-            acks(&line.close())
-        });
-        newcomer.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
+    fn serves_a_newcomer(&self, setting: &Setting) -> Judged {
+        let newcomer = self.converse(&greeted(setting.notify(1, 1), 1), 1);
+        let served =
+            newcomer.and_then(|lines| lines.into_iter().map(Line::close).try_for_each(|all| acks(&all)));
+        served.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
     }
 
     /// Opens one of so many connections.
     fn connect(&self, connections: usize) -> Result<Line, String> {
         let deadline = Instant::now() + self.limit;
         loop {
-            let error = match Stream::connect(&self.address, deadline) {
-                Ok(stream) => {
+            let error = match connected(&self.address, deadline) {
+                Ok(socket) => {
                     let received_bytes_max = RECEIVED_BYTES_MAX / connections;
-                    return Ok(Line { stream, transcript: Transcript::default(), received_bytes_max });
+                    return Ok(Line { socket, transcript: Transcript::default(), received_bytes_max });
                 }
                 Err(error) => error,
             };
@@ -200,11 +194,7 @@ struct Bystander<'a> {
     asked: u64,
 }
 
-impl<'a> Bystander<'a> {
-    fn new(agent: &'a Agent) -> Bystander<'a> {
-        Bystander { agent, line: None, asked: 0 }
-    }
-
+impl Bystander<'_> {
     /// Makes sure that it is served before the exchange, so that a later failure is that of the exchange.
     ///
     /// An agent that has crashed gets some time to come back.
@@ -212,51 +202,41 @@ impl<'a> Bystander<'a> {
         let deadline = Instant::now() + self.agent.limit;
         while self.is_served(setting).is_err() && Instant::now() < deadline {
             thread::sleep(RETRY_PAUSE);
-            self.line = self.agent.connect(1).ok();
-            if let Some(line) = &mut self.line {
-                line.take(&opening(), self.agent.limit);
-            }
+            self.line = self.agent.converse(&[opening()], 1).ok().and_then(|mut lines| lines.pop());
         }
     }
 
-    fn is_served(&mut self, setting: &Setting) -> Result<(), String> {
+    fn is_served(&mut self, setting: &Setting) -> Judged {
         let line = self.line.as_mut().ok_or("another connection could not be opened before")?;
         self.asked += 1;
         line.transcript = Transcript::default();
-        line.take(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit);
+        line.say(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit);
+        line.wait(Until::Frames(1), Instant::now() + self.agent.limit);
         acks(&line.transcript).map_err(|reason| format!("a connection beside it is disturbed: {reason}"))
     }
 }
 
 /// A connection to the agent.
 struct Line {
-    stream: Stream,
+    socket: Socket,
     transcript: Transcript,
     received_bytes_max: usize,
 }
 
 impl Line {
-    fn take(&mut self, turn: &Turn, limit: Duration) {
-        self.say(turn, limit);
-        self.wait(turn.until, Instant::now() + limit);
-    }
-
     /// Sends the bytes of a turn, unless an earlier turn has failed.
     fn say(&mut self, turn: &Turn, limit: Duration) {
         if self.transcript.end != End::Open {
             return;
         }
         self.transcript.sent.extend_from_slice(&turn.bytes);
-        let piece = match turn.writing {
-            Writing::AtOnce => turn.bytes.len(),
-            Writing::InPieces(bytes) => bytes,
-        };
-        for bytes in turn.bytes.chunks(piece.max(1)) {
+        for bytes in turn.bytes.chunks(turn.piece_bytes.unwrap_or(usize::MAX)) {
             // An agent that has closed may have sent its reason before.
-            if self.stream.send(bytes, limit).is_err() {
+            let sent = self.socket.set_write_timeout(Some(limit)).and_then(|()| self.socket.write_all(bytes));
+            if sent.is_err() {
                 return;
             }
-            if turn.writing != Writing::AtOnce {
+            if turn.piece_bytes.is_some() {
                 thread::sleep(PIECE_PAUSE);
             }
         }
@@ -269,7 +249,8 @@ impl Line {
                 self.transcript.end = End::Overdue;
                 return;
             }
-            match self.stream.receive(&mut bytes, left(deadline)) {
+            let limit = self.socket.set_read_timeout(Some(left(deadline)));
+            match limit.and_then(|()| self.socket.read(&mut bytes)) {
                 Ok(0) => self.transcript.end = End::Closed,
                 Ok(count) if self.transcript.received.len() + count > self.received_bytes_max => {
                     self.transcript.end = End::Flooded;
@@ -285,74 +266,32 @@ impl Line {
     }
 
     fn close(self) -> Transcript {
-        self.stream.close();
+        // The agent may have closed before.
+        let _ = self.socket.shutdown(Shutdown::Both);
         self.transcript
     }
 }
 
-/// A socket of either kind.
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn connect(address: &Address, deadline: Instant) -> io::Result<Stream> {
-        match address {
-            Address::Unix(path) => unix(path, left(deadline)).map(Stream::Unix),
-            Address::Tcp(text) => {
-                let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
-                for address in resolved(text, left(deadline))? {
-                    match TcpStream::connect_timeout(&address, left(deadline)) {
-                        Ok(stream) => {
-                            stream.set_nodelay(true)?;
-                            return Ok(Stream::Tcp(stream));
-                        }
-                        Err(failed) => error = failed,
-                    }
-                }
-                Err(error)
+fn connected(address: &Address, deadline: Instant) -> io::Result<Socket> {
+    let text = match address {
+        Address::Unix(path) => return unix(path, left(deadline)),
+        Address::Tcp(text) => text,
+    };
+    let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in resolved(text, left(deadline))? {
+        match TcpStream::connect_timeout(&address, left(deadline)) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream.into());
             }
+            Err(failed) => error = failed,
         }
     }
-
-    fn send(&mut self, bytes: &[u8], limit: Duration) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_write_timeout(Some(limit))?;
-                stream.write_all(bytes)
-            }
-            Stream::Unix(stream) => {
-                stream.set_write_timeout(Some(limit))?;
-                stream.write_all(bytes)
-            }
-        }
-    }
-
-    fn receive(&mut self, bytes: &mut [u8], limit: Duration) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => {
-                stream.set_read_timeout(Some(limit))?;
-                stream.read(bytes)
-            }
-            Stream::Unix(stream) => {
-                stream.set_read_timeout(Some(limit))?;
-                stream.read(bytes)
-            }
-        }
-    }
-
-    fn close(self) {
-        // The agent may have closed before.
-        let _ = match &self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
+    Err(error)
 }
 
 /// Connects to a Unix socket, whose listener may have a full backlog.
-fn unix(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+fn unix(path: &Path, limit: Duration) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // Linux bounds the wait for the backlog with this (unix(7), SO_SNDTIMEO).
     socket.set_write_timeout(Some(limit))?;
@@ -360,7 +299,7 @@ fn unix(path: &Path, limit: Duration) -> io::Result<UnixStream> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
             Err(io::Error::new(ErrorKind::TimedOut, "the listener accepts no connection in time"))
         }
-        result => result.map(|()| socket.into()),
+        result => result.map(|()| socket),
     }
 }
 
@@ -425,12 +364,12 @@ mod tests {
         let mut told = Vec::new();
         let Card { rows } =
             examine(&Agent { address, limit: SHORT }, setting(), |over, all| told.push((over, all)));
-        let all = exchanges().count();
+        let exchanges = exchanges(&setting());
+        let all = exchanges.len();
         assert_eq!(told, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
-        let tried =
-            |row: &&Row| matches!(&row.outcome, Outcome::Failed(why) if why.starts_with("cannot connect"));
-        assert_eq!(rows.iter().filter(tried).count(), exchanges().next().unwrap().cases.len());
-        assert!(rows.iter().all(|row| row.outcome != Outcome::Passed));
+        let tried = |row: &&(Case, Outcome)| matches!(&row.1, Outcome::Failed(why) if why.starts_with("cannot connect"));
+        assert_eq!(rows.iter().filter(tried).count(), exchanges[0].cases.len());
+        assert!(rows.iter().all(|(_, outcome)| *outcome != Outcome::Passed));
     }
 
     fn agreed(frame_bytes_max: u32) -> Setting {
@@ -440,11 +379,11 @@ mod tests {
 
     /// The names of the cases that are not played, and whether they fail.
     fn unplayed_cases(setting: &Setting) -> Vec<(&'static str, bool)> {
-        let outcomes = exchanges().flat_map(|exchange| {
-            let outcome = unplayed(exchange, setting);
-            exchange.cases.iter().zip(iter::repeat(outcome))
+        let outcomes = exchanges(setting).into_iter().flat_map(|exchange| {
+            let outcome = unplayed(&exchange, setting);
+            exchange.cases.into_iter().zip(iter::repeat(outcome))
         });
-        let named = |(case, outcome): (&'static Case, Option<Outcome>)| {
+        let named = |(case, outcome): (Case, Option<Outcome>)| {
             outcome.map(|outcome| (case.name, matches!(outcome, Outcome::Failed(_))))
         };
         outcomes.filter_map(named).collect()

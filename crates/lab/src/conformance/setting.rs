@@ -1,7 +1,11 @@
 //! The message that the suite sends to an agent, and what the agent agreed to.
 
-use crate::conformance::argument::Argument;
-use crate::conformance::frames::{Item, LENGTH_BYTES, OFFERED_BYTES};
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::conformance::frames::{Item, LENGTH_BYTES, OFFERED_BYTES, encoded};
 use spop::{AgentHello, Data, Notify};
 
 /// A message that no agent knows.
@@ -13,17 +17,17 @@ const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
 /// The most arguments of one's own: some cases add two.
 pub const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setting {
-    pub message: String,
-    pub arguments: Vec<Argument>,
+    pub(super) message: String,
+    pub(super) arguments: Vec<Argument>,
     /// None before the handshake, or if it fails.
-    pub agreed: Option<Agreed>,
+    pub(super) agreed: Option<Agreed>,
 }
 
 /// The result of a plain handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub(super) struct Agreed {
     pub frame_bytes_max: u32,
     pub pipelining: bool,
     pub fragmentation: bool,
@@ -31,7 +35,7 @@ pub struct Agreed {
 
 /// The agent's answer to a plain hello that an exchange depends on. Without it, the cases are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub(super) enum Needs {
     Nothing,
     /// Any AGENT-HELLO.
     Greeting,
@@ -41,6 +45,48 @@ pub enum Needs {
     Pipelining,
     /// No capability `fragmentation`.
     WholePayloads,
+}
+
+/// An argument of the message, whose type follows from its value.
+///
+/// `true` and `false` are BOOL, whole numbers are INT64, addresses are IPV4 or IPV6, and the rest is STR. A value after
+/// `str:` is STR in any case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    name: String,
+    value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected an argument, like ip=192.0.2.1 or path=str:42")]
+pub struct ArgumentError;
+
+impl FromStr for Argument {
+    type Err = ArgumentError;
+
+    fn from_str(text: &str) -> Result<Argument, ArgumentError> {
+        let (name, value) = text.split_once('=').ok_or(ArgumentError)?;
+        Ok(Argument { name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+impl Argument {
+    fn pair(&self) -> Item<'_> {
+        let value = if let Some(text) = self.value.strip_prefix("str:") {
+            Data::Str(text.as_bytes())
+        } else if let Ok(flag) = self.value.parse() {
+            Data::Bool(flag)
+        } else if let Ok(number) = self.value.parse() {
+            Data::Int64(number)
+        } else {
+            match self.value.parse() {
+                Ok(IpAddr::V4(address)) => Data::Ipv4(address),
+                Ok(IpAddr::V6(address)) => Data::Ipv6(address),
+                Err(_) => Data::Str(self.value.as_bytes()),
+            }
+        };
+        (self.name.as_bytes(), value)
+    }
 }
 
 impl Agreed {
@@ -56,6 +102,10 @@ impl Agreed {
 }
 
 impl Setting {
+    pub fn new(message: String, arguments: Vec<Argument>) -> Setting {
+        Setting { message, arguments, agreed: None }
+    }
+
     /// The reason to skip an exchange.
     pub(super) fn lacks(&self, needs: Needs) -> Option<&'static str> {
         match (needs, self.agreed) {
@@ -86,20 +136,18 @@ impl Setting {
     }
 
     fn notify_after(&self, stream_id: u64, frame_id: u64, before: &[&[u8]], more: &[Item<'_>]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let arguments: Vec<Item<'_>> =
-            self.arguments.iter().map(Argument::pair).chain(more.iter().copied()).collect();
-        let notify = Notify::begin(&mut bytes, stream_id, frame_id);
-        let notify = before.iter().fold(notify, |notify, name| notify.message(name, &[]));
-        notify.message(self.message.as_bytes(), &arguments).finish();
-        bytes
+        let arguments = self.arguments.iter().map(Argument::pair).chain(more.iter().copied());
+        let arguments: Vec<Item<'_>> = arguments.collect();
+        encoded(|out| {
+            let notify = Notify::begin(out, stream_id, frame_id);
+            let notify = before.iter().fold(notify, |notify, name| notify.message(name, &[]));
+            notify.message(self.message.as_bytes(), &arguments).finish();
+        })
     }
 
     /// A message that the agent does not know, alone.
     pub(super) fn notify_unknown(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Notify::begin(&mut bytes, 1, 1).message(UNKNOWN, &[(b"x", Data::Bool(true))]).finish();
-        bytes
+        encoded(|out| Notify::begin(out, 1, 1).message(UNKNOWN, &[(b"x", Data::Bool(true))]).finish())
     }
 
     /// The most arguments that one message can have, its own included.
@@ -135,8 +183,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn setting() -> Setting {
-        let arguments = vec!["ip=192.0.2.1".parse().unwrap()];
-        Setting { message: "request".into(), arguments, agreed: None }
+        Setting::new("request".into(), vec!["ip=192.0.2.1".parse().unwrap()])
     }
 
     #[test]
@@ -159,5 +206,22 @@ pub(super) mod tests {
         assert_eq!(announced(b"async, pipelining").lacks(Needs::Pipelining), None);
         assert!(announced(b"fragmentation").lacks(Needs::WholePayloads).is_some());
         assert_eq!(announced(b"pipelining").lacks(Needs::WholePayloads), None);
+    }
+
+    #[test]
+    fn the_type_follows_from_the_value() {
+        for (text, value) in [
+            ("a=true", Data::Bool(true)),
+            ("a=-5", Data::Int64(-5)),
+            ("a=192.0.2.1", Data::Ipv4([192, 0, 2, 1].into())),
+            ("a=::1", Data::Ipv6(std::net::Ipv6Addr::LOCALHOST)),
+            ("a=shop.example", Data::Str(b"shop.example")),
+            ("a=x=y", Data::Str(b"x=y")),
+            ("a=str:5", Data::Str(b"5")),
+            ("a=", Data::Str(b"")),
+        ] {
+            assert_eq!(text.parse::<Argument>().unwrap().pair(), (&b"a"[..], value), "{text}");
+        }
+        assert_eq!("a".parse::<Argument>(), Err(ArgumentError));
     }
 }

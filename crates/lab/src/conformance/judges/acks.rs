@@ -1,26 +1,28 @@
 //! Judges of ACKs (SPOE.txt 3.2.7, 3.4).
 
+use crate::conformance::exchange::Judged;
+use crate::conformance::judges::ensure;
 use crate::conformance::transcript::{End, Received, Transcript};
 use spop::{Ack, Action, AgentHello, Frame, Head, Kind};
 
 /// Each NOTIFY has one ACK with its ids, and no other ACK comes.
-pub(crate) fn acks(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn acks(transcript: &Transcript) -> Judged {
     acks_but(transcript, |_| false)
 }
 
 /// Each NOTIFY has its ACK, or the agent refuses with an AGENT-DISCONNECT.
-pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Judged {
     if is_refused(transcript)? { Ok(()) } else { acks(transcript) }
 }
 
 /// The same, but a NOTIFY with ABORT may have its ACK or none.
-pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Judged {
     let is_aborted = |head: Head| head.flags & Head::ABORT != 0;
     if is_refused(transcript)? { Ok(()) } else { acks_but(transcript, is_aborted) }
 }
 
 /// Each NOTIFY has one ACK, but some may go without.
-fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Result<(), String> {
+fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Judged {
     let mut open = heads(transcript.asked(), Kind::Notify);
     if open.is_empty() {
         return Err(format!("the handshake before it fails: {}", transcript.ending()));
@@ -29,12 +31,12 @@ fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Result<(), S
     for acked in heads(frames.iter().map(|received| received.frame), Kind::Ack) {
         match open.iter().position(|head| ids(head) == ids(&acked)) {
             Some(at) => drop(open.remove(at)),
-            None => return Err(format!("an ACK has the ids {}, which are not open", shown(&acked))),
+            None => return Err(format!("an ACK has the ids {}, which are not open", ids(&acked))),
         }
     }
     match open.iter().find(|&&head| !may_lack(head)) {
         None => Ok(()),
-        Some(head) => Err(format!("no ACK for {}: {}", shown(head), transcript.ending())),
+        Some(head) => Err(format!("no ACK for {}: {}", ids(head), transcript.ending())),
     }
 }
 
@@ -43,7 +45,7 @@ fn is_refused(transcript: &Transcript) -> Result<bool, String> {
     Ok(frames.iter().any(|received| received.frame.head.kind == Kind::AgentDisconnect))
 }
 
-pub(crate) fn acks_nothing(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn acks_nothing(transcript: &Transcript) -> Judged {
     // Whatever else comes, or how it ends, is for other judges.
     match transcript.frames() {
         Err(reason) if transcript.end == End::Flooded => Err(reason),
@@ -54,59 +56,46 @@ pub(crate) fn acks_nothing(transcript: &Transcript) -> Result<(), String> {
     }
 }
 
-pub(crate) fn set_fin(transcript: &Transcript) -> Result<(), String> {
-    each(transcript, |received| match received.frame.head.flags & Head::FIN {
-        0 => Err("an ACK has no FIN".into()),
-        _ => Ok(()),
-    })
+pub(crate) fn set_fin(transcript: &Transcript) -> Judged {
+    each(transcript, |ack| ensure(ack.frame.head.flags & Head::FIN != 0, "an ACK has no FIN"))
 }
 
 /// No ACK is longer than agreed.
-pub(crate) fn fit(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn fit(transcript: &Transcript) -> Judged {
     let frames = transcript.frames()?;
     let hello = frames.first().and_then(|first| AgentHello::decode(first.frame).ok());
     let agreed = hello.ok_or("no frame size was agreed")?.frame_bytes_max;
-    each(transcript, |received| match received.bytes {
-        bytes if bytes > agreed as usize => {
-            Err(format!("an ACK has {bytes} bytes, and {agreed} were agreed"))
-        }
-        _ => Ok(()),
+    each(transcript, |&Received { bytes, .. }| {
+        ensure(bytes <= agreed as usize, format!("an ACK has {bytes} bytes, and {agreed} were agreed"))
     })
 }
 
 /// The payload is a list of actions, each with a scope that exists.
-pub(crate) fn are_actions(transcript: &Transcript) -> Result<(), String> {
-    each(transcript, |received| {
-        actions(received).map(|_| ()).map_err(|error| format!("an ACK is no list of actions: {error}"))
+pub(crate) fn are_actions(transcript: &Transcript) -> Judged {
+    each(transcript, |ack| {
+        actions(ack).map(drop).map_err(|error| format!("an ACK is no list of actions: {error}"))
     })
 }
 
 /// An empty ACK stops HAProxy 3.1.0 until its timeout.
-pub(crate) fn are_not_empty(transcript: &Transcript) -> Result<(), String> {
-    each(transcript, |received| match received.frame.payload {
-        [] => Err("an ACK has no action".into()),
-        _ => Ok(()),
-    })
+pub(crate) fn are_not_empty(transcript: &Transcript) -> Judged {
+    each(transcript, |ack| ensure(!ack.frame.payload.is_empty(), "an ACK has no action"))
 }
 
 /// The letters that HAProxy takes in the name of a variable.
-pub(crate) fn name_variables(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn name_variables(transcript: &Transcript) -> Judged {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.".contains(byte);
-    each(transcript, |received| {
-        let actions = actions(received).unwrap_or_default();
-        let names = actions.iter().map(|action| match action {
-            Action::SetVar { name, .. } | Action::UnsetVar { name, .. } => name,
-        });
-        let mut wrong = names.filter(|name| name.is_empty() || !name.iter().all(is_letter));
-        match wrong.next() {
-            Some(name) => Err(format!("HAProxy takes no variable \"{}\"", name.escape_ascii())),
-            None => Ok(()),
-        }
+    each(transcript, |ack| {
+        actions(ack).unwrap_or_default().into_iter().try_for_each(|action| {
+            let (Action::SetVar { name, .. } | Action::UnsetVar { name, .. }) = action;
+            let is_taken = !name.is_empty() && name.iter().all(is_letter);
+            ensure(is_taken, format!("HAProxy takes no variable \"{}\"", name.escape_ascii()))
+        })
     })
 }
 
 /// Asks for each ACK. Without any, there is nothing to judge.
-fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Result<(), String>) -> Result<(), String> {
+fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Judged) -> Judged {
     let frames = transcript.frames()?;
     let mut acks = frames.iter().filter(|received| received.frame.head.kind == Kind::Ack).peekable();
     acks.peek().ok_or_else(|| format!("no ACK: {}", transcript.ending()))?;
@@ -125,12 +114,8 @@ fn heads<'a>(frames: impl Iterator<Item = Frame<'a>>, kind: Kind) -> Vec<Head> {
     frames.map(|frame| frame.head).filter(|head| head.kind == kind).collect()
 }
 
-fn ids(head: &Head) -> (u64, u64) {
-    (head.stream_id, head.frame_id)
-}
-
 /// The ids as a reason has them.
-fn shown(head: &Head) -> String {
+fn ids(head: &Head) -> String {
     format!("{}/{}", head.stream_id, head.frame_id)
 }
 
@@ -138,7 +123,7 @@ fn shown(head: &Head) -> String {
 mod tests {
     use super::*;
     use crate::conformance::frames::{HELLO, flagged, frame, hello};
-    use crate::conformance::judges::spoken::{ack, closed, goodbye, greeting, silent, spoken};
+    use crate::conformance::judges::tests::{ack, closed, goodbye, greeting, silent, spoken};
     use crate::conformance::setting::tests::setting;
 
     fn told(judge: fn(&Transcript) -> Result<(), String>, frames: &[Vec<u8>]) -> String {

@@ -1,21 +1,23 @@
 //! Judges of the end of a connection (SPOE.txt 3.2.8, 3.2.9, 3.5).
 
-use crate::conformance::judges::item::item;
+use crate::conformance::exchange::Judged;
+use crate::conformance::judges::{ensure, number, string};
 use crate::conformance::transcript::{End, Transcript};
-use spop::{Data, Frame, Head, Kind};
+use spop::{Frame, Head, Kind};
+
+/// The name of the AGENT-DISCONNECT in a reason.
+const OWN: &str = "the AGENT-DISCONNECT";
 
 /// An AGENT-DISCONNECT, with FIN and without ids.
-pub(crate) fn leaves(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn leaves(transcript: &Transcript) -> Judged {
     let Head { flags, stream_id, frame_id, .. } = goodbye(transcript)?.head;
-    match (flags & Head::FIN, stream_id, frame_id) {
-        (0, ..) => Err("the AGENT-DISCONNECT has no FIN".into()),
-        (_, 0, 0) => Ok(()),
-        _ => Err(format!("the AGENT-DISCONNECT has the ids {stream_id}/{frame_id}")),
-    }
+    ensure(flags & Head::FIN != 0, "the AGENT-DISCONNECT has no FIN")?;
+    let ids = format!("the AGENT-DISCONNECT has the ids {stream_id}/{frame_id}");
+    ensure((stream_id, frame_id) == (0, 0), ids)
 }
 
 /// The agent closes, with or without an AGENT-DISCONNECT.
-pub(crate) fn closes(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn closes(transcript: &Transcript) -> Judged {
     match transcript.end {
         End::Closed => Ok(()),
         End::Flooded => Err(transcript.ending()),
@@ -24,41 +26,26 @@ pub(crate) fn closes(transcript: &Transcript) -> Result<(), String> {
 }
 
 /// The AGENT-DISCONNECT has both mandatory items.
-pub(crate) fn gives_a_reason(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn gives_a_reason(transcript: &Transcript) -> Judged {
     status(transcript)?;
-    match reason(transcript, b"message")? {
-        Some(Data::Str(_)) => Ok(()),
-        Some(other) => Err(format!("message is no string: {other:?}")),
-        None => Err("the AGENT-DISCONNECT has no message".into()),
-    }
+    string(goodbye(transcript)?, OWN, "message").map(drop)
 }
 
 /// The agent sends an AGENT-DISCONNECT with an error, and closes.
-pub(crate) fn refuses(transcript: &Transcript) -> Result<(), String> {
-    match status(transcript)? {
-        0 => Err("the AGENT-DISCONNECT has status 0, which is no error".into()),
-        _ => closes(transcript),
-    }
+pub(crate) fn refuses(transcript: &Transcript) -> Judged {
+    ensure(status(transcript)? != 0, "the AGENT-DISCONNECT has status 0, which is no error")?;
+    closes(transcript)
 }
 
 /// The same, with this status of SPOE.txt 3.5.
-pub(crate) fn refuses_as<const CODE: i64>(transcript: &Transcript) -> Result<(), String> {
-    match status(transcript)? {
-        status if status == CODE => closes(transcript),
-        status => Err(format!("the AGENT-DISCONNECT has status {status}, expected {CODE}")),
-    }
+pub(crate) fn refuses_as<const CODE: i64>(transcript: &Transcript) -> Judged {
+    let status = status(transcript)?;
+    ensure(status == CODE, format!("the AGENT-DISCONNECT has status {status}, expected {CODE}"))?;
+    closes(transcript)
 }
 
 fn status(transcript: &Transcript) -> Result<i64, String> {
-    match reason(transcript, b"status-code")? {
-        Some(value) => value.to_i64().ok_or_else(|| format!("status-code is no number: {value:?}")),
-        None => Err("the AGENT-DISCONNECT has no status-code".into()),
-    }
-}
-
-/// An item of the AGENT-DISCONNECT.
-fn reason<'a>(transcript: &'a Transcript, name: &[u8]) -> Result<Option<Data<'a>>, String> {
-    item(goodbye(transcript)?, "the AGENT-DISCONNECT", name)
+    number(goodbye(transcript)?, OWN, "status-code")
 }
 
 fn goodbye(transcript: &Transcript) -> Result<Frame<'_>, String> {
@@ -72,7 +59,7 @@ fn goodbye(transcript: &Transcript) -> Result<Frame<'_>, String> {
 mod tests {
     use super::*;
     use crate::conformance::frames::frame;
-    use crate::conformance::judges::spoken::{ack, closed, goodbye, silent, spoken};
+    use crate::conformance::judges::tests::{ack, closed, goodbye, silent, spoken};
 
     #[test]
     fn a_goodbye_is_a_frame_of_the_connection() {

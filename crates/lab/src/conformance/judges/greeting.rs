@@ -1,6 +1,7 @@
 //! Judges of the agent's hello (SPOE.txt 3.2.4, 3.2.5).
 
-use crate::conformance::judges::item::item;
+use crate::conformance::exchange::Judged;
+use crate::conformance::judges::{ensure, item, mandatory, number, string};
 use crate::conformance::transcript::Transcript;
 use spop::{Data, FRAME_BYTES_MIN, Frame, Head, Kind};
 
@@ -8,16 +9,14 @@ use spop::{Data, FRAME_BYTES_MIN, Frame, Head, Kind};
 const OWN: &str = "the hello";
 
 /// The first frame is an AGENT-HELLO, with a stream-id and a frame-id of 0.
-pub(crate) fn greets(transcript: &Transcript) -> Result<(), String> {
-    let Head { stream_id, frame_id, .. } = hello(transcript)?.head;
-    match (stream_id, frame_id) {
-        (0, 0) => Ok(()),
-        ids => Err(format!("the hello has the stream-id and frame-id {ids:?}")),
-    }
+pub(crate) fn greets(transcript: &Transcript) -> Judged {
+    let head = hello(transcript)?.head;
+    let ids = (head.stream_id, head.frame_id);
+    ensure(ids == (0, 0), format!("the hello has the stream-id and frame-id {ids:?}"))
 }
 
 /// An AGENT-HELLO or an AGENT-DISCONNECT, either by the book.
-pub(crate) fn answers(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn answers(transcript: &Transcript) -> Judged {
     match transcript.frames()?.first().map(|first| first.frame.head.kind) {
         Some(Kind::AgentHello | Kind::AgentDisconnect) => Ok(()),
         Some(kind) => Err(format!("the first frame is {kind:?}")),
@@ -25,55 +24,38 @@ pub(crate) fn answers(transcript: &Transcript) -> Result<(), String> {
     }
 }
 
-pub(crate) fn sets_fin(transcript: &Transcript) -> Result<(), String> {
-    match hello(transcript)?.head.flags & Head::FIN {
-        0 => Err("the hello has no FIN".into()),
-        _ => Ok(()),
-    }
+pub(crate) fn sets_fin(transcript: &Transcript) -> Judged {
+    ensure(hello(transcript)?.head.flags & Head::FIN != 0, "the hello has no FIN")
 }
 
 /// The version is at most one that HAProxy has announced.
-pub(crate) fn has_version(transcript: &Transcript) -> Result<(), String> {
-    let version = match item(hello(transcript)?, OWN, b"version")? {
-        Some(Data::Str(version)) => version,
-        Some(other) => return Err(format!("version is no string: {other:?}")),
-        None => return Err("the hello has no version".into()),
-    };
-    let shown = version.escape_ascii();
-    let number = number(version).ok_or_else(|| format!("version \"{shown}\" is not Major.Minor"))?;
-    let newest = announced(transcript).into_iter().max();
-    match newest {
-        Some(newest) if number > newest => Err(format!("version \"{shown}\" was not announced")),
-        _ => Ok(()),
-    }
+pub(crate) fn has_version(transcript: &Transcript) -> Judged {
+    let text = string(hello(transcript)?, OWN, "version")?;
+    let shown = text.escape_ascii();
+    let version = version(text).ok_or_else(|| format!("version \"{shown}\" is not Major.Minor"))?;
+    let is_announced = announced(transcript).into_iter().max().is_none_or(|newest| version <= newest);
+    ensure(is_announced, format!("version \"{shown}\" was not announced"))
 }
 
 /// The agent agrees on a version that HAProxy has, or sends an AGENT-DISCONNECT.
-pub(crate) fn agrees_on_a_version_or_refuses(transcript: &Transcript) -> Result<(), String> {
+pub(crate) fn agrees_on_a_version_or_refuses(transcript: &Transcript) -> Judged {
     answers(transcript)?;
     if hello(transcript).is_ok() { has_version(transcript) } else { Ok(()) }
 }
 
 /// At least 256, and at most the size that HAProxy has offered.
-pub(crate) fn has_frame_size(transcript: &Transcript) -> Result<(), String> {
-    let size = match item(hello(transcript)?, OWN, b"max-frame-size")? {
-        None => return Err("the hello has no max-frame-size".into()),
-        Some(value) => value.to_i64().ok_or_else(|| format!("max-frame-size is no number: {value:?}"))?,
-    };
-    let offered = offered(transcript).unwrap_or(i64::MAX);
-    match size {
-        size if size < i64::from(FRAME_BYTES_MIN) => Err(format!("max-frame-size {size} is below 256")),
-        size if size > offered => Err(format!("max-frame-size {size} is above the offered {offered}")),
-        _ => Ok(()),
-    }
+pub(crate) fn has_frame_size(transcript: &Transcript) -> Judged {
+    let size = number(hello(transcript)?, OWN, "max-frame-size")?;
+    let offered = offer(transcript, "max-frame-size").and_then(Data::to_i64).unwrap_or(i64::MAX);
+    ensure(size >= i64::from(FRAME_BYTES_MIN), format!("max-frame-size {size} is below 256"))?;
+    ensure(size <= offered, format!("max-frame-size {size} is above the offered {offered}"))
 }
 
 /// A list of names, which may be empty.
-pub(crate) fn has_capabilities(transcript: &Transcript) -> Result<(), String> {
-    match item(hello(transcript)?, OWN, b"capabilities")? {
-        Some(Data::Str(list)) if list.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => Ok(()),
-        Some(other) => Err(format!("capabilities is no list of names: {other:?}")),
-        None => Err("the hello has no capabilities".into()),
+pub(crate) fn has_capabilities(transcript: &Transcript) -> Judged {
+    match mandatory(hello(transcript)?, OWN, "capabilities")? {
+        Data::Str(list) if list.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => Ok(()),
+        other => Err(format!("capabilities is no list of names: {other:?}")),
     }
 }
 
@@ -87,29 +69,25 @@ fn hello(transcript: &Transcript) -> Result<Frame<'_>, String> {
 
 /// The versions of HAProxy's hello.
 fn announced(transcript: &Transcript) -> Vec<(u32, u32)> {
-    let versions = offer(transcript, b"supported-versions").and_then(Data::to_bytes).unwrap_or_default();
-    versions.split(|&byte| byte == b',').filter_map(|version| number(version.trim_ascii())).collect()
-}
-
-fn offered(transcript: &Transcript) -> Option<i64> {
-    offer(transcript, b"max-frame-size").and_then(Data::to_i64)
+    let versions = offer(transcript, "supported-versions").and_then(Data::to_bytes).unwrap_or_default();
+    versions.split(|&byte| byte == b',').filter_map(|text| version(text.trim_ascii())).collect()
 }
 
 /// An item of HAProxy's hello.
-fn offer<'a>(transcript: &'a Transcript, name: &[u8]) -> Option<Data<'a>> {
+fn offer<'a>(transcript: &'a Transcript, name: &str) -> Option<Data<'a>> {
     let hello = transcript.asked().find(|frame| frame.head.kind == Kind::HaproxyHello)?;
     item(hello, "HAProxy's hello", name).ok().flatten()
 }
 
-fn number(version: &[u8]) -> Option<(u32, u32)> {
-    let (major, minor) = std::str::from_utf8(version).ok()?.split_once('.')?;
+fn version(text: &[u8]) -> Option<(u32, u32)> {
+    let (major, minor) = str::from_utf8(text).ok()?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::judges::spoken::{hello_of, silent, spoken};
+    use crate::conformance::judges::tests::{hello_of, silent, spoken};
     use spop::{Data, Head, Kind};
 
     const VERSION: (&[u8], Data<'static>) = (b"version", Data::Str(b"2.0"));

@@ -1,0 +1,110 @@
+//! Exchanges as data: what is sent, what is awaited, and the cases that it decides.
+
+use crate::conformance::setting::Needs;
+use crate::conformance::transcript::{Transcript, Until};
+
+/// Bytes to exchange with an agent, and the cases that they decide.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    /// The turns of each connection, one after the other.
+    pub turns: Vec<Turn>,
+    /// Connections that are open together and send the same.
+    pub connections: usize,
+    pub needs: Needs,
+    pub cases: Vec<Case>,
+}
+
+/// Bytes to send, and what to wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub bytes: Vec<u8>,
+    /// The bytes of each write. None: all in one.
+    pub piece_bytes: Option<usize>,
+    pub until: Until,
+}
+
+impl Turn {
+    pub(super) fn new(bytes: Vec<u8>, until: Until) -> Turn {
+        Turn { bytes, piece_bytes: None, until }
+    }
+}
+
+/// One line of the score card.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub name: &'static str,
+    /// The section of SPOE.txt, or `field`: the practice of HAProxy's versions.
+    pub section: &'static str,
+    pub level: Level,
+    /// The expected behaviour of the agent.
+    pub claim: &'static str,
+    pub judge: Judge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// The specification demands it, or no HAProxy can use the agent without it.
+    Required,
+    Advised,
+}
+
+/// In order, or the reason why not.
+pub(crate) type Judged = Result<(), String>;
+
+pub(super) type Check = fn(&Transcript) -> Judged;
+
+type Text = &'static str;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Judge {
+    /// Asked for the transcript of each connection.
+    Of(Check),
+    /// A connection that was open before, and a new one, are still served.
+    ServesOn,
+}
+
+impl Exchange {
+    /// No HAProxy sends this: a case asks whether the agent serves other connections afterwards.
+    pub(super) fn is_hostile(&self) -> bool {
+        self.cases.iter().any(|case| matches!(case.judge, Judge::ServesOn))
+    }
+}
+
+/// Exchanges in the order of the suite. A case belongs to the exchange before it.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges(pub(super) Vec<Exchange>);
+
+impl Exchanges {
+    /// An exchange with any agent.
+    pub(super) fn plain(&mut self, turns: Vec<Turn>) {
+        self.of(Needs::Nothing, 1, turns);
+    }
+
+    /// An exchange with an agent that can be greeted.
+    pub(super) fn greeted(&mut self, turns: Vec<Turn>) {
+        self.of(Needs::Greeting, 1, turns);
+    }
+
+    pub(super) fn of(&mut self, needs: Needs, connections: usize, turns: Vec<Turn>) {
+        self.0.push(Exchange { turns, connections, needs, cases: Vec::new() });
+    }
+
+    /// A required case.
+    pub(super) fn must(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
+        self.case(Case { name, section, level: Level::Required, claim, judge: Judge::Of(judge) });
+    }
+
+    /// An advised case.
+    pub(super) fn should(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
+        self.case(Case { name, section, level: Level::Advised, claim, judge: Judge::Of(judge) });
+    }
+
+    /// The required case of a hostile exchange.
+    pub(super) fn survives(&mut self, name: Text, claim: Text) {
+        self.case(Case { name, section: "field", level: Level::Required, claim, judge: Judge::ServesOn });
+    }
+
+    fn case(&mut self, case: Case) {
+        self.0.last_mut().expect("an exchange comes before its cases").cases.push(case);
+    }
+}
