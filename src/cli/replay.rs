@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -65,8 +64,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
     /// haproxy, nginx, or your log-format or log_format [default: recognised]
-    #[arg(long, value_name = "FORMAT")]
-    format: Option<TypedFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
@@ -91,19 +90,12 @@ pub(super) struct Arguments {
 }
 
 /// The value of `--format`.
-#[derive(Clone, Debug)]
-struct TypedFormat(Choice);
-
-impl FromStr for TypedFormat {
-    type Err = FormatError;
-
-    fn from_str(text: &str) -> Result<TypedFormat, FormatError> {
-        Ok(TypedFormat(match text {
-            "haproxy" => Choice::Of(Dialect::Haproxy),
-            "nginx" => Choice::Of(Dialect::Nginx),
-            text => Choice::This(Format::parse(text)?),
-        }))
-    }
+fn format(text: &str) -> Result<Choice, FormatError> {
+    Ok(match text {
+        "haproxy" => Choice::Of(Dialect::Haproxy),
+        "nginx" => Choice::Of(Dialect::Nginx),
+        text => Choice::This(Format::parse(text)?),
+    })
 }
 
 pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
@@ -117,7 +109,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     let read = Arc::new(AtomicU64::new(0));
     let inputs = typed.logs.iter().map(|path| input(path, &read)).collect::<anyhow::Result<Vec<Input>>>()?;
     let settings = Settings {
-        format: typed.format.clone().map_or(Choice::Any, |TypedFormat(choice)| choice),
+        format: typed.format.clone().unwrap_or(Choice::Any),
         mappings: typed.field.clone(),
         reorder: typed.reorder,
         seed: typed.seed,

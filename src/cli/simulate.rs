@@ -3,7 +3,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
@@ -14,7 +13,7 @@ use crate::cli::progress::Progress;
 use slowlane_core::base::units::{self, Rate};
 use slowlane_core::law::Law;
 use slowlane_lab::simulate::{
-    self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, Retry, SECONDS_MAX, Scenario, Share, Span, Spread,
+    self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Share, Span,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -66,7 +65,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 100)]
     burst: u32,
     /// An option as in slo.map, for every law or for one; may be repeated
-    #[arg(long, value_name = "[LAW:]NAME=VALUE")]
+    #[arg(long, value_name = "[LAW:]NAME=VALUE", value_parser = law_option)]
     option: Vec<LawOption>,
     /// Number of clients, with a run for each; 5-50-5 changes it within one run, in equal parts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
@@ -152,23 +151,17 @@ struct LawOption {
     value: String,
 }
 
-impl FromStr for LawOption {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<LawOption, &'static str> {
-        const EXPECTED: &str =
-            "expected an option, like max_delay=10s, or of one law, like pace:max_delay=10s";
-        let (name, value) = text.split_once('=').ok_or(EXPECTED)?;
-        let (law, name) = match name.split_once(':') {
-            Some((law, name)) if Law::NAMES.contains(&law) => (Some(law.to_owned()), name),
-            Some(_) => return Err(EXPECTED),
-            None => (None, name),
-        };
-        if name.is_empty() || text.contains(char::is_whitespace) {
-            return Err(EXPECTED);
-        }
-        Ok(LawOption { law, name: name.to_owned(), value: value.to_owned() })
+fn law_option(text: &str) -> Result<LawOption, &'static str> {
+    let expected = "expected an option, like max_delay=10s, or of one law, like pace:max_delay=10s";
+    let (name, value) = text.split_once('=').ok_or(expected)?;
+    let (law, name) = name.split_once(':').map_or((None, name), |(law, name)| (Some(law), name));
+    if name.is_empty()
+        || text.contains(char::is_whitespace)
+        || law.is_some_and(|law| !Law::NAMES.contains(&law))
+    {
+        return Err(expected);
     }
+    Ok(LawOption { law: law.map(str::to_owned), name: name.to_owned(), value: value.to_owned() })
 }
 
 pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
@@ -235,10 +228,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
             think: typed.think,
             service: typed.service,
             patience: typed.patience,
-            retry: match typed.retry {
-                When::RetryAfter => Retry::RetryAfter,
-                When::Now => Retry::Now,
-            },
+            ignores_retry_after: matches!(typed.retry, When::Now),
         },
         cluster: None,
         seconds: typed.seconds,
@@ -268,10 +258,7 @@ fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
     Ok(Some(Cluster {
         round_trip: typed.rtt.unwrap_or(usual.round_trip),
         period: typed.period.unwrap_or(usual.period),
-        spread: match typed.spread {
-            Some(Where::Any) => Spread::Any,
-            Some(Where::Sticky) | None => Spread::Sticky,
-        },
+        is_spread: matches!(typed.spread, Some(Where::Any)),
         skew: typed.skew,
         dead: typed.store_dead,
         flushed: typed.store_flush,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, Spread, report};
+use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, report};
 
 use crate::cli::{Ran, ran};
 use crate::support::pages::Page;
@@ -37,7 +37,7 @@ fn skewed(scene: Scenario) -> Scenario {
 
 /// Each request goes to any node.
 fn any(scene: Scenario) -> Scenario {
-    nodes(scene, |nodes| Cluster { spread: Spread::Any, ..nodes })
+    nodes(scene, |nodes| Cluster { is_spread: true, ..nodes })
 }
 
 fn clients(counts: &str, scene: Scenario) -> Scenario {

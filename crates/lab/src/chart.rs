@@ -1,7 +1,7 @@
 //! Line charts over time: a self-contained SVG for light and dark backgrounds.
 //!
 //! ```text
-//! legend
+//! legend                  the phases, where there are several
 //! ┌────────────────┐
 //! │ a panel        │  lines, and a dashed line for the objective
 //! └────────────────┘
@@ -17,20 +17,29 @@ use std::fmt::Write;
 pub const LINES_MAX: usize = 12;
 
 /// The most points of a line. With all lines the file stays below 60 kB.
-pub const POINTS_MAX: usize = 120;
+pub(crate) const POINTS_MAX: usize = 120;
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 20.0;
 const PANEL_HEIGHT: f64 = 200.0;
 
-/// The distance from one panel to the next.
-pub const PANEL_GAP: f64 = 46.0;
+/// The height of a panel's title.
+const TITLE: f64 = 22.0;
 
-pub const LEGEND_LINE: f64 = 20.0;
+/// The distance from one panel to the title of the next.
+const PANEL_GAP: f64 = 46.0;
+
+/// The height of the time axis, below the last panel.
+const AXIS: f64 = 44.0;
+
+const LEGEND_LINE: f64 = 20.0;
 
 /// The approximate width of a letter.
 const LETTER: f64 = 7.2;
+
+/// The width of `50 clients`. With less room only the number is shown.
+const PHASE_LABEL: f64 = 80.0;
 
 /// Each colour serves two lines: one solid, one dashed.
 const COLOURS: usize = 6;
@@ -44,23 +53,90 @@ path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
 .c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
 ";
 
-/// The names of the lines.
-pub struct Legend {
-    pub svg: String,
-    pub bottom: f64,
+/// Panels above one another, over the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Chart<'c> {
+    pub title: String,
+    /// The names of the lines. A line has the same colour in each panel.
+    pub lines: Vec<String>,
+    /// The name of the dashed line.
+    pub dashed: Option<String>,
+    /// The numbers of clients in equal parts of the time. Empty: there are no parts.
+    pub phases: &'c [u32],
+    pub panels: Vec<Panel>,
+    pub seconds: f64,
+    /// The unit of the time axis, and its seconds.
+    pub unit: Unit,
 }
 
-impl Legend {
-    /// Takes classes, as [`class`] gives them, with their labels.
-    pub fn new(entries: impl IntoIterator<Item = (String, String)>) -> Legend {
-        let (mut svg, mut x, mut y) = (String::new(), LEFT, 18.0);
-        for (class, label) in entries {
+/// Lines on a scale that begins at 0.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    pub title: String,
+    pub lines: Vec<Line>,
+    pub dashed_at: Option<f64>,
+}
+
+/// Points of a line: seconds, and the value where there is one.
+pub(crate) type Line = Vec<(f64, Option<f64>)>;
+
+/// A unit of time, and its seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit(&'static str, f64);
+
+impl Default for Unit {
+    fn default() -> Unit {
+        Unit("seconds", 1.0)
+    }
+}
+
+impl Unit {
+    /// The unit that people would use.
+    pub(crate) fn of(seconds: f64) -> Unit {
+        let units = [Unit("days", 86_400.0), Unit("hours", 3_600.0), Unit("minutes", 60.0)];
+        units.into_iter().find(|Unit(_, each)| seconds >= 5.0 * each).unwrap_or_default()
+    }
+}
+
+impl Chart<'_> {
+    pub(crate) fn svg(&self) -> String {
+        let mut svg = String::new();
+        let bottom_of_legend = self.draw_legend(&mut svg);
+        let phases = if self.phases.is_empty() { 0.0 } else { LEGEND_LINE };
+        let tops = (0..self.panels.len()).map(|panel| {
+            bottom_of_legend + phases + TITLE + panel as f64 * (PANEL_HEIGHT + PANEL_GAP + TITLE)
+        });
+        let tops: Vec<f64> = tops.collect();
+        let bottom = tops.last().map_or(0.0, |top| top + PANEL_HEIGHT);
+        self.draw_phases(&mut svg, bottom_of_legend + phases + TITLE, bottom);
+        for (panel, top) in self.panels.iter().zip(&tops) {
+            self.draw_panel(&mut svg, panel, *top);
+        }
+        self.draw_axis(&mut svg, bottom);
+        let (title, height) = (escaped(&self.title), bottom + AXIS);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
+             height=\"{height}\" role=\"img\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n\
+             <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n{svg}</svg>\n",
+        )
+    }
+
+    fn x(&self, seconds: f64) -> f64 {
+        LEFT + seconds / self.seconds * (RIGHT - LEFT)
+    }
+
+    /// Draws the names of the lines, and returns their lower edge.
+    fn draw_legend(&self, svg: &mut String) -> f64 {
+        let lines = self.lines.iter().enumerate().map(|(line, label)| (class(line), label));
+        let dashed = self.dashed.iter().map(|label| ("slo".to_owned(), label));
+        let (mut x, mut y) = (LEFT, 18.0);
+        for (class, label) in lines.chain(dashed) {
             let width = 30.0 + label.chars().count() as f64 * LETTER + 18.0;
             if x + width > RIGHT && x > LEFT {
                 (x, y) = (LEFT, y + LEGEND_LINE);
             }
             let (until, text, line) = (x + 24.0, x + 30.0, y - 4.0);
-            let label = escaped(&label);
+            let label = escaped(label);
             let _ = writeln!(
                 svg,
                 "<line class=\"key {class}\" x1=\"{x:.1}\" x2=\"{until:.1}\" y1=\"{line}\" y2=\"{line}\"/>\
@@ -68,82 +144,47 @@ impl Legend {
             );
             x += width;
         }
-        Legend { svg, bottom: y + 14.0 }
-    }
-}
-
-/// The class of a line, by its number.
-pub fn class(line: usize) -> String {
-    let dash = if line / COLOURS % 2 == 1 { " dash" } else { "" };
-    format!("c{}{dash}", line % COLOURS)
-}
-
-/// The class of the dashed line.
-pub const SLO_CLASS: &str = "slo";
-
-/// The whole picture.
-pub fn page(title: &str, height: f64, body: &str) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
-         height=\"{height}\" role=\"img\">\n<title>{}</title>\n<style>\n{STYLE}</style>\n\
-         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\"/>\n{body}</svg>\n",
-        escaped(title)
-    )
-}
-
-/// Points of a line: seconds, and the value where there is one.
-pub type Line = Vec<(f64, Option<f64>)>;
-
-/// Lines above one another, on a scale that begins at 0.
-pub struct Panel {
-    title: String,
-    top: f64,
-    lines: Vec<Line>,
-    dashed_at: Option<f64>,
-    highest: f64,
-}
-
-impl Panel {
-    pub fn new(title: String, top: f64, lines: Vec<Line>, dashed_at: Option<f64>) -> Panel {
-        let values = lines.iter().flatten().filter_map(|&(_, value)| value).chain(dashed_at);
-        let highest = values.fold(0.0, f64::max);
-        Panel { title, top: top + 22.0, lines, dashed_at, highest }
+        y + 14.0
     }
 
-    pub fn top(&self) -> f64 {
-        self.top
-    }
-
-    pub fn bottom(&self) -> f64 {
-        self.top + PANEL_HEIGHT
-    }
-
-    pub fn draw(&self, svg: &mut String, axis: &TimeAxis) {
-        let step = step(self.highest.max(1.0), 5.0);
-        let top_value = (self.highest.max(1.0) / step).ceil() * step;
-        let y = |value: f64| self.bottom() - value / top_value * PANEL_HEIGHT;
-        let _ = writeln!(
-            svg,
-            "<text class=\"title\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
-            self.top - 9.0,
-            escaped(&self.title)
-        );
-        for tick in ticks(step, top_value) {
-            let (at, text) = (y(tick), y(tick) + 4.0);
+    fn draw_phases(&self, svg: &mut String, top: f64, bottom: f64) {
+        let phase_s = self.seconds / self.phases.len() as f64;
+        let noun = if self.x(phase_s) - self.x(0.0) < PHASE_LABEL { "" } else { " clients" };
+        for (number, clients) in self.phases.iter().enumerate() {
+            let starts_s = number as f64 * phase_s;
+            let (x, middle, label) = (self.x(starts_s), self.x(starts_s + phase_s / 2.0), top - 27.0);
             let _ = writeln!(
                 svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-                 <text class=\"end\" x=\"{:.1}\" y=\"{text:.1}\">{tick}</text>",
-                LEFT - 8.0
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>\
+                 <text class=\"mid\" x=\"{middle:.1}\" y=\"{label:.1}\">{clients}{noun}</text>",
             );
         }
+    }
+
+    fn draw_panel(&self, svg: &mut String, Panel { title, lines, dashed_at }: &Panel, top: f64) {
+        let values = lines.iter().flatten().filter_map(|&(_, value)| value).chain(*dashed_at);
+        let highest = values.fold(1.0, f64::max);
+        let step = step(highest, 5.0);
+        let top_value = (highest / step).ceil() * step;
+        let y = |value: f64| top + PANEL_HEIGHT - value / top_value * PANEL_HEIGHT;
+        let (title, title_y, numbers) = (escaped(title), top - 9.0, LEFT - 8.0);
+        let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"{title_y:.1}\">{title}</text>");
+        let across = |svg: &mut String, class: &str, at: f64| {
+            let ends = format!("x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"");
+            let _ = write!(svg, "<line class=\"{class}\" {ends}/>");
+        };
+        for tick in ticks(step, top_value) {
+            across(svg, "grid", y(tick));
+            let text = y(tick) + 4.0;
+            let _ = writeln!(svg, "<text class=\"end\" x=\"{numbers:.1}\" y=\"{text:.1}\">{tick}</text>");
+        }
         // The first line is drawn last, on top.
-        for (number, line) in self.lines.iter().enumerate().rev() {
+        for (number, line) in lines.iter().enumerate().rev() {
             let (mut path, mut command) = (String::new(), 'M');
             for &(seconds, value) in line {
                 match value {
                     Some(value) => {
-                        let _ = write!(path, "{command}{:.1} {:.1}", axis.x(seconds), y(value));
+                        let _ = write!(path, "{command}{:.1} {:.1}", self.x(seconds), y(value));
                         // A single point is a line of length 0: only its round caps are drawn.
                         path += if command == 'M' { "h0" } else { "" };
                         command = 'L';
@@ -153,55 +194,28 @@ impl Panel {
             }
             let _ = writeln!(svg, "<path class=\"{}\" d=\"{path}\"/>", class(number));
         }
-        if let Some(value) = self.dashed_at {
-            let at = y(value);
-            let _ = writeln!(
-                svg,
-                "<line class=\"slo\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
-            );
+        if let Some(value) = *dashed_at {
+            across(svg, "slo", y(value));
+            svg.push('\n');
         }
     }
-}
 
-/// The time axis, from left to right.
-pub struct TimeAxis {
-    seconds: f64,
-    unit: &'static str,
-    unit_seconds: f64,
-}
-
-impl TimeAxis {
-    pub fn of_seconds(seconds: f64) -> TimeAxis {
-        TimeAxis { seconds, unit: "seconds", unit_seconds: 1.0 }
-    }
-
-    /// Picks the unit that people would use.
-    pub fn of_any_length(seconds: f64) -> TimeAxis {
-        let units = [("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)];
-        let (unit, unit_seconds) = units
-            .into_iter()
-            .find(|&(_, unit_seconds)| seconds >= 5.0 * unit_seconds)
-            .unwrap_or(("seconds", 1.0));
-        TimeAxis { seconds, unit, unit_seconds }
-    }
-
-    pub fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
-    pub fn x(&self, seconds: f64) -> f64 {
-        LEFT + seconds / self.seconds * (RIGHT - LEFT)
-    }
-
-    pub fn draw(&self, svg: &mut String, bottom: f64) {
-        let units = self.seconds / self.unit_seconds;
+    fn draw_axis(&self, svg: &mut String, bottom: f64) {
+        let Unit(unit, unit_seconds) = self.unit;
+        let units = self.seconds / unit_seconds;
         for tick in ticks(step(units, 10.0), units) {
-            let (x, y) = (self.x(tick * self.unit_seconds), bottom + 18.0);
+            let (x, y) = (self.x(tick * unit_seconds), bottom + 18.0);
             let _ = writeln!(svg, "<text class=\"mid\" x=\"{x:.1}\" y=\"{y:.1}\">{tick}</text>");
         }
         let (x, y) = ((LEFT + RIGHT) / 2.0, bottom + 36.0);
-        let _ = writeln!(svg, "<text class=\"mid\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", self.unit);
+        let _ = writeln!(svg, "<text class=\"mid\" x=\"{x:.1}\" y=\"{y:.1}\">{unit}</text>");
     }
+}
+
+/// The class of a line, by its number.
+fn class(line: usize) -> String {
+    let dash = if line / COLOURS % 2 == 1 { " dash" } else { "" };
+    format!("c{}{dash}", line % COLOURS)
 }
 
 /// A step of 1, 2 or 5 times a power of ten, for at most `steps_max` steps.

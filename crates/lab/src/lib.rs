@@ -10,9 +10,10 @@
 )]
 
 pub mod access_log;
-pub mod chart;
+mod chart;
 pub mod conformance;
 pub mod demo;
+mod events;
 pub mod policy_test;
 pub mod replay;
 pub mod simulate;

@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use crate::access_log::LogOutcome;
 use crate::replay::keys::KeyRow;
 use crate::replay::outcome::{Outcome, Side};
-use crate::replay::tally::Figures;
-use slowlane_core::base::date;
+use crate::replay::tally::{Counts, Tally};
 use slowlane_core::base::kind::Kind;
-use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::Slo;
 
 /// The whole outcome as one JSON object.
@@ -21,23 +19,23 @@ pub fn json(outcome: &Outcome) -> String {
     let changes = outcome.changes.map(|changes| -> Value {
         verdicts.iter().zip(&changes).map(|(name, row)| (*name, counts(row))).collect()
     });
+    let [from, to] = outcome.span().map(|at| at.replace(' ', "T") + "Z");
     let whole = json!({
-        "from": date::written(Timestamp::from_nanos(outcome.begun_ns)).replace(' ', "T") + "Z",
-        "to": date::written(Timestamp::from_nanos(outcome.ended_ns)).replace(' ', "T") + "Z",
+        "from": from,
+        "to": to,
         "requests": outcome.requests(),
         "logs": outcome.logs.iter().map(log).collect::<Vec<_>>(),
         "policies": outcome.sides.iter().map(side).collect::<Vec<_>>(),
         "changes": changes,
-        "notes": outcome.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "notes": outcome.notes,
     });
     format!("{whole:#}\n")
 }
 
 fn log(log: &LogOutcome) -> Value {
-    let faults = log
-        .faults
-        .iter()
-        .map(|(why, faulty)| json!({ "why": why, "lines": faulty.count, "first": faulty.numbers }));
+    let faults = log.faults.iter();
+    let faults =
+        faults.map(|(why, faulty)| json!({ "why": why, "lines": faulty.count, "first": faulty.numbers }));
     json!({
         "name": log.name,
         "format": log.format,
@@ -49,7 +47,7 @@ fn log(log: &LogOutcome) -> Value {
 }
 
 fn side(side: &Side) -> Value {
-    let slo = |(slo, tallied): &(Slo, Figures)| {
+    let slo = |(slo, tallied): &(Slo, Tally)| {
         let mut value = figures(tallied);
         value["slo"] = slo.id.number().into();
         value["law"] = slo.law.name().into();
@@ -68,38 +66,36 @@ fn side(side: &Side) -> Value {
         "series": {
             "seconds_each": side.series.seconds_each(),
             "columns": ["offered", "let_through", "denied", "delay_ms"],
-            "bins": side.series.bins().iter().map(bin).collect::<Vec<_>>(),
+            "bins": side.series.bins.iter().map(bin).collect::<Vec<_>>(),
         },
     })
 }
 
-fn figures(figures: &Figures) -> Value {
-    let &Figures { requests, delayed, denied, mean_ms, p50_ms, p99_ms, max_ms } = figures;
+fn figures(tally: &Tally) -> Value {
+    let mut value = json_of(&tally.counts);
+    value["delay_ms"]["p50"] = json!(tally.percentile_ms(50));
+    value["delay_ms"]["p99"] = json!(tally.percentile_ms(99));
+    value
+}
+
+fn json_of(counts: &Counts) -> Value {
     json!({
-        "requests": requests,
-        "delayed": delayed,
-        "denied": denied,
-        "delay_ms": { "mean": mean_ms, "p50": p50_ms, "p99": p99_ms, "max": max_ms },
+        "requests": counts.requests,
+        "delayed": counts.delayed,
+        "denied": counts.denied,
+        "delay_ms": { "mean": counts.mean_ms(), "max": counts.max_ms() },
     })
 }
 
 fn key(row: &KeyRow) -> Value {
-    json!({
-        "slo": row.slo.number(),
-        "key": row.key.to_string(),
-        "who": row.name,
-        "requests": row.requests,
-        "delayed": row.delayed,
-        "denied": row.denied,
-        "delay_ms": { "mean": mean_ms(row), "max": (row.delayed > 0).then_some(row.longest_ms) },
-        "otherwise": row.changed,
-        "delayed_there": row.other_delayed,
-        "denied_there": row.other_denied,
-    })
-}
-
-fn mean_ms(row: &KeyRow) -> Option<f64> {
-    (row.delayed > 0).then(|| row.delay_ms as f64 / row.delayed as f64)
+    let mut value = json_of(&row.counts);
+    value["slo"] = row.slo.number().into();
+    value["key"] = row.key.to_string().into();
+    value["who"] = row.name.as_ref().into();
+    value["otherwise"] = row.changed.into();
+    value["delayed_there"] = row.other_delayed.into();
+    value["denied_there"] = row.other_denied.into();
+    value
 }
 
 /// The columns of every line. A line leaves those that do not apply empty.
@@ -119,41 +115,33 @@ pub fn csv(outcome: &Outcome) -> String {
     let mut text = format!("{COLUMNS}{}\n", if changed.is_some() { COMPARED } else { "" });
     for (side, other) in outcome.sides.iter().zip(others) {
         let policy = quoted(&side.name);
-        let compared = changed.map_or(String::new(), |changed| {
-            format!(",{changed},{},{}", other.total.delayed, other.total.denied)
-        });
-        let _ = writeln!(text, "total,{policy},,,,,,{}{compared}", columns(&side.total));
-        for (slo, figures) in &side.slos {
-            let (law, rate) = (slo.law.name(), slo.objective.rate);
-            let compared = if changed.is_some() { ",,," } else { "" };
-            let _ = writeln!(text, "slo,{policy},{},{law},{rate},,,{}{compared}", slo.id, columns(figures));
+        let compared = |counts: Option<[u64; 3]>| match (changed, counts) {
+            (None, _) => String::new(),
+            (Some(_), None) => ",,,".to_owned(),
+            (Some(_), Some([changed, delayed, denied])) => format!(",{changed},{delayed},{denied}"),
+        };
+        let there = [changed.unwrap_or_default(), other.total.counts.delayed, other.total.counts.denied];
+        let _ = writeln!(text, "total,{policy},,,,,,{}{}", columns(&side.total), compared(Some(there)));
+        for (slo, tally) in &side.slos {
+            let (id, law, rate) = (slo.id, slo.law.name(), slo.objective.rate);
+            let _ = writeln!(text, "slo,{policy},{id},{law},{rate},,,{}{}", columns(tally), compared(None));
         }
         for row in &side.keys {
-            let mean = mean_ms(row).map_or(String::new(), |ms| format!("{ms:.1}"));
-            let max = if row.delayed > 0 { row.longest_ms.to_string() } else { String::new() };
-            let compared = changed.map_or(String::new(), |_| {
-                format!(",{},{},{}", row.changed, row.other_delayed, row.other_denied)
-            });
-            let _ = writeln!(
-                text,
-                "key,{policy},{},,,{},{},{},{},{},{mean},,,{max}{compared}",
-                row.slo,
-                row.key,
-                quoted(&row.name),
-                row.requests,
-                row.delayed,
-                row.denied
-            );
+            let (slo, key, who) = (row.slo, row.key, quoted(&row.name));
+            let figures = columns(&Tally { counts: row.counts, ..Tally::default() });
+            let there = compared(Some([row.changed, row.other_delayed, row.other_denied]));
+            let _ = writeln!(text, "key,{policy},{slo},,,{key},{who},{figures}{there}");
         }
     }
     text
 }
 
-fn columns(figures: &Figures) -> String {
-    let &Figures { requests, delayed, denied, mean_ms, p50_ms, p99_ms, max_ms } = figures;
+fn columns(tally: &Tally) -> String {
     let ms = |ms: Option<u64>| ms.map_or(String::new(), |ms| ms.to_string());
-    let mean = mean_ms.map_or(String::new(), |ms| format!("{ms:.1}"));
-    format!("{requests},{delayed},{denied},{mean},{},{},{}", ms(p50_ms), ms(p99_ms), ms(max_ms))
+    let mean = tally.counts.mean_ms().map_or(String::new(), |ms| format!("{ms:.1}"));
+    let [p50, p99] = [50, 99].map(|percent| ms(tally.percentile_ms(percent)));
+    let Counts { requests, delayed, denied, .. } = tally.counts;
+    format!("{requests},{delayed},{denied},{mean},{p50},{p99},{}", ms(tally.counts.max_ms()))
 }
 
 /// RFC 4180, section 2.

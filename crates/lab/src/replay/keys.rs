@@ -2,9 +2,15 @@
 
 use hashbrown::HashTable;
 
+use crate::replay::tally::Counts;
+use slowlane_core::base::host::in_one_form;
 use slowlane_core::base::key::Key;
+use slowlane_core::base::network::Network;
+use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::shown::shown;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::verdict::Verdict;
+use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::table::Spread;
 
 /// The most keys at a time. Beyond it the less important half is forgotten.
@@ -17,11 +23,7 @@ pub struct KeyRow {
     pub key: Key,
     /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
-    pub requests: u64,
-    pub delayed: u64,
-    pub denied: u64,
-    pub delay_ms: u64,
-    pub longest_ms: u64,
+    pub counts: Counts,
     /// Verdicts of the other policy on the same requests.
     pub other_delayed: u64,
     pub other_denied: u64,
@@ -31,12 +33,12 @@ pub struct KeyRow {
 
 impl KeyRow {
     pub(super) fn is_throttled(&self) -> bool {
-        self.delayed + self.denied > 0
+        self.counts.delayed + self.counts.denied > 0
     }
 
     /// How important the key is, where only some can be shown.
     fn weight(&self) -> (u64, u64, u64) {
-        (self.changed, self.delayed + self.denied, self.requests)
+        (self.changed, self.counts.delayed + self.counts.denied, self.counts.requests)
     }
 }
 
@@ -75,18 +77,17 @@ impl Keys {
             self.forget_half();
         }
         let entry = self.rows.entry(hash, |row| row.key == key && row.slo == slo, hash_of);
-        let row = entry.or_insert_with(|| KeyRow::new(slo, key, name())).into_mut();
-        row.requests += 1;
-        match verdict {
-            Verdict::Pass => {}
-            Verdict::Deny { .. } => row.denied += 1,
-            Verdict::Delay(_) => {
-                let ms = verdict.delay_ms();
-                row.delayed += 1;
-                row.delay_ms = row.delay_ms.saturating_add(ms);
-                row.longest_ms = row.longest_ms.max(ms);
-            }
-        }
+        let new = || KeyRow {
+            slo,
+            key,
+            name: name(),
+            counts: Counts::default(),
+            other_delayed: 0,
+            other_denied: 0,
+            changed: 0,
+        };
+        let row = entry.or_insert_with(new).into_mut();
+        row.counts.count(verdict);
         if let Some(other) = other {
             row.other_delayed += u64::from(matches!(other, Verdict::Delay(_)));
             row.other_denied += u64::from(!other.is_let_through());
@@ -103,7 +104,7 @@ impl Keys {
             let stays = row.weight() > median;
             if !stays {
                 forgotten += 1;
-                most = most.max(row.requests);
+                most = most.max(row.counts.requests);
             }
             stays
         });
@@ -128,22 +129,52 @@ impl Keys {
     }
 }
 
-impl KeyRow {
-    fn new(slo: SloId, key: Key, name: Box<str>) -> KeyRow {
-        KeyRow {
-            slo,
-            key,
-            name,
-            requests: 0,
-            delayed: 0,
-            denied: 0,
-            delay_ms: 0,
-            longest_ms: 0,
-            other_delayed: 0,
-            other_denied: 0,
-            changed: 0,
+/// The fields of a request that make up its key.
+pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
+    let mut name = String::new();
+    let mut given = 0;
+    let mut batch = Batch::of(policy);
+    batch.push(request);
+    batch.facts(0, slo, |fact| {
+        if !fact.in_key {
+            return;
         }
+        given += 1;
+        if !name.is_empty() {
+            name.push(' ');
+        }
+        name += &word(fact.name.as_bytes());
+        name.push('=');
+        match fact.value {
+            Value::Text(text) | Value::NoHost(text) => name += &word(text),
+            Value::Name(host) => name += &word(&host.to_ascii_lowercase()),
+            Value::Base { text, path } => {
+                name += &word(&in_one_form(&text[..path], &text[path..]).unwrap_or_default());
+            }
+            Value::Number(number) => name += &number.to_string(),
+            Value::Address(address) => {
+                name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()
+            }
+        }
+    });
+    if given < policy.key_fields(slo).count() {
+        name += if given > 0 { " (the rest absent)" } else { "(absent)" };
+    } else if given == 0 {
+        name += "(all)";
     }
+    name.into()
+}
+
+/// Longer values are cut.
+const SHOWN_BYTES_MAX: usize = 100;
+
+/// A value as it is shown. Spaces are escaped, so that one value never looks like two.
+fn word(value: &[u8]) -> String {
+    let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((begin, [_, ..])) => (begin, "..."),
+        _ => (value, ""),
+    };
+    shown(begin).replace(' ', "\\u{20}") + dots
 }
 
 #[cfg(test)]
@@ -170,7 +201,7 @@ mod tests {
         }
         assert!(keys.rows.len() <= KEYS_MAX && keys.forgotten > 0);
         let top = keys.top(3, |_| true);
-        let names: Vec<_> = top.iter().map(|row| (&*row.name, row.denied)).collect();
+        let names: Vec<_> = top.iter().map(|row| (&*row.name, row.counts.denied)).collect();
         assert_eq!(names, [("9", 10), ("8", 9), ("7", 8)]);
         assert_eq!(keys.forgotten_requests_max, 1);
     }
@@ -182,6 +213,6 @@ mod tests {
             keys.count(SloId::DEFAULT, Key::from_bits(1), DENY, Some(other), || "x".into());
         }
         let row = &keys.top(1, |_| true)[0];
-        assert_eq!((row.requests, row.denied, row.other_denied, row.changed), (2, 2, 1, 1));
+        assert_eq!((row.counts.requests, row.counts.denied, row.other_denied, row.changed), (2, 2, 1, 1));
     }
 }

@@ -8,10 +8,8 @@
 //! The throttle is the one that serves. It gets each request as a proxy would send it, at the time in the log, so its
 //! verdicts are the live ones, bit for bit. It cannot know how clients would have reacted to a delay.
 
-mod ends;
 mod export;
 mod keys;
-mod name;
 mod order;
 mod outcome;
 mod plot;
@@ -22,9 +20,9 @@ mod tally;
 
 pub use export::{csv, json};
 pub use keys::KeyRow;
-pub use outcome::{Note, Outcome, Side};
+pub use outcome::{Outcome, Side};
 pub use plot::plot;
 pub use report::report;
 pub use run::{Input, Settings, Subject, replay};
 pub use series::{Bin, Series};
-pub use tally::Figures;
+pub use tally::{Counts, Tally};

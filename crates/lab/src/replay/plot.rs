@@ -12,66 +12,53 @@
 //! └────────────────┘
 //! ```
 
-use crate::chart::{Legend, Line, PANEL_GAP, POINTS_MAX, Panel, TimeAxis, class, page};
-use crate::replay::outcome::{Outcome, Side};
+use crate::chart::{Chart, Line, POINTS_MAX, Panel, Unit};
+use crate::replay::outcome::Outcome;
 use crate::replay::series::{Bin, Series};
-use slowlane_core::base::date;
-use slowlane_core::base::time::Timestamp;
 
 /// Draws rates and delays over the time of the logs.
 pub fn plot(outcome: &Outcome) -> String {
-    let Some(first) = outcome.sides.first() else { return String::new() };
-    let series: Vec<Series> =
-        outcome.sides.iter().map(|side: &Side| side.series.coarser(POINTS_MAX)).collect();
-    let name = |side: &Side| match outcome.sides.len() {
-        1 => "let through".to_owned(),
-        _ => format!("let through by {}", side.name),
+    let series: Vec<Series> = outcome.sides.iter().map(|side| side.series.coarser(POINTS_MAX)).collect();
+    let Some(first) = series.first() else { return String::new() };
+    let mut lines: Vec<String> = match outcome.sides.as_slice() {
+        [_] => vec!["let through".to_owned()],
+        sides => sides.iter().map(|side| format!("let through by {}", side.name)).collect(),
     };
-    let lines = outcome.sides.iter().enumerate().map(|(line, side)| (class(line), name(side)));
-    // A policy has the same colour in every panel; the offered requests come last.
-    let offered_class = class(outcome.sides.len());
-    let legend = Legend::new(lines.chain([(offered_class, "offered".to_owned())]));
+    lines.push("offered".to_owned());
 
     let per_second =
         |count: fn(&Bin) -> u64| move |bin: &Bin, seconds: f64| Some(count(bin) as f64 / seconds);
     let of_each = |value: &dyn Fn(&Bin, f64) -> Option<f64>| -> Vec<Line> {
         series.iter().map(|series| line(series, value)).collect()
     };
-    let mut rate_lines = of_each(&per_second(|bin| bin.let_through));
-    rate_lines.push(line(&series[0], &per_second(|bin| bin.offered)));
-    let denied_lines = of_each(&per_second(|bin| bin.denied));
-    let delay_lines = of_each(&|bin, _| {
+    let mut rates = of_each(&per_second(|bin| bin.let_through));
+    rates.push(line(first, &per_second(|bin| bin.offered)));
+    let denied = of_each(&per_second(|bin| bin.denied));
+    let delays = of_each(&|bin, _| {
         let let_through = bin.offered - bin.denied;
         (let_through > 0).then(|| bin.delay_ms as f64 / let_through as f64)
     });
-
-    let rates = Panel::new("requests per second".to_owned(), legend.bottom, rate_lines, None);
-    let denied = Panel::new("denied per second".to_owned(), rates.bottom() + PANEL_GAP, denied_lines, None);
-    let delays = Panel::new(
-        "mean delay of those let through, ms".to_owned(),
-        denied.bottom() + PANEL_GAP,
-        delay_lines,
-        None,
-    );
-
-    let mut svg = legend.svg;
+    let panel = |title: &str, lines| Panel { title: title.to_owned(), lines, dashed_at: None };
     let lasts = |series: &Series| series.bins.len() as f64 * series.seconds_each();
-    let axis = TimeAxis::of_any_length(series.iter().map(lasts).fold(1.0, f64::max));
-    for panel in [&rates, &denied, &delays] {
-        panel.draw(&mut svg, &axis);
-    }
-    axis.draw(&mut svg, delays.bottom());
-    let title = format!(
-        "{}: {} requests from {} UTC",
-        first.name,
-        outcome.requests(),
-        date::written(Timestamp::from_nanos(outcome.begun_ns))
-    );
-    page(&title, delays.bottom() + 44.0, &svg)
+    let seconds = series.iter().map(lasts).fold(1.0, f64::max);
+    let [begun, _] = outcome.span();
+    let chart = Chart {
+        title: format!("{}: {} requests from {begun} UTC", outcome.sides[0].name, outcome.requests()),
+        lines,
+        panels: vec![
+            panel("requests per second", rates),
+            panel("denied per second", denied),
+            panel("mean delay of those let through, ms", delays),
+        ],
+        seconds,
+        unit: Unit::of(seconds),
+        ..Chart::default()
+    };
+    chart.svg()
 }
 
 fn line(series: &Series, value: &dyn Fn(&Bin, f64) -> Option<f64>) -> Line {
     let seconds = series.seconds_each();
     let point = |(number, bin): (usize, &Bin)| ((number as f64 + 0.5) * seconds, value(bin, seconds));
-    series.bins().iter().enumerate().map(point).collect()
+    series.bins.iter().enumerate().map(point).collect()
 }

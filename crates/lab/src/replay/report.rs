@@ -1,14 +1,10 @@
 //! The outcome as text tables.
 
-use std::fmt::Write;
-
 use crate::replay::keys::KeyRow;
 use crate::replay::outcome::{Outcome, Side};
-use crate::replay::tally::Figures;
+use crate::replay::tally::{Counts, Tally};
 use slowlane_core::base::columns::aligned;
-use slowlane_core::base::date;
 use slowlane_core::base::kind::Kind;
-use slowlane_core::base::time::Timestamp;
 
 const NONE: &str = "-";
 
@@ -17,18 +13,10 @@ const FIGURES: [&str; 9] =
 
 /// The verdicts in all, by SLO and of the first keys; with two policies, their differences.
 pub fn report(outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let (begun, ended) = (
-        date::written(Timestamp::from_nanos(outcome.begun_ns)),
-        date::written(Timestamp::from_nanos(outcome.ended_ns)),
-    );
-    let requests = outcome.requests();
-    let seconds = outcome.seconds().max(1.0);
-    let _ = writeln!(
-        text,
-        "{requests} requests from {begun} to {ended} UTC, {:.1}/s\n",
-        requests as f64 / seconds
-    );
+    let ([begun, ended], requests) = (outcome.span(), outcome.requests());
+    let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
+    let per_s = requests as f64 / seconds;
+    let mut text = format!("{requests} requests from {begun} to {ended} UTC, {per_s:.1}/s\n\n");
     text += &totals(outcome);
     if let (Some(changes), [first, second]) = (&outcome.changes, outcome.sides.as_slice()) {
         text += "\n";
@@ -46,20 +34,15 @@ pub fn report(outcome: &Outcome) -> String {
 
 fn totals(outcome: &Outcome) -> String {
     let mut rows = vec![headings(&["policy"])];
-    let row = |name: &str, figures: &Figures| [vec![name.to_owned()], cells(figures)].concat();
+    let row = |name: &str, tally: &Tally| [vec![name.to_owned()], cells(tally)].concat();
     rows.extend(outcome.sides.iter().map(|side| row(&side.name, &side.total)));
     if let [first, second] = outcome.sides.as_slice() {
-        let difference =
-            |of: fn(&Figures) -> u64| format!("{:+}", of(&first.total) as i64 - of(&second.total) as i64);
-        let mut row = vec!["difference".to_owned(), NONE.to_owned()];
-        row.extend([
-            difference(|figures| figures.delayed),
-            NONE.into(),
-            difference(|figures| figures.denied),
-            NONE.into(),
-        ]);
-        row.extend([NONE, NONE, NONE, NONE].map(str::to_owned));
-        rows.push(row);
+        let difference = |of: fn(&Counts) -> u64| {
+            format!("{:+}", of(&first.total.counts) as i64 - of(&second.total.counts) as i64)
+        };
+        let [delayed, denied] = [difference(|of| of.delayed), difference(|of| of.denied)];
+        let row = ["difference", NONE, &delayed, NONE, &denied, NONE, NONE, NONE, NONE, NONE];
+        rows.push(row.map(str::to_owned).to_vec());
     }
     table(&rows, 1)
 }
@@ -77,10 +60,10 @@ fn changes_rows(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> Vec<Vec
 
 fn slo_rows(side: &Side) -> Vec<Vec<String>> {
     let mut rows = vec![headings(&["slo", "law", "rate"])];
-    for (slo, figures) in &side.slos {
+    for (slo, tally) in &side.slos {
         let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
         let names = vec![slo.id.to_string(), law, slo.objective.rate.to_string()];
-        rows.push([names, cells(figures)].concat());
+        rows.push([names, cells(tally)].concat());
     }
     rows
 }
@@ -89,20 +72,27 @@ fn headings(names: &[&str]) -> Vec<String> {
     names.iter().chain(&FIGURES).map(|&heading| heading.to_owned()).collect()
 }
 
-fn cells(figures: &Figures) -> Vec<String> {
-    let &Figures { requests, delayed, denied, mean_ms, p50_ms, p99_ms, max_ms } = figures;
-    let ms = |ms: Option<u64>| ms.map_or(NONE.into(), |ms| ms.to_string());
+fn cells(tally: &Tally) -> Vec<String> {
+    let Counts { requests, delayed, denied, .. } = tally.counts;
     vec![
         requests.to_string(),
         delayed.to_string(),
         percent(delayed, requests),
         denied.to_string(),
         percent(denied, requests),
-        mean_ms.map_or(NONE.into(), |ms| format!("{ms:.1}")),
-        ms(p50_ms),
-        ms(p99_ms),
-        ms(max_ms),
+        mean(&tally.counts),
+        or_none(tally.percentile_ms(50)),
+        or_none(tally.percentile_ms(99)),
+        or_none(tally.counts.max_ms()),
     ]
+}
+
+fn mean(counts: &Counts) -> String {
+    or_none(counts.mean_ms().map(|ms| format!("{ms:.1}")))
+}
+
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or(NONE.into(), |value| value.to_string())
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -137,15 +127,10 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
 }
 
 fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
-    let mean = if row.delayed == 0 {
-        NONE.into()
-    } else {
-        format!("{:.1}", row.delay_ms as f64 / row.delayed as f64)
-    };
-    let max = if row.delayed == 0 { NONE.into() } else { row.longest_ms.to_string() };
+    let Counts { requests, delayed, denied, .. } = row.counts;
     let mut cells = vec![row.slo.to_string(), row.key.to_string()];
-    cells.extend([row.requests, row.delayed, row.denied].map(|count| count.to_string()));
-    cells.extend([mean, max]);
+    cells.extend([requests, delayed, denied].map(|count| count.to_string()));
+    cells.extend([mean(&row.counts), or_none(row.counts.max_ms())]);
     if is_compared {
         cells.extend([row.changed, row.other_delayed, row.other_denied].map(|count| count.to_string()));
     }

@@ -11,20 +11,24 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::access_log::{Choice, Log, Mapping, PlanError, Record};
-use crate::replay::ends::Ends;
-use crate::replay::keys::{KeyRow, Keys};
-use crate::replay::name::name;
-use crate::replay::order::Order;
-use crate::replay::outcome::{Note, Outcome, Side};
+use crate::events::EventQueue;
+use crate::replay::keys::{KeyRow, Keys, name};
+use crate::replay::order::{Order, RECORDS_MAX};
+use crate::replay::outcome::{Outcome, Side};
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
 use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::Request;
 use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::ticket::Ticket;
 use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::units;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
+
+/// The most requests in flight. The ends of more are unknown.
+const ENDS_MAX: usize = 1 << 20;
 
 /// Lines read between two reports of progress.
 const TOLD_EVERY: u64 = 1 << 15;
@@ -75,10 +79,28 @@ pub fn replay(
         Log::open(name, bytes, &settings.format, &settings.mappings, &wanted, number)
     };
     let logs = (0..).zip(inputs).map(open).collect::<Result<Vec<Log>, PlanError>>()?;
-    let mut run = Run::new(logs, subjects, settings);
+    let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
+    let mut run = Run {
+        logs,
+        order: Order::new(reorder_ns),
+        reorder_ns,
+        sides: subjects.iter().map(Running::new).collect(),
+        dice: Rng::with_seed(settings.seed),
+        now_ns: 0,
+        begun_ns: None,
+        late: 0,
+        stray: 0,
+        changes: [[0; 3]; 3],
+    };
     run.all(&mut progress);
-    let notes = run.notes(&used);
-    Ok(run.outcome(notes, settings.top))
+    Ok(Outcome {
+        notes: run.notes(&used),
+        logs: run.logs.iter().map(Log::outcome).collect(),
+        begun_ns: run.begun_ns.unwrap_or(0),
+        ended_ns: run.now_ns,
+        changes: (run.sides.len() > 1).then_some(run.changes),
+        sides: run.sides.into_iter().map(|side| side.outcome(settings.top)).collect(),
+    })
 }
 
 struct Run<'t> {
@@ -98,33 +120,18 @@ struct Run<'t> {
 
 /// A policy, its throttle and its counts.
 struct Running<'t> {
-    name: &'t str,
-    throttle: &'t Throttle,
+    subject: &'t Subject,
     policy: Arc<Policy>,
     total: Tally,
     slos: Vec<Option<Box<Tally>>>,
     keys: Keys,
     series: Series,
-    ends: Ends,
+    /// The requests in flight that a law counts until they end.
+    ends: EventQueue<Ticket>,
+    unknown_ends: u64,
 }
 
-impl<'t> Run<'t> {
-    fn new(logs: Vec<Log>, subjects: &'t [Subject], settings: &Settings) -> Run<'t> {
-        let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
-        Run {
-            logs,
-            order: Order::new(reorder_ns),
-            reorder_ns,
-            sides: subjects.iter().map(Running::new).collect(),
-            dice: Rng::with_seed(settings.seed),
-            now_ns: 0,
-            begun_ns: None,
-            late: 0,
-            stray: 0,
-            changes: [[0; 3]; 3],
-        }
-    }
-
+impl Run<'_> {
     /// Always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
     fn all(&mut self, progress: &mut impl FnMut(u64)) {
         let mut record = Record::default();
@@ -201,7 +208,7 @@ impl<'t> Run<'t> {
             [first, second] => {
                 let decisions = [first.decide(&request, now_ns, draw), second.decide(&request, now_ns, draw)];
                 let [one, other] = decisions.map(|decision| decision.verdict);
-                self.changes[rank(one)][rank(other)] += 1;
+                self.changes[one.kind().index()][other.kind().index()] += 1;
                 first.record(&request, &decisions[0], Some(other), now_ns, record.took_ns);
                 second.record(&request, &decisions[1], Some(one), now_ns, record.took_ns);
             }
@@ -210,98 +217,121 @@ impl<'t> Run<'t> {
     }
 
     /// The reasons for caution with the figures.
-    fn notes(&self, used: &BTreeSet<&str>) -> Vec<Note> {
+    fn notes(&self, used: &BTreeSet<&str>) -> Vec<String> {
         let logs: Vec<&Log> = self.logs.iter().filter(|log| log.has_format()).collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
             let without = logs.iter().filter(|log| !log.has_field(field)).count();
             if without > 0 {
-                notes.push(Note::NoField { field: (*field).to_owned(), everywhere: without == logs.len() });
+                let whose = if without == logs.len() { "the logs" } else { "some of the logs" };
+                let remedy = match *field {
+                    "website" => "log the Host (HAProxy: capture request header Host len 64, and --field \
+                                  website=%[capture.req.hdr(0)]; nginx: $host), or give --field website=NAME"
+                        .to_owned(),
+                    _ => format!(
+                        "name the item that has it, like --field {field}=%[var(txn.{field})] or --field \
+                         {field}=$http_x_{field}"
+                    ),
+                };
+                notes.push(format!(
+                    "{whose} do not carry the field {field}, which the policy uses, so requests were decided without \
+                     it; {remedy}"
+                ));
             }
         }
         if used.contains("website") && logs.iter().any(|log| log.has_website_by_chance()) {
-            notes.push(Note::WebsiteByChance);
+            let note = "only requests with an absolute URI, like those of HTTP/2, have the website: log the Host, or \
+                        give --field website=NAME";
+            notes.push(note.to_owned());
         }
         if logs.iter().any(|log| log.has_zone()) && logs.iter().any(|log| !log.has_zone()) {
-            notes.push(Note::Zones);
+            notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
         }
-        match (self.late, self.order.was_full()) {
-            (0, _) => {}
-            (requests, false) => {
-                notes.push(Note::Late { requests, reorder: Duration::from_nanos(self.reorder_ns) });
-            }
-            (requests, true) => notes.push(Note::Crowded { requests }),
+        let late = self.late;
+        if late > 0 && self.order.was_full() {
+            notes.push(format!(
+                "{late} requests follow after more later ones than can be held back ({RECORDS_MAX}) and were decided at \
+                 the later time: give each proxy's log as a file of its own"
+            ));
+        } else if late > 0 {
+            notes.push(format!(
+                "{late} requests follow more than {} after later ones and were decided at the later time: raise \
+                 --reorder, or give each proxy's log as a file of its own",
+                units::written(Duration::from_nanos(self.reorder_ns))
+            ));
         }
         for log in &self.logs {
             if let Some(line) = log.put_back() {
-                notes.push(Note::PutBack { log: log.name().to_owned(), line });
+                notes.push(format!(
+                    "{}: from line {line} on its clock is an hour behind, as at the end of summer time, and it has no \
+                     zone: the requests of that hour were decided all at once; replay the lines before it in a separate \
+                     run",
+                    log.name()
+                ));
             }
         }
         if self.stray > 0 {
-            notes.push(Note::Stray { requests: self.stray });
+            let stray = self.stray;
+            notes.push(format!(
+                "{stray} requests are left out: their times are far ahead of the lines after them"
+            ));
         }
-        let unknown: u64 = self.sides.iter().map(|side| side.ends.unknown).max().unwrap_or(0);
-        if unknown > 0 {
-            let tells = logs.iter().all(|log| log.tells_how_long());
-            notes.push(Note::Ends { requests: unknown, log_tells: tells });
+        let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
+        if unknown > 0 && logs.iter().all(|log| log.tells_how_long()) {
+            notes.push(format!(
+                "the end of {unknown} requests under law=concurrency is unknown: they count for their whole lease"
+            ));
+        } else if unknown > 0 {
+            notes.push(format!(
+                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency count for \
+                 their whole lease"
+            ));
         }
-        for (number, side) in self.sides.iter().enumerate() {
-            let (evictions, fallbacks) =
-                (side.throttle.usage().evictions, side.throttle.annex_usage().fallbacks);
+        for (side, of) in self.sides.iter().zip(["--policy", "--against"]) {
+            let throttle = &side.subject.throttle;
+            let (evictions, fallbacks) = (throttle.usage().evictions, throttle.annex_usage().fallbacks);
             if evictions > 0 {
-                notes.push(Note::Evictions { side: number, entries: evictions });
+                notes.push(format!(
+                    "{of}: the table was full and evicted {evictions} entries, as it would live: raise [table] size"
+                ));
             }
             if fallbacks > 0 {
-                notes.push(Note::Fallbacks { side: number, requests: fallbacks });
+                notes.push(format!(
+                    "{of}: out of memory, {fallbacks} requests were decided by a simpler law: raise [table] \
+                     annex_bytes_max"
+                ));
             }
-            if side.keys.forgotten > 0 {
-                let requests_max = side.keys.forgotten_requests_max;
-                notes.push(Note::Forgotten { side: number, keys: side.keys.forgotten, requests_max });
+            let (forgotten, requests_max) = (side.keys.forgotten, side.keys.forgotten_requests_max);
+            if forgotten > 0 {
+                notes.push(format!(
+                    "{of}: the {forgotten} least important keys were dropped; a key that is shown may have had \
+                     {requests_max} more requests"
+                ));
             }
         }
         notes
     }
-
-    fn outcome(self, notes: Vec<Note>, top: usize) -> Outcome {
-        Outcome {
-            logs: self.logs.iter().map(Log::outcome).collect(),
-            begun_ns: self.begun_ns.unwrap_or(0),
-            ended_ns: self.now_ns,
-            changes: (self.sides.len() > 1).then_some(self.changes),
-            sides: self.sides.into_iter().map(|side| side.outcome(top)).collect(),
-            notes,
-        }
-    }
-}
-
-fn rank(verdict: Verdict) -> usize {
-    match verdict {
-        Verdict::Pass => 0,
-        Verdict::Delay(_) => 1,
-        Verdict::Deny { .. } => 2,
-    }
 }
 
 impl<'t> Running<'t> {
-    fn new(Subject { name, throttle }: &'t Subject) -> Running<'t> {
+    fn new(subject: &'t Subject) -> Running<'t> {
         Running {
-            name,
-            throttle,
-            policy: Arc::clone(&throttle.policy()),
+            subject,
+            policy: Arc::clone(&subject.throttle.policy()),
             total: Tally::default(),
             slos: (0..SloId::END).map(|_| None).collect(),
             keys: Keys::default(),
             series: Series::default(),
-            ends: Ends::default(),
+            ends: EventQueue::default(),
+            unknown_ends: 0,
         }
     }
 
     fn decide(&mut self, request: &Request<'_>, now_ns: u64, draw: Draw) -> Decision {
-        let (throttle, policy) = (self.throttle, &self.policy);
-        self.ends.until(now_ns, |ticket, at_ns| {
-            throttle.end(policy, ticket, Timestamp::from_nanos(at_ns));
-        });
-        throttle.decide_one(request, Timestamp::from_nanos(now_ns), draw)
+        while let Some((at_ns, ticket)) = self.ends.next_before(now_ns.saturating_add(1)) {
+            self.subject.throttle.end(&self.policy, &ticket, Timestamp::from_nanos(at_ns));
+        }
+        self.subject.throttle.decide_one(request, Timestamp::from_nanos(now_ns), draw)
     }
 
     fn record(
@@ -326,27 +356,29 @@ impl<'t> Running<'t> {
             Verdict::Pass => bin.let_through += 1,
             Verdict::Deny { .. } => bin.denied += 1,
             Verdict::Delay(_) => {
-                bin.delayed += 1;
                 bin.delay_ms = bin.delay_ms.saturating_add(verdict.delay_ms());
                 self.series.at(leaves_ns).let_through += 1;
             }
         }
         if let Some(ticket) = decision.ticket() {
-            self.ends.expect(took_ns.map(|took_ns| leaves_ns.saturating_add(took_ns)), ticket);
+            match took_ns.filter(|_| self.ends.len() < ENDS_MAX) {
+                Some(took_ns) => self.ends.enter(leaves_ns.saturating_add(took_ns), ticket),
+                None => self.unknown_ends += 1,
+            }
         }
     }
 
     fn outcome(self, top: usize) -> Side {
-        let slo = |(place, tally): (usize, &Option<Box<Tally>>)| {
+        let slo = |(place, tally): (usize, Option<Box<Tally>>)| {
             let id = SloId::new(place as u16)?;
-            Some((self.policy.slo(id)?.clone(), tally.as_ref()?.figures()))
+            Some((self.policy.slo(id)?.clone(), *tally?))
         };
         let is_changed = self.keys.has_changed();
         let is_shown = |row: &KeyRow| if is_changed { row.changed > 0 } else { row.is_throttled() };
         Side {
-            name: self.name.to_owned(),
-            total: self.total.figures(),
-            slos: self.slos.iter().enumerate().filter_map(slo).collect(),
+            name: self.subject.name.clone(),
+            total: self.total,
+            slos: self.slos.into_iter().enumerate().filter_map(slo).collect(),
             throttled_keys: self.keys.throttled(),
             keys: self.keys.top(top, is_shown),
             series: self.series,

@@ -15,16 +15,14 @@ pub struct Bin {
     pub denied: u64,
     /// The sum of the delays of requests that arrived in this part.
     pub delay_ms: u64,
-    pub delayed: u64,
 }
 
 impl Bin {
-    fn add(&mut self, other: Bin) {
+    fn add(&mut self, other: &Bin) {
         self.offered += other.offered;
         self.let_through += other.let_through;
         self.denied += other.denied;
         self.delay_ms = self.delay_ms.saturating_add(other.delay_ms);
-        self.delayed += other.delayed;
     }
 }
 
@@ -50,7 +48,7 @@ impl Series {
         }
         let since_ns = at_ns.saturating_sub(self.begins_ns);
         while since_ns / self.bin_ns >= BINS_MAX as u64 {
-            self.join_pairs();
+            self.join(2);
         }
         let place = (since_ns / self.bin_ns) as usize;
         if self.bins.len() <= place {
@@ -59,39 +57,26 @@ impl Series {
         &mut self.bins[place]
     }
 
-    fn join_pairs(&mut self) {
-        let join = |pair: &[Bin]| {
-            let mut joined = pair[0];
-            pair[1..].iter().for_each(|&other| joined.add(other));
+    /// Joins so many bins into each one.
+    fn join(&mut self, count: usize) {
+        let joined = |bins: &[Bin]| {
+            let mut joined = Bin::default();
+            bins.iter().for_each(|bin| joined.add(bin));
             joined
         };
-        self.bins = self.bins.chunks(2).map(join).collect();
-        self.bin_ns *= 2;
-    }
-
-    pub fn seconds_each(&self) -> f64 {
-        self.bin_ns as f64 / 1e9
-    }
-
-    pub fn bins(&self) -> &[Bin] {
-        &self.bins
+        self.bins = self.bins.chunks(count).map(joined).collect();
+        self.bin_ns *= count as u64;
     }
 
     /// The same series in at most `bins_max` bins.
     pub(super) fn coarser(&self, bins_max: usize) -> Series {
         let mut series = self.clone();
-        let each = self.bins.len().div_ceil(bins_max).max(1);
-        series.bin_ns *= each as u64;
-        series.bins = self
-            .bins
-            .chunks(each)
-            .map(|bins| {
-                let mut joined = Bin::default();
-                bins.iter().for_each(|&bin| joined.add(bin));
-                joined
-            })
-            .collect();
+        series.join(self.bins.len().div_ceil(bins_max).max(1));
         series
+    }
+
+    pub fn seconds_each(&self) -> f64 {
+        self.bin_ns as f64 / 1e9
     }
 }
 

@@ -6,41 +6,17 @@ use slowlane_core::base::verdict::Verdict;
 const BINS_PER_DOUBLING: u64 = 64;
 
 /// Counts of verdicts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
-    pub(super) requests: u64,
-    pub(super) delayed: u64,
-    pub(super) denied: u64,
-    delay_ms: u64,
-    longest_ms: u64,
-    /// Delayed requests by the length of their delay.
-    bins: Vec<u32>,
-}
-
-/// The figures of a tally. Delays are over delayed requests only.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figures {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
     pub requests: u64,
     pub delayed: u64,
     pub denied: u64,
-    pub mean_ms: Option<f64>,
-    pub p50_ms: Option<u64>,
-    pub p99_ms: Option<u64>,
-    pub max_ms: Option<u64>,
+    /// The sum of the delays.
+    pub delay_ms: u64,
+    pub longest_ms: u64,
 }
 
-impl Figures {
-    /// Requests that passed, at once or after a delay.
-    pub fn let_through(&self) -> u64 {
-        self.requests - self.denied
-    }
-
-    pub fn passed(&self) -> u64 {
-        self.requests - self.denied - self.delayed
-    }
-}
-
-impl Tally {
+impl Counts {
     pub(super) fn count(&mut self, verdict: Verdict) {
         self.requests += 1;
         match verdict {
@@ -51,36 +27,48 @@ impl Tally {
                 self.delayed += 1;
                 self.delay_ms = self.delay_ms.saturating_add(ms);
                 self.longest_ms = self.longest_ms.max(ms);
-                let bin = bin(ms);
-                if self.bins.len() <= bin {
-                    self.bins.resize(bin + 1, 0);
-                }
-                self.bins[bin] = self.bins[bin].saturating_add(1);
             }
         }
     }
 
-    pub(super) fn figures(&self) -> Figures {
-        let is_any = self.delayed > 0;
-        Figures {
-            requests: self.requests,
-            delayed: self.delayed,
-            denied: self.denied,
-            mean_ms: is_any.then(|| self.delay_ms as f64 / self.delayed as f64),
-            p50_ms: self.percentile_ms(50),
-            p99_ms: self.percentile_ms(99),
-            max_ms: is_any.then_some(self.longest_ms),
+    /// Over delayed requests only.
+    pub fn mean_ms(&self) -> Option<f64> {
+        (self.delayed > 0).then(|| self.delay_ms as f64 / self.delayed as f64)
+    }
+
+    pub fn max_ms(&self) -> Option<u64> {
+        (self.delayed > 0).then_some(self.longest_ms)
+    }
+}
+
+/// Counts of verdicts, and delayed requests by the length of their delay.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub counts: Counts,
+    pub(super) bins: Vec<u32>,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, verdict: Verdict) {
+        self.counts.count(verdict);
+        if let Verdict::Delay(_) = verdict {
+            let bin = bin(verdict.delay_ms());
+            if self.bins.len() <= bin {
+                self.bins.resize(bin + 1, 0);
+            }
+            self.bins[bin] = self.bins[bin].saturating_add(1);
         }
     }
 
-    fn percentile_ms(&self, percent: u64) -> Option<u64> {
-        let rank = (self.delayed * percent).div_ceil(100);
+    /// Over delayed requests only.
+    pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
+        let rank = (self.counts.delayed * percent).div_ceil(100);
         let mut below = 0;
         let found = self.bins.iter().position(|&count| {
             below += u64::from(count);
             count > 0 && below >= rank
         });
-        found.map(|bin| value(bin).min(self.longest_ms))
+        found.map(|bin| value(bin).min(self.counts.longest_ms))
     }
 }
 
@@ -112,13 +100,11 @@ mod tests {
         }
         tally.count(Verdict::Pass);
         tally.count(Verdict::Deny { retry_after_s: 1 });
-        let figures = tally.figures();
-        assert_eq!((figures.requests, figures.passed(), figures.let_through()), (102, 1, 101));
-        assert_eq!(
-            (figures.mean_ms, figures.p50_ms, figures.p99_ms, figures.max_ms),
-            (Some(50.5), Some(50), Some(99), Some(100))
-        );
-        assert_eq!(Tally::default().figures(), Figures::default());
+        let counts = tally.counts;
+        assert_eq!((counts.requests, counts.delayed, counts.denied), (102, 100, 1));
+        assert_eq!((counts.mean_ms(), counts.max_ms()), (Some(50.5), Some(100)));
+        assert_eq!([50, 99].map(|percent| tally.percentile_ms(percent)), [Some(50), Some(99)]);
+        assert_eq!((Tally::default().percentile_ms(50), Counts::default().max_ms()), (None, None));
     }
 
     proptest! {

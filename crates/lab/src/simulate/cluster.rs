@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use thiserror::Error;
 
 use crate::simulate::load::Who;
+use crate::simulate::scenario::ScenarioError;
 use crate::simulate::share::Share;
 use crate::simulate::span::Span;
-use slowlane_core::base::units::{Rate, written};
+use slowlane_core::base::units::Rate;
 
 /// The most nodes.
 pub const NODES_MAX: u32 = 1_000;
@@ -33,47 +33,14 @@ pub struct Cluster {
     pub round_trip: Duration,
     /// How often a node talks to the store.
     pub period: Duration,
-    pub spread: Spread,
+    /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to any.
+    pub is_spread: bool,
     /// The part of the load on the first node; the others get equal parts of the rest. None: all get the same.
     pub skew: Option<Share>,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,
     /// The store forgets everything at this moment.
     pub flushed: Option<Duration>,
-}
-
-/// The node of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
-    /// A connection stays on its node. An attacker's requests go to any.
-    Sticky,
-    /// Each request goes to any node.
-    Any,
-}
-
-/// Why a cluster cannot be simulated.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ClusterError {
-    #[error("{0} nodes: expected 2 to {NODES_MAX}")]
-    Nodes(u32),
-    #[error(
-        "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
-    )]
-    Law(String),
-    #[error("{0}: nothing to share between nodes: expected at least one request per day")]
-    Rate(Rate),
-    #[error(
-        "a round trip of {}: expected less than {}, or the store counts as silent",
-        written(*.0), written(SILENT_AFTER)
-    )]
-    RoundTrip(Duration),
-    #[error(
-        "a period of {}: the nodes talk too often in this run: use a longer period, or fewer seconds",
-        written(*.0)
-    )]
-    Period(Duration),
-    #[error("a fault of the store at {}: the run ends before it: use more seconds", written(*.0))]
-    Late(Duration),
 }
 
 impl Cluster {
@@ -83,39 +50,33 @@ impl Cluster {
             nodes,
             round_trip: Duration::from_millis(1),
             period: Duration::from_millis(100),
-            spread: Spread::Sticky,
+            is_spread: false,
             skew: None,
             dead: None,
             flushed: None,
         }
     }
 
-    pub(super) fn check(&self, law: &str, rate: Rate, end: Duration) -> Result<(), ClusterError> {
-        if !(2..=NODES_MAX).contains(&self.nodes) {
-            return Err(ClusterError::Nodes(self.nodes));
-        }
+    pub(super) fn check(&self, law: &str, rate: Rate, end: Duration) -> Result<(), ScenarioError> {
         if !SHARED_LAWS.contains(&law) {
-            return Err(ClusterError::Law(law.to_owned()));
+            return Err(ScenarioError::SharedLaw(law.to_owned()));
         }
         if rate.is_zero() {
-            return Err(ClusterError::Rate(rate));
+            return Err(ScenarioError::SharedRate(rate));
         }
         if self.round_trip >= SILENT_AFTER {
-            return Err(ClusterError::RoundTrip(self.round_trip));
+            return Err(ScenarioError::RoundTrip(self.round_trip));
         }
         if end.as_nanos() * u128::from(self.nodes) > self.period.as_nanos() * PERIODS_MAX {
-            return Err(ClusterError::Period(self.period));
+            return Err(ScenarioError::Period(self.period));
         }
         let faults = self.dead.map(Span::from).into_iter().chain(self.flushed);
-        faults.filter(|&at| at >= end).map(ClusterError::Late).next().map_or(Ok(()), Err)
+        faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
     }
 
     /// The node of the next request of a connection.
     pub(super) fn node(&self, who: Who, connection: u32, dice: &mut Rng) -> u32 {
-        match self.spread {
-            Spread::Sticky if who != Who::Attacker => self.home(connection),
-            _ => self.any(dice),
-        }
+        if self.is_spread || who == Who::Attacker { self.any(dice) } else { self.home(connection) }
     }
 
     /// Of any number of connections, the first node gets its share.
@@ -160,7 +121,7 @@ mod tests {
     fn requests_to_any_node_are_spread_by_chance() {
         let skewed = Cluster { skew: Some("80%".parse().unwrap()), ..Cluster::new(5) };
         for counts in
-            [counts(skewed, Who::Attacker), counts(Cluster { spread: Spread::Any, ..skewed }, Who::Client)]
+            [counts(skewed, Who::Attacker), counts(Cluster { is_spread: true, ..skewed }, Who::Client)]
         {
             assert!((750..850).contains(&counts[0]), "{counts:?}");
             assert!(counts[1..].iter().all(|count| (25..80).contains(count)), "{counts:?}");

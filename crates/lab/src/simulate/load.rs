@@ -4,18 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use thiserror::Error;
-
+use crate::simulate::scenario::ScenarioError;
 use slowlane_core::base::units::Rate;
 
 /// The most clients and greedy connections together.
-pub const CLIENTS_MAX: u32 = 10_000;
+pub(super) const CLIENTS_MAX: u32 = 10_000;
 
 /// The most phases of a run.
-pub const PHASES_MAX: usize = 24;
+pub(super) const PHASES_MAX: usize = 24;
 
 /// Without a pause, a refused client would ask again at the same moment, for ever.
-pub const THINK_MIN: Duration = Duration::from_micros(100);
+pub(super) const THINK_MIN: Duration = Duration::from_micros(100);
 
 /// The load. Clients and greedy connections wait for each answer; an attacker does not.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,20 +32,12 @@ pub struct Load {
     pub service: Option<Duration>,
     /// A client with a longer delay leaves, and its slot is lost.
     pub patience: Option<Duration>,
-    pub retry: Retry,
+    /// After a 429, clients ask again after the usual pause, not after the time in Retry-After.
+    pub ignores_retry_after: bool,
 }
 
 /// Without a service time no request would ever be in flight.
 const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
-
-/// The reaction of a client to a 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// It waits for Retry-After.
-    RetryAfter,
-    /// It asks again after the usual pause.
-    Now,
-}
 
 /// A group of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,17 +59,6 @@ impl Who {
     }
 }
 
-/// Why a load cannot be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum LoadError {
-    #[error("{0} clients and greedy connections: expected {CLIENTS_MAX} at most")]
-    Clients(u64),
-    #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would ask for ever")]
-    Think(Duration),
-    #[error("no load: expected clients, greedy connections or an attacker")]
-    Nobody,
-}
-
 impl Default for Load {
     /// Ten clients that pause for a millisecond.
     fn default() -> Load {
@@ -89,23 +69,23 @@ impl Default for Load {
             think: Duration::from_millis(1),
             service: None,
             patience: None,
-            retry: Retry::RetryAfter,
+            ignores_retry_after: false,
         }
     }
 }
 
 impl Load {
-    pub(super) fn check(&self) -> Result<(), LoadError> {
+    pub(super) fn check(&self) -> Result<(), ScenarioError> {
         let connections = u64::from(self.clients.max()) + u64::from(self.greedy);
         if connections > u64::from(CLIENTS_MAX) {
-            return Err(LoadError::Clients(connections));
+            return Err(ScenarioError::Clients(connections));
         }
         if self.think < THINK_MIN {
-            return Err(LoadError::Think(self.think));
+            return Err(ScenarioError::Think(self.think));
         }
         match Who::ALL.iter().any(|&who| self.has(who)) {
             true => Ok(()),
-            false => Err(LoadError::Nobody),
+            false => Err(ScenarioError::Nobody),
         }
     }
 
@@ -142,14 +122,6 @@ impl Load {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phases(Vec<u32>);
 
-/// The text is not a number of clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error(
-    "expected a number of clients, 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} of them, like 5-50-5, for \
-     equal parts of the run"
-)]
-pub struct NoPhases;
-
 impl Phases {
     /// Never empty.
     pub fn counts(&self) -> &[u32] {
@@ -162,16 +134,20 @@ impl Phases {
 }
 
 impl FromStr for Phases {
-    type Err = NoPhases;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Phases, NoPhases> {
+    fn from_str(text: &str) -> Result<Phases, String> {
         let count = |digits: &str| {
-            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            let count = digits.parse().ok().filter(|&count| is_number && count <= CLIENTS_MAX);
-            count.ok_or(NoPhases)
+            let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|&count| is_number && count <= CLIENTS_MAX)
         };
-        let counts = text.split('-').map(count).collect::<Result<Vec<u32>, _>>()?;
-        if counts.len() > PHASES_MAX { Err(NoPhases) } else { Ok(Phases(counts)) }
+        let counts = text.split('-').map(count).collect::<Option<Vec<u32>>>();
+        counts.filter(|counts| counts.len() <= PHASES_MAX).map(Phases).ok_or_else(|| {
+            format!(
+                "expected a number of clients, 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} of them, like \
+                 5-50-5, for equal parts of the run"
+            )
+        })
     }
 }
 
@@ -189,7 +165,7 @@ mod tests {
     #[test]
     fn other_texts_than_numbers_of_clients_are_refused() {
         for text in ["", "-", "x", "5--5", "+5", " 5", "10001", "99999999999", "5@3s", &"1-".repeat(30)] {
-            assert_eq!(text.parse::<Phases>(), Err(NoPhases), "{text:?}");
+            assert!(text.parse::<Phases>().is_err(), "{text:?}");
         }
         assert_eq!("007".parse(), Ok(Phases(vec![7])));
     }
@@ -197,12 +173,12 @@ mod tests {
     #[test]
     fn a_load_is_not_empty_and_not_too_large() {
         let nobody = Load { clients: Phases(vec![0]), ..Load::default() };
-        assert_eq!(nobody.check(), Err(LoadError::Nobody));
+        assert_eq!(nobody.check(), Err(ScenarioError::Nobody));
         assert_eq!(Load { greedy: 1, ..nobody.clone() }.check(), Ok(()));
         let attack = |rate: &str| Load { attack: Some(rate.parse().unwrap()), ..nobody.clone() }.check();
-        assert_eq!((attack("1/s"), attack("0/s")), (Ok(()), Err(LoadError::Nobody)));
-        assert_eq!(Load { greedy: 9_991, ..Load::default() }.check(), Err(LoadError::Clients(10_001)));
+        assert_eq!((attack("1/s"), attack("0/s")), (Ok(()), Err(ScenarioError::Nobody)));
+        assert_eq!(Load { greedy: 9_991, ..Load::default() }.check(), Err(ScenarioError::Clients(10_001)));
         let think = Duration::from_micros(99);
-        assert_eq!(Load { think, ..Load::default() }.check(), Err(LoadError::Think(think)));
+        assert_eq!(Load { think, ..Load::default() }.check(), Err(ScenarioError::Think(think)));
     }
 }

@@ -15,15 +15,9 @@ pub(super) struct Nodes {
     plan: Plan,
     views: Vec<View>,
     /// The last message of each node, and its answer. There is one under way at most.
-    letters: Vec<Letter>,
+    letters: Vec<(Message, Reply)>,
     /// None: the store knows nothing of the SLO.
     record: Option<Record>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Letter {
-    message: Message,
-    reply: Reply,
 }
 
 /// The age of a record that begins with a message: its requests came a little earlier.
@@ -45,7 +39,7 @@ impl Nodes {
             cluster,
             plan,
             views: vec![View::new(&plan, at(0)); cluster.nodes as usize],
-            letters: vec![Letter::default(); cluster.nodes as usize],
+            letters: vec![<(Message, Reply)>::default(); cluster.nodes as usize],
             record: None,
         }
     }
@@ -70,7 +64,7 @@ impl Nodes {
             self.views[node as usize].lost(&message);
             return None;
         }
-        self.letters[node as usize].message = message;
+        self.letters[node as usize].0 = message;
         Some(there_ns)
     }
 
@@ -78,14 +72,14 @@ impl Nodes {
     pub(super) fn reach_store(&mut self, node: u32, now_ns: u64) -> u64 {
         let now_s = Duration::from_nanos(now_ns).as_secs_f64();
         let record = self.record.get_or_insert_with(|| Record::new(now_s - AGE_S));
-        let letter = &mut self.letters[node as usize];
-        letter.reply = record.merge(&letter.message.posting(&self.plan), now_s);
+        let (message, reply) = &mut self.letters[node as usize];
+        *reply = record.merge(&message.posting(&self.plan), now_s);
         now_ns + self.half_trip_ns()
     }
 
     /// A node takes up the answer to its message.
     pub(super) fn take_reply(&mut self, node: u32, now_ns: u64) {
-        let Letter { message, reply } = self.letters[node as usize];
+        let (message, reply) = self.letters[node as usize];
         let round_trip = self.cluster.round_trip;
         self.views[node as usize].reply(&self.plan, &message, &reply, round_trip, at(now_ns));
     }

@@ -2,29 +2,17 @@
 
 use std::ops::Range;
 
-use crate::simulate::load::{Phases, Who};
-use crate::simulate::record::{Asked, BIN_NS, Bin, Record, Seen, Shown, TENTH_NS, Tally};
+use crate::simulate::load::Who;
+use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, Record, Seen, Tally};
 use crate::simulate::scenario::Scenario;
 use slowlane_core::base::units::Rate;
 
 /// The outcome of a scenario.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
-    pub law: String,
-    pub clients: Phases,
-    pub seconds: u32,
-    pub rate: Rate,
-    /// The objective is a rate.
-    pub aims_at_rate: bool,
-    /// Requests that a simpler law decided, because the law was out of memory.
-    pub fallbacks: u64,
+    pub scenario: Scenario,
     pub phases: Vec<Phase>,
-    /// The number of nodes that share the SLO.
-    pub nodes: u32,
-    /// For each fifth of a second: requests let through, and the sum of their delays in milliseconds.
-    pub(super) series: Vec<(u32, u64)>,
-    /// The series has only the clients' requests.
-    pub(super) is_of_clients: bool,
+    pub(super) record: Record,
 }
 
 /// A part of the run with one number of clients. Its last three quarters are measured.
@@ -62,28 +50,17 @@ pub struct Figures {
 /// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
-const BINS_PER_S: usize = (1_000_000_000 / BIN_NS) as usize;
-
-const TENTHS_PER_S: usize = (1_000_000_000 / TENTH_NS) as usize;
+/// The windows that settle begin each fifth of a second.
+const STEP_BINS: usize = 2;
 
 /// The part that a node lets through is noise if it was asked about less.
 const ASKED_MIN: u64 = 20;
 
 impl Outcome {
-    pub(super) fn new(scenario: &Scenario, record: &Record) -> Outcome {
+    pub(super) fn new(scenario: &Scenario, record: Record) -> Outcome {
         let phases = record.phases.iter().enumerate();
-        Outcome {
-            law: scenario.law.clone(),
-            clients: scenario.load.clients.clone(),
-            seconds: scenario.seconds,
-            rate: scenario.rate,
-            aims_at_rate: record.aims_at_rate,
-            fallbacks: record.fallbacks,
-            nodes: scenario.cluster.map_or(1, |cluster| cluster.nodes),
-            phases: phases.map(|(number, seen)| Phase::new(scenario, record, number, seen)).collect(),
-            series: record.bins.iter().map(|bin| (bin.shown, bin.shown_delay_ms)).collect(),
-            is_of_clients: record.shown() == Shown::Clients,
-        }
+        let phases = phases.map(|(number, seen)| Phase::new(scenario, &record, number, seen)).collect();
+        Outcome { scenario: scenario.clone(), phases, record }
     }
 }
 
@@ -115,10 +92,6 @@ impl Phase {
             messages_per_s: seen.messages as f64 / seconds,
         }
     }
-
-    pub fn group(&self, who: Who) -> Option<&Figures> {
-        self.groups.iter().find(|(group, _)| *group == who).map(|(_, figures)| figures)
-    }
 }
 
 impl Figures {
@@ -137,39 +110,25 @@ impl Figures {
     pub fn error(&self, objective: Rate) -> Option<f64> {
         (!objective.is_zero()).then(|| self.rate_per_s / objective.per_second() - 1.0)
     }
-
-    /// The share of requests that were denied.
-    pub fn denied_share(&self) -> Option<f64> {
-        self.share(self.denied)
-    }
-
-    pub fn left_share(&self) -> Option<f64> {
-        self.share(self.left)
-    }
-
-    fn share(&self, count: u64) -> Option<f64> {
-        let asked = self.let_through + self.denied + self.left;
-        (asked > 0).then(|| count as f64 / asked as f64)
-    }
 }
 
 /// The start of the first 1-s window from which on all windows of the phase are within the tolerance.
 fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
-    let first = phase_ns.start.div_ceil(BIN_NS) as usize;
+    let first = phase_ns.start.div_ceil(STEP_BINS as u64 * BIN_NS) as usize * STEP_BINS;
     // A phase can be shorter than a bin.
     let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
-    let is_right = |window: &[_]| is_within(window, rate.per_second());
-    let windows = bins.windows(BINS_PER_S);
+    let allowed = (rate.per_second() * TOLERANCE).max(1.0);
+    let is_right = |window| (f64::from(let_through(window)) - rate.per_second()).abs() <= allowed;
+    let windows = bins.windows(BINS_PER_S).step_by(STEP_BINS);
     let settled = windows.clone().rposition(|window| !is_right(window)).map_or(0, |wrong| wrong + 1);
     (settled < windows.len()).then(|| {
-        let starts_ns = (first + settled) as u64 * BIN_NS;
+        let starts_ns = (first + STEP_BINS * settled) as u64 * BIN_NS;
         (starts_ns - phase_ns.start) as f64 / 1e9
     })
 }
 
-fn is_within(window: &[Bin], rate_per_s: f64) -> bool {
-    let count: u32 = window.iter().map(|bin| bin.all).sum();
-    (f64::from(count) - rate_per_s).abs() <= (rate_per_s * TOLERANCE).max(1.0)
+fn let_through(bins: &[Bin]) -> u32 {
+    bins.iter().map(|bin| bin.all).sum()
 }
 
 /// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
@@ -187,9 +146,9 @@ fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
 
 /// The fullest of all seconds that begin with a tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>, rate: Rate) -> Option<f64> {
-    let first = measured_ns.start.div_ceil(TENTH_NS) as usize;
-    let tenths = record.tenths.get(first..(measured_ns.end / TENTH_NS) as usize)?;
-    let most = tenths.windows(TENTHS_PER_S).map(|second| second.iter().sum::<u32>()).max()?;
+    let first = measured_ns.start.div_ceil(BIN_NS) as usize;
+    let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;
+    let most = bins.windows(BINS_PER_S).map(let_through).max()?;
     (!rate.is_zero()).then(|| f64::from(most) / rate.per_second() - 1.0)
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use crate::simulate::load::Who;
 use crate::simulate::scenario::Scenario;
 
-/// The length of a bin of a series: a fifth of a second.
-pub(super) const BIN_NS: u64 = 200_000_000;
+/// The length of a bin of a series: a tenth of a second.
+pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;
 
-/// The length of a bin of the worst second: a tenth of a second.
-pub(super) const TENTH_NS: u64 = 100_000_000;
+pub(super) const BINS_PER_S: usize = 10;
 
 /// The quarters of each phase that are not measured, for the law to settle.
 const SETTLING_QUARTERS: u64 = 1;
@@ -19,26 +18,17 @@ const SETTLING_QUARTERS: u64 = 1;
 const EXACT_MS_MAX: u64 = 60_000;
 
 /// The observations of a run. Times are nanoseconds since its start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     phase_ns: u64,
-    shown: Shown,
+    /// The series has only the clients' requests, because there are other groups.
+    pub(super) is_of_clients: bool,
     /// The objective is a rate.
     pub(super) aims_at_rate: bool,
     /// Requests that a simpler law decided, because the law was out of memory.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<Seen>,
     pub(super) bins: Vec<Bin>,
-    /// Requests let through, by tenths of a second.
-    pub(super) tenths: Vec<u32>,
-}
-
-/// The requests that the series of a run shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    All,
-    /// Those of clients, if there are other groups.
-    Clients,
 }
 
 /// The measured part of a phase.
@@ -72,7 +62,7 @@ pub(super) struct Tally {
     pub(super) delays: BTreeMap<u64, u64>,
 }
 
-/// Requests let through in a fifth of a second.
+/// Requests let through in a tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bin {
     pub(super) all: u32,
@@ -91,27 +81,25 @@ impl Record {
         let nanos = |moment: Duration| moment.as_nanos() as u64;
         let measured_ns = scenario.measured.map(|span| (nanos(span.from()), nanos(span.to())));
         let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
-        let seen = |phase: u64| Seen {
-            from_ns: measured_ns.map_or(phase * phase_ns + settling_ns, |(from_ns, _)| from_ns),
-            until_ns: match measured_ns {
-                Some((_, until_ns)) => until_ns,
-                None if phase + 1 == phases => end_ns,
-                None => (phase + 1) * phase_ns,
-            },
-            tallies: Default::default(),
-            sources: vec![0; sources],
-            nodes: vec![Asked::default(); nodes as usize],
-            messages: 0,
+        let seen = |phase: u64| {
+            let ends_ns = if phase + 1 == phases { end_ns } else { (phase + 1) * phase_ns };
+            let (from_ns, until_ns) = measured_ns.unwrap_or((phase * phase_ns + settling_ns, ends_ns));
+            Seen {
+                from_ns,
+                until_ns,
+                tallies: Default::default(),
+                sources: vec![0; sources],
+                nodes: vec![Asked::default(); nodes as usize],
+                messages: 0,
+            }
         };
-        let is_mixed = load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker));
         Record {
             phase_ns,
-            shown: if is_mixed { Shown::Clients } else { Shown::All },
+            is_of_clients: load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker)),
             aims_at_rate,
             fallbacks: 0,
             phases: (0..phases).map(seen).collect(),
             bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
-            tenths: vec![0; (end_ns / TENTH_NS) as usize],
         }
     }
 
@@ -119,63 +107,30 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    pub(super) fn shown(&self) -> Shown {
-        self.shown
-    }
-
     /// Counts a request that is let through at this moment, after this delay.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             bin.all += 1;
-            if self.shown == Shown::All || who == Who::Client {
+            if !self.is_of_clients || who == Who::Client {
                 bin.shown += 1;
                 bin.shown_delay_ms += delay_ms;
             }
         }
-        if let Some(tenth) = self.tenths.get_mut((at_ns / TENTH_NS) as usize) {
-            *tenth += 1;
-        }
-        if let Some(seen) = self.seen(at_ns) {
+        self.seen(at_ns, |seen| {
             seen.sources[source as usize] += 1;
             let tally = &mut seen.tallies[who as usize];
             tally.let_through += 1;
             *tally.delays.entry(kept_ms(delay_ms)).or_default() += 1;
-        }
+        });
     }
 
-    pub(super) fn deny(&mut self, at_ns: u64, who: Who) {
-        if let Some(seen) = self.seen(at_ns) {
-            seen.tallies[who as usize].denied += 1;
-        }
-    }
-
-    pub(super) fn leave(&mut self, at_ns: u64, who: Who) {
-        if let Some(seen) = self.seen(at_ns) {
-            seen.tallies[who as usize].left += 1;
-        }
-    }
-
-    /// Counts a request at the node that was asked about it.
-    pub(super) fn ask(&mut self, at_ns: u64, node: u32, is_let_through: bool) {
-        if let Some(seen) = self.seen(at_ns) {
-            let asked = &mut seen.nodes[node as usize];
-            asked.all += 1;
-            asked.let_through += u64::from(is_let_through);
-        }
-    }
-
-    /// Counts a message that reached the store.
-    pub(super) fn reach_store(&mut self, at_ns: u64) {
-        if let Some(seen) = self.seen(at_ns) {
-            seen.messages += 1;
-        }
-    }
-
-    /// The phase whose measured part contains a moment.
-    fn seen(&mut self, at_ns: u64) -> Option<&mut Seen> {
+    /// Counts at the phase whose measured part contains a moment.
+    pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut Seen)) {
         let last = self.phases.len() - 1;
         let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
-        (seen.from_ns..seen.until_ns).contains(&at_ns).then_some(seen)
+        if (seen.from_ns..seen.until_ns).contains(&at_ns) {
+            count(seen);
+        }
     }
 }
 

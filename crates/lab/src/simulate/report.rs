@@ -5,24 +5,6 @@ use slowlane_core::base::columns::aligned;
 
 const NONE: &str = "-";
 
-const HEADINGS: [&str; 15] = [
-    "law",
-    "clients",
-    "measured s",
-    "who",
-    "rate /s",
-    "share %",
-    "error %",
-    WORST,
-    "429 %",
-    LEFT,
-    "p50 ms",
-    "p99 ms",
-    "settled s",
-    "Jain",
-    MESSAGES,
-];
-
 const LEFT: &str = "left %";
 const WORST: &str = "worst s %";
 const MESSAGES: &str = "messages /s";
@@ -36,56 +18,64 @@ const WORDS: [&str; 2] = ["law", "who"];
 /// `429` and `left` to all requests. `p50` and `p99` are delays. With several nodes, `worst s` is the error of the
 /// fullest second, and `messages` is the traffic of the store.
 pub fn report(outcomes: &[Outcome]) -> String {
-    let has_left = outcomes.iter().flat_map(|outcome| &outcome.phases).any(|phase| phase.all.left > 0);
-    let mut rows: Vec<Vec<String>> = vec![HEADINGS.map(str::to_owned).to_vec()];
+    let mut cells = Vec::new();
     for outcome in outcomes {
         for phase in &outcome.phases {
-            rows.push(row(outcome, phase, "all", &phase.all));
+            cells.push(row(outcome, phase, "all", &phase.all));
             let groups = phase.groups.iter();
-            rows.extend(groups.map(|(who, figures)| row(outcome, phase, who.name(), figures)));
+            cells.extend(groups.map(|(who, figures)| row(outcome, phase, who.name(), figures)));
         }
     }
-    let is_many = outcomes.iter().any(|outcome| outcome.nodes > 1);
-    let is_shown = [(LEFT, has_left), (WORST, is_many), (MESSAGES, is_many)];
-    for (heading, _) in is_shown.into_iter().filter(|&(_, is_shown)| !is_shown) {
-        let column = rows[0].iter().position(|cell| cell == heading).expect("it is one of them");
-        rows.iter_mut().for_each(|row| drop(row.remove(column)));
-    }
+    let has_left = outcomes.iter().flat_map(|outcome| &outcome.phases).any(|phase| phase.all.left > 0);
+    let is_many = outcomes.iter().any(|outcome| outcome.scenario.cluster.is_some());
+    cells.iter_mut().for_each(|row| {
+        row.retain(|(heading, _)| match *heading {
+            LEFT => has_left,
+            WORST | MESSAGES => is_many,
+            _ => true,
+        });
+    });
+    let headings = cells.first().into_iter().map(|row| row.iter().map(|(heading, _)| (*heading).to_owned()));
+    let rows = cells.iter().map(|row| row.iter().map(|(_, cell)| cell.clone()).collect());
+    let rows: Vec<Vec<String>> = headings.map(Iterator::collect).chain(rows).collect();
     let mut text = aligned(&rows, "  ", |_, heading| WORDS.contains(&heading));
-    for outcome in outcomes.iter().filter(|outcome| outcome.fallbacks > 0) {
+    for outcome in outcomes.iter().filter(|outcome| outcome.record.fallbacks > 0) {
         text += &format!(
             "{} with {} clients: out of memory, a simpler law decided {} requests\n",
-            outcome.law, outcome.clients, outcome.fallbacks
+            outcome.scenario.law, outcome.scenario.load.clients, outcome.record.fallbacks
         );
     }
     text
 }
 
-fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<String> {
+/// The cells of a row with their headings.
+fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<(&'static str, String)> {
     let is_all = who == "all";
-    let of_rate = is_all && outcome.aims_at_rate;
-    let percent = |share: Option<f64>| share.map_or(NONE.into(), |share| format!("{:.1}", share * 100.0));
+    let of_rate = is_all && outcome.record.aims_at_rate;
     let ms = |ms: Option<u64>| ms.map_or(NONE.into(), |ms| ms.to_string());
-    let total = phase.all.let_through;
-    let share = (total > 0).then(|| figures.let_through as f64 / total as f64);
+    let part = |count: u64, of: u64| match of {
+        0 => NONE.to_owned(),
+        of => format!("{:.1}", count as f64 / of as f64 * 100.0),
+    };
+    let asked = figures.let_through + figures.denied + figures.left;
+    let error = |error: Option<f64>| error.filter(|_| of_rate).map_or(NONE.into(), signed_percent);
     let settled = phase.settled_s.map_or("never".into(), |settled_s| format!("{settled_s:.1}"));
-    let error = figures.error(outcome.rate).filter(|_| of_rate);
     vec![
-        outcome.law.clone(),
-        phase.clients.to_string(),
-        format!("{}-{}", seconds(phase.measured_s.start), seconds(phase.measured_s.end)),
-        who.to_owned(),
-        format!("{:.2}", figures.rate_per_s),
-        percent(share),
-        error.map_or(NONE.into(), signed_percent),
-        phase.worst.filter(|_| of_rate).map_or(NONE.into(), signed_percent),
-        percent(figures.denied_share()),
-        percent(figures.left_share()),
-        ms(figures.p50_ms),
-        ms(figures.p99_ms),
-        if of_rate { settled } else { NONE.into() },
-        phase.jain.filter(|_| is_all).map_or(NONE.into(), |jain| format!("{jain:.3}")),
-        if is_all { format!("{:.0}", phase.messages_per_s) } else { NONE.into() },
+        ("law", outcome.scenario.law.clone()),
+        ("clients", phase.clients.to_string()),
+        ("measured s", format!("{}-{}", seconds(phase.measured_s.start), seconds(phase.measured_s.end))),
+        ("who", who.to_owned()),
+        ("rate /s", format!("{:.2}", figures.rate_per_s)),
+        ("share %", part(figures.let_through, phase.all.let_through)),
+        ("error %", error(figures.error(outcome.scenario.rate))),
+        (WORST, error(phase.worst)),
+        ("429 %", part(figures.denied, asked)),
+        (LEFT, part(figures.left, asked)),
+        ("p50 ms", ms(figures.p50_ms)),
+        ("p99 ms", ms(figures.p99_ms)),
+        ("settled s", if of_rate { settled } else { NONE.into() }),
+        ("Jain", phase.jain.filter(|_| is_all).map_or(NONE.into(), |jain| format!("{jain:.3}"))),
+        (MESSAGES, if is_all { format!("{:.0}", phase.messages_per_s) } else { NONE.into() }),
     ]
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::simulate::load::{Load, Retry, Who};
+use crate::events::EventQueue;
+use crate::simulate::load::{Load, Who};
 use crate::simulate::nodes::Nodes;
 use crate::simulate::outcome::Outcome;
-use crate::simulate::queue::{Event, Queue, Talk};
 use crate::simulate::record::Record;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 use slowlane_core::base::draw::Draw;
@@ -23,7 +23,7 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
 /// The most requests of one run: a few minutes of computing.
-pub const REQUESTS_MAX: u64 = 100_000_000;
+const REQUESTS_MAX: u64 = 100_000_000;
 
 /// One bucket needs one entry.
 const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
@@ -46,7 +46,7 @@ impl Scenario {
     /// # Errors
     /// The law refuses its options, or a limit is exceeded.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
-        Ok(Outcome::new(self, &self.record(progress)?))
+        Ok(Outcome::new(self, self.record(progress)?))
     }
 
     pub(super) fn record(&self, progress: impl FnMut(Duration)) -> Result<Record, ScenarioError> {
@@ -74,7 +74,7 @@ fn run(
 ) -> Result<Record, ScenarioError> {
     let mut run = Run::begin(scenario, side, aims_at_rate);
     let mut next_second_ns = SECOND_NS;
-    while let Some((now_ns, event)) = run.queue.next().filter(|&(now_ns, _)| now_ns < run.end_ns) {
+    while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
         if now_ns >= next_second_ns {
             progress(Duration::from_nanos(now_ns));
             next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
@@ -87,6 +87,27 @@ fn run(
     Ok(run.record)
 }
 
+/// An event of a run. Nodes are named by their number.
+#[derive(Clone, Debug)]
+enum Event {
+    /// The number of clients changes.
+    Phase(usize),
+    /// The client or greedy connection of this number asks.
+    Ask(u32),
+    /// The attacker asks.
+    Attack,
+    /// A request that was let through ends.
+    End(Box<Ticket>),
+    /// A period of a node begins.
+    Period(u32),
+    /// The node's message reaches the store.
+    AtStore(u32),
+    /// The answer to its message reaches the node.
+    Reply(u32),
+    /// The store forgets everything.
+    Flush,
+}
+
 /// The side that decides.
 enum Side<'s> {
     One(&'s Throttle),
@@ -96,7 +117,7 @@ enum Side<'s> {
 struct Run<'s> {
     load: &'s Load,
     side: Side<'s>,
-    queue: Queue,
+    queue: EventQueue<Event>,
     dice: Rng,
     record: Record,
     /// The number of clients now, and which of all clients of the run have no event in the queue.
@@ -118,7 +139,7 @@ impl<'s> Run<'s> {
         let mut run = Run {
             load,
             side,
-            queue: Queue::default(),
+            queue: EventQueue::default(),
             dice: Rng::with_seed(scenario.seed),
             record: Record::new(scenario, aims_at_rate),
             clients: 0,
@@ -149,10 +170,10 @@ impl<'s> Run<'s> {
         let Side::Many(nodes) = &self.side else { return };
         for node in 0..nodes.cluster.nodes {
             let at_ns = self.dice.u64(0..=nanos(nodes.cluster.period));
-            self.queue.enter(at_ns, Event::Talk(Talk::Period(node)));
+            self.queue.enter(at_ns, Event::Period(node));
         }
         if let Some(flushed) = nodes.cluster.flushed {
-            self.queue.enter(nanos(flushed), Event::Talk(Talk::Flush));
+            self.queue.enter(nanos(flushed), Event::Flush);
         }
     }
 
@@ -170,27 +191,27 @@ impl<'s> Run<'s> {
                     throttle.end(&throttle.policy(), &ticket, at(now_ns));
                 }
             }
-            Event::Talk(talk) => self.talk(now_ns, talk),
+            Event::Period(_) | Event::AtStore(_) | Event::Reply(_) | Event::Flush => self.talk(now_ns, event),
         }
     }
 
     /// Several nodes and their store talk.
-    fn talk(&mut self, now_ns: u64, talk: Talk) {
+    fn talk(&mut self, now_ns: u64, event: Event) {
         let Side::Many(nodes) = &mut self.side else { return };
-        match talk {
-            Talk::Period(node) => {
+        match event {
+            Event::Period(node) => {
                 let period_ns = nanos(nodes.cluster.period);
                 // Never in step with the other nodes.
                 let next_ns = now_ns + period_ns - period_ns / 20 + self.dice.u64(0..=period_ns / 10);
-                self.queue.enter(next_ns, Event::Talk(talk));
+                self.queue.enter(next_ns, event);
                 tell(nodes, node, now_ns, &mut self.queue);
             }
-            Talk::AtStore(node) => {
-                self.record.reach_store(now_ns);
-                self.queue.enter(nodes.reach_store(node, now_ns), Event::Talk(Talk::Reply(node)));
+            Event::AtStore(node) => {
+                self.record.seen(now_ns, |seen| seen.messages += 1);
+                self.queue.enter(nodes.reach_store(node, now_ns), Event::Reply(node));
             }
-            Talk::Reply(node) => nodes.take_reply(node, now_ns),
-            Talk::Flush => nodes.flush(),
+            Event::Reply(node) => nodes.take_reply(node, now_ns),
+            _ => nodes.flush(),
         }
     }
 
@@ -232,16 +253,14 @@ impl<'s> Run<'s> {
         let (verdict, ticket) = self.decide(now_ns, who, connection);
         match verdict {
             Verdict::Deny { retry_after_s } => {
-                self.record.deny(now_ns, who);
-                match self.load.retry {
-                    Retry::RetryAfter => now_ns + u64::from(retry_after_s) * SECOND_NS,
-                    Retry::Now => now_ns,
-                }
+                self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
+                let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
+                now_ns + u64::from(waits_s) * SECOND_NS
             }
             // A proxy delays by whole milliseconds.
             verdict if verdict.delay_ms() > self.patience_ms && who != Who::Attacker => {
                 let left_ns = now_ns + self.patience_ms * 1_000_000;
-                self.record.leave(left_ns, who);
+                self.record.seen(left_ns, |seen| seen.tallies[who as usize].left += 1);
                 left_ns
             }
             verdict => {
@@ -268,7 +287,10 @@ impl<'s> Run<'s> {
                 let node = nodes.cluster.node(who, connection, &mut self.dice);
                 let verdict = nodes.judge(node, now_ns);
                 tell(nodes, node, now_ns, &mut self.queue);
-                self.record.ask(now_ns, node, verdict.is_let_through());
+                self.record.seen(now_ns, |seen| {
+                    seen.nodes[node as usize].all += 1;
+                    seen.nodes[node as usize].let_through += u64::from(verdict.is_let_through());
+                });
                 (verdict, None)
             }
         }
@@ -284,9 +306,9 @@ fn decide(throttle: &Throttle, source: u32, now: Timestamp, draw: Draw) -> Decis
 }
 
 /// Sends the message of a node, if there is one that reaches the store.
-fn tell(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut Queue) {
+fn tell(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut EventQueue<Event>) {
     if let Some(there_ns) = nodes.tell(node, now_ns) {
-        queue.enter(there_ns, Event::Talk(Talk::AtStore(node)));
+        queue.enter(there_ns, Event::AtStore(node));
     }
 }
 

@@ -1,17 +1,17 @@
 //! A scenario: one law, one objective, a load and the nodes that share them.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
-use std::{fmt, io};
 
 use thiserror::Error;
 
-use crate::simulate::cluster::{Cluster, ClusterError};
-use crate::simulate::load::{Load, LoadError, Phases};
+use crate::simulate::cluster::{Cluster, SILENT_AFTER};
+use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN};
 use crate::simulate::span::Span;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::units::{Rate, written};
 use slowlane_core::law::Law;
-use slowlane_core::policy::{DEFAULT_LINE, Fault, Layout, Policy};
+use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 
 /// One law, one objective, a load and the nodes that share them.
 ///
@@ -52,14 +52,33 @@ pub const SECONDS_MAX: u32 = 86_400;
 /// Why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ScenarioError {
+    /// The faults of the SLO, one per line.
     #[error("{0}")]
-    Slo(SloFaults),
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error("{0} seconds: expected 1 to {SECONDS_MAX}")]
-    Seconds(u32),
+    Slo(String),
+    #[error("{0} clients and greedy connections: expected {CLIENTS_MAX} at most")]
+    Clients(u64),
+    #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would ask for ever")]
+    Think(Duration),
+    #[error("no load: expected clients, greedy connections or an attacker")]
+    Nobody,
+    #[error(
+        "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
+    )]
+    SharedLaw(String),
+    #[error("{0}: nothing to share between nodes: expected at least one request per day")]
+    SharedRate(Rate),
+    #[error(
+        "a round trip of {}: expected less than {}, or the store counts as silent",
+        written(*.0), written(SILENT_AFTER)
+    )]
+    RoundTrip(Duration),
+    #[error(
+        "a period of {}: the nodes talk too often in this run: use a longer period, or fewer seconds",
+        written(*.0)
+    )]
+    Period(Duration),
+    #[error("a fault of the store at {}: the run ends before it: use more seconds", written(*.0))]
+    Late(Duration),
     #[error("{0} is measured, but the run ends before that: use more seconds")]
     MeasuredLate(Span),
     #[error(
@@ -71,20 +90,6 @@ pub enum ScenarioError {
          longer pauses"
     )]
     TooManyRequests { law: String, requests_max: u64 },
-}
-
-/// The faults of the SLO, one per line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SloFaults {
-    law: String,
-    faults: Vec<Fault>,
-}
-
-impl fmt::Display for SloFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.faults.iter().map(|fault| format!("{}: {fault}", self.law)).collect();
-        f.write_str(&lines.join("\n"))
-    }
 }
 
 /// An SLO of type 2: one bucket for the website that all requests are for.
@@ -101,45 +106,29 @@ impl Scenario {
 
     pub(super) fn policy(&self) -> Result<Policy, ScenarioError> {
         self.load.check()?;
-        if !(1..=SECONDS_MAX).contains(&self.seconds) {
-            return Err(ScenarioError::Seconds(self.seconds));
+        let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
+        match self.measured {
+            Some(span) if span.to() > end => return Err(ScenarioError::MeasuredLate(span)),
+            Some(span) if phases.counts().len() > 1 => {
+                return Err(ScenarioError::MeasuredPhases(span, phases.clone()));
+            }
+            _ => {}
         }
-        self.check_measured()?;
-        let end = Duration::from_secs(self.seconds.into());
         if let Some(cluster) = self.cluster {
             cluster.check(&self.law, self.rate, end)?;
         }
-        let slo_map = format!("{DEFAULT_LINE}\n{SLO} {}\n", self.line());
-        let website_map = format!("{WEBSITE} {SLO}\n");
+        let options: String = self.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        let Scenario { burst, rate, law, .. } = self;
+        let slo_map = format!("{DEFAULT_LINE}\n{SLO} burst={burst} rate={rate} law={law}{options}\n");
         let read = |path: &Path| match path.to_str() {
             Some("slo.map") => Ok(slo_map.clone().into_bytes()),
-            Some("website.map") => Ok(website_map.clone().into_bytes()),
+            Some("website.map") => Ok(format!("{WEBSITE} {SLO}\n").into_bytes()),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         Policy::parse(Path::new(""), &Layout::default(), read).map_err(|problems| {
-            let faults = problems.listed().iter().map(|problem| problem.fault.clone()).collect();
-            ScenarioError::Slo(SloFaults { law: self.law.clone(), faults })
+            let faults = problems.listed().iter().map(|problem| format!("{law}: {}", problem.fault));
+            ScenarioError::Slo(faults.collect::<Vec<_>>().join("\n"))
         })
-    }
-
-    fn check_measured(&self) -> Result<(), ScenarioError> {
-        let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
-        match self.measured {
-            Some(span) if span.to() > end => Err(ScenarioError::MeasuredLate(span)),
-            Some(span) if phases.counts().len() > 1 => {
-                Err(ScenarioError::MeasuredPhases(span, phases.clone()))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The SLO as the value of a line of `slo.map`.
-    fn line(&self) -> String {
-        let mut line = format!("burst={} rate={} law={}", self.burst, self.rate, self.law);
-        for (name, value) in &self.options {
-            line += &format!(" {name}={value}");
-        }
-        line
     }
 
     /// The laws whose objective is a rate, so that they can be compared.

@@ -4,8 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use thiserror::Error;
-
 use slowlane_core::base::units::{duration, written};
 
 /// A part of a run, written `FROM..TO`. Both are times since its start; the end is not part of it.
@@ -23,10 +21,7 @@ pub struct Span {
     to: Duration,
 }
 
-/// The text is not a part of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("expected two times since the start, the later one second, like 20s..80s")]
-pub struct NoSpan;
+const EXPECTED: &str = "expected two times since the start, the later one second, like 20s..80s";
 
 impl Span {
     pub fn from(self) -> Duration {
@@ -44,12 +39,12 @@ impl Span {
 }
 
 impl FromStr for Span {
-    type Err = NoSpan;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Span, NoSpan> {
-        let (from, to) = text.split_once("..").ok_or(NoSpan)?;
-        let (from, to) = (duration(from).map_err(|_| NoSpan)?, duration(to).map_err(|_| NoSpan)?);
-        if from < to { Ok(Span { from, to }) } else { Err(NoSpan) }
+    fn from_str(text: &str) -> Result<Span, &'static str> {
+        let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
+        let (from, to) = (duration(from).map_err(|_| EXPECTED)?, duration(to).map_err(|_| EXPECTED)?);
+        if from < to { Ok(Span { from, to }) } else { Err(EXPECTED) }
     }
 }
 
@@ -84,7 +79,7 @@ mod tests {
     #[test]
     fn other_texts_than_two_times_in_order_are_refused() {
         for text in ["", "20s", "20s..", "..80s", "20..80", "20s-80s", "5s..5s", "1s..2s..3s", "20s .. 80s"] {
-            assert_eq!(text.parse::<Span>(), Err(NoSpan), "{text:?}");
+            assert_eq!(text.parse::<Span>(), Err(EXPECTED), "{text:?}");
         }
     }
 }
