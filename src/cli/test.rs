@@ -11,7 +11,7 @@ use crate::cli::arguments::Files;
 use crate::config::{Config, Flags};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::policy::Policy;
-use slowlane_lab::policy_test::{self, FILE_BYTES_MAX, Fault, FileOutcome, Mistakes, Settings, Suite};
+use slowlane_lab::policy_test::{self, FILE_BYTES_MAX, FileOutcome, Mistakes, Settings, Suite};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -105,6 +105,6 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
 fn text(path: &Path) -> Result<Vec<u8>, Mistakes> {
     let mut text = Vec::new();
     let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));
-    file.map_err(|error| Mistakes::of_file(Fault::Unreadable(error.to_string())))?;
+    file.map_err(|error| Mistakes::of_file(format!("cannot be read: {error}")))?;
     Ok(text)
 }

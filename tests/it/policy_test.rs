@@ -181,8 +181,9 @@ fn blocks_and_windows_last_as_long_as_they_say() {
 #[test]
 fn a_field_that_the_policy_does_not_use_is_named_with_its_first_line() {
     let outcome = outcome("website=w1 cost=2 wesbite=w2 -> 2001\n1 at once method=GET wesbite=w3 -> pass");
-    let unused: Vec<_> = outcome.unused.iter().map(|unused| (unused.line, unused.field.as_str())).collect();
-    assert_eq!(unused, [(1, "wesbite"), (2, "method")]);
+    let warnings: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
+    let told = |place: &str| format!("{place}: the policy does not use this field: is it misspelt?");
+    assert_eq!(warnings, ["1: wesbite", "2: method"].map(told));
 }
 
 /// What happens next in a made-up case.

@@ -1,11 +1,11 @@
-//! Any text as a file of cases: it reads back as it is written, and its run ends with a report that is safe to show.
+//! Any text as a file of cases: its run ends with a report that is safe to show.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_lab::policy_test::{FileOutcome, Settings, Suite, json, report};
+use slowlane_lab::policy_test::{Action, FileOutcome, Settings, Step, Suite, json, report};
 
 const SLO_MAP: &str = "0 rate=unlimited
 1001 burst=3 rate=7/s law=token-bucket block=3s
@@ -26,10 +26,12 @@ const CASES_MAX: usize = 20;
 pub fn run(bytes: &[u8]) {
     let result = match Suite::parse(bytes) {
         Ok(suite) => {
-            let written = suite.to_string();
-            let again = Suite::parse(written.as_bytes()).expect("it is written as it is read");
-            assert_eq!((again.to_string(), again.requests()), (written, suite.requests()));
-            if suite.requests() > REQUESTS_MAX || suite.cases.len() > CASES_MAX {
+            let asked = |step: &Step| match step.action {
+                Action::Ask { count, .. } => u64::from(count),
+                Action::After(_) | Action::Done(_) => 0,
+            };
+            let requests: u64 = suite.cases.iter().flat_map(|case| &case.steps).map(asked).sum();
+            if requests > REQUESTS_MAX || suite.cases.len() > CASES_MAX {
                 return;
             }
             let settings = Settings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 16 };

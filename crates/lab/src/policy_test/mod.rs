@@ -14,25 +14,15 @@
 //! always show the middle, so a file has the same outcome each time. A request that is let through leaves after its
 //! delay, and is in flight until a step says `done`.
 
-mod amounts;
-mod case;
-mod expected;
-mod fields;
-mod mistake;
-mod outcome;
+mod cases;
+mod mistakes;
 mod parse;
 mod report;
 mod run;
-mod statement;
 mod words;
 
-pub use case::{Action, Arrivals, Slos, Step, Suite, TestCase};
-pub use expected::Expected;
-pub use fields::Fields;
-pub use mistake::{
-    CASES_MAX, FILE_BYTES_MAX, Fault, LINE_BYTES_MAX, MISTAKES_MAX, Mistake, Mistakes, Place, Quoted,
-    REQUESTS_MAX,
-};
-pub use outcome::{CaseOutcome, Failure, Outcome, Unused};
+pub use cases::{Action, Expected, Fields, Slos, Step, Suite, TestCase};
+pub use mistakes::{Mistake, Mistakes};
+pub use parse::FILE_BYTES_MAX;
 pub use report::{FileOutcome, json, report};
-pub use run::{BEGINS, Settings, run};
+pub use run::{BEGINS, CaseOutcome, Failure, Outcome, Settings, run};

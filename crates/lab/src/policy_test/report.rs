@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::policy_test::mistake::{Mistake, Mistakes};
-use crate::policy_test::outcome::{CaseOutcome, Failure, Outcome, Unused};
+use crate::policy_test::mistakes::{Mistake, Mistakes};
+use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
 use slowlane_core::base::shown::shown;
 
 /// A file and its outcome, or the mistakes that kept it from running.
@@ -14,6 +14,12 @@ pub struct FileOutcome {
     /// Its path, as it was typed.
     pub file: String,
     pub result: Result<Outcome, Mistakes>,
+}
+
+impl CaseOutcome {
+    fn holds(&self) -> bool {
+        self.failures.is_empty()
+    }
 }
 
 impl FileOutcome {
@@ -25,25 +31,22 @@ impl FileOutcome {
     /// The mistakes, one per line, each with the name of the file.
     pub fn mistakes(&self) -> Vec<String> {
         let Err(Mistakes { listed, count }) = &self.result else { return Vec::new() };
-        let file = shown(&self.file);
-        let told = |mistake: &Mistake| match mistake.place {
-            Some(_) => format!("{file}:{mistake}"),
-            None => format!("{file}: {mistake}"),
-        };
-        let mut lines: Vec<String> = listed.iter().map(told).collect();
+        let mut lines: Vec<String> = listed.iter().map(|mistake| self.named(mistake)).collect();
         if let more @ 1.. = count - listed.len() {
-            lines.push(format!("{file}: and {more} more"));
+            lines.push(format!("{}: and {more} more", shown(&self.file)));
         }
         lines
     }
 
     /// The fields that may be misspelt, one per line, each with the name of the file.
     pub fn warnings(&self) -> Vec<String> {
-        let unused = self.result.as_ref().map(|outcome| outcome.unused.as_slice()).unwrap_or_default();
-        unused
-            .iter()
-            .map(|unused| format!("{}:{}: {}", shown(&self.file), unused.line, doubt(unused)))
-            .collect()
+        let warnings = self.result.iter().flat_map(|outcome| &outcome.warnings);
+        warnings.map(|warning| self.named(warning)).collect()
+    }
+
+    fn named(&self, mistake: &Mistake) -> String {
+        let blank = if mistake.line.is_some() { "" } else { " " };
+        format!("{}:{blank}{mistake}", shown(&self.file))
     }
 
     fn cases(&self) -> &[CaseOutcome] {
@@ -51,19 +54,11 @@ impl FileOutcome {
     }
 }
 
-fn doubt(Unused { field, .. }: &Unused) -> String {
-    format!("{}: the policy does not use this field: is it misspelt?", shown(field))
-}
-
 /// The failed cases, and the others if `verbose`, with a summary as the last line.
 pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     let mut text = String::new();
-    for file in files {
-        for case in file.cases() {
-            if verbose || !case.holds() {
-                tell(&mut text, &file.file, case);
-            }
-        }
+    for (file, case) in cases(files).filter(|(_, case)| verbose || !case.holds()) {
+        tell(&mut text, file, case);
     }
     let faulty = files.iter().filter(|file| file.result.is_err()).count();
     let (cases, failed) = counts(files);
@@ -76,18 +71,21 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
 
 /// One case: `ok` or the lines that do not hold, with both verdicts below each other.
 fn tell(text: &mut String, file: &str, case: &CaseOutcome) {
-    let (place, title) = (format!("{}:{}", shown(file), case.line), shown(&case.title));
     let word = if case.holds() { "ok    " } else { "FAILED" };
-    let _ = writeln!(text, "{word} {place}: {title}");
+    let _ = writeln!(text, "{word} {}:{}: {}", shown(file), case.line, shown(&case.title));
     for Failure { line, step, expected, got } in &case.failures {
         let [step, expected, got] = [step, expected, got].map(shown);
         let _ = write!(text, "    line {line}: {step}\n      - {expected}\n      + {got}\n");
     }
 }
 
+fn cases(files: &[FileOutcome]) -> impl Iterator<Item = (&str, &CaseOutcome)> {
+    files.iter().flat_map(|file| file.cases().iter().map(|case| (file.file.as_str(), case)))
+}
+
+/// The number of cases, and of those that do not hold.
 fn counts(files: &[FileOutcome]) -> (usize, usize) {
-    let cases = || files.iter().flat_map(FileOutcome::cases);
-    (cases().count(), cases().filter(|case| !case.holds()).count())
+    (cases(files).count(), cases(files).filter(|(_, case)| !case.holds()).count())
 }
 
 fn counted(count: usize, noun: &str) -> String {
@@ -101,61 +99,44 @@ struct Report<'f> {
     /// The number of cases that ran.
     cases_total: usize,
     failed_total: usize,
-    cases: Vec<Row<'f>>,
-    errors: Vec<Finding>,
+    cases: Vec<InFile<'f, CaseOutcome>>,
+    errors: Vec<InFile<'f, Mistake>>,
     errors_total: usize,
-    warnings: Vec<Finding>,
+    warnings: Vec<InFile<'f, Mistake>>,
 }
 
+/// A case or a mistake, with its file.
 #[derive(Debug, Serialize)]
-struct Row<'f> {
+struct InFile<'f, T> {
     file: &'f str,
-    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ok: Option<bool>,
     #[serde(flatten)]
-    case: &'f CaseOutcome,
-}
-
-#[derive(Debug, Serialize)]
-struct Finding {
-    file: String,
-    line: Option<usize>,
-    column: Option<usize>,
-    text: String,
+    of: &'f T,
 }
 
 /// The same for programs, with every case.
 pub fn json(files: &[FileOutcome]) -> String {
     let (cases_total, failed_total) = counts(files);
-    let mut report = Report {
-        ok: files.iter().all(FileOutcome::holds),
-        cases_total,
-        failed_total,
-        cases: Vec::new(),
-        errors: Vec::new(),
-        errors_total: 0,
-        warnings: Vec::new(),
-    };
+    let (mut errors, mut errors_total, mut warnings) = (Vec::new(), 0, Vec::new());
     for FileOutcome { file, result } in files {
+        let place = |of| InFile { file, ok: None, of };
         match result {
-            Ok(Outcome { cases, unused }) => {
-                report.cases.extend(cases.iter().map(|case| Row { file, ok: case.holds(), case }));
-                report.warnings.extend(unused.iter().map(|unused| Finding {
-                    file: file.clone(),
-                    line: Some(unused.line),
-                    column: None,
-                    text: doubt(unused),
-                }));
-            }
+            Ok(outcome) => warnings.extend(outcome.warnings.iter().map(place)),
             Err(Mistakes { listed, count }) => {
-                report.errors_total += count;
-                report.errors.extend(listed.iter().map(|Mistake { place, fault }| Finding {
-                    file: file.clone(),
-                    line: place.map(|place| place.line),
-                    column: place.map(|place| place.column),
-                    text: fault.to_string(),
-                }));
+                errors_total += count;
+                errors.extend(listed.iter().map(place));
             }
         }
     }
+    let report = Report {
+        ok: files.iter().all(FileOutcome::holds),
+        cases_total,
+        failed_total,
+        cases: cases(files).map(|(file, of)| InFile { file, ok: Some(of.holds()), of }).collect(),
+        errors,
+        errors_total,
+        warnings,
+    };
     serde_json::to_string_pretty(&report).expect("plain values are JSON") + "\n"
 }

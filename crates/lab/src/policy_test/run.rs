@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy_test::case::{Action, Arrivals, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED};
-use crate::policy_test::expected::{Expected, Tally};
-use crate::policy_test::fields::Fields;
-use crate::policy_test::outcome::{CaseOutcome, Failure, Outcome, Unused};
+use serde::Serialize;
+
+use crate::events::EventQueue;
+use crate::policy_test::cases::{
+    Action, Expected, Fields, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED, Verdicts, amount, written,
+};
+use crate::policy_test::mistakes::Mistake;
 use slowlane_core::base::draw::Draw;
+use slowlane_core::base::kind::Kind;
 use slowlane_core::base::request::is_same_name;
+use slowlane_core::base::shown::shown;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::ticket::Ticket;
 use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::verdict::Verdict;
 use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
 use slowlane_core::throttle::Throttle;
@@ -27,6 +33,35 @@ pub struct Settings {
     pub expire: Duration,
     /// The memory for annexes and open tickets.
     pub annex_bytes_max: usize,
+}
+
+/// The outcome of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// In the order of the file.
+    pub cases: Vec<CaseOutcome>,
+    /// The fields that the policy does not use, each with its first line. They may be misspelt.
+    pub warnings: Vec<Mistake>,
+}
+
+/// The outcome of one case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseOutcome {
+    pub line: usize,
+    /// Its fields and SLOs.
+    pub title: String,
+    /// None: it holds.
+    pub failures: Vec<Failure>,
+}
+
+/// A line of a case that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    pub line: usize,
+    /// The line without its verdicts.
+    pub step: String,
+    pub expected: String,
+    pub got: String,
 }
 
 /// Runs all cases, each with empty counts. Gives the policy back for the next file.
@@ -48,7 +83,7 @@ pub struct Settings {
 /// assert_eq!((&*failure.step, &*failure.expected, &*failure.got), ("2 at once", "2 pass", "1 pass, 1 deny 1s"));
 /// ```
 pub fn run(suite: &Suite, mut policy: Policy, settings: &Settings) -> (Outcome, Policy) {
-    let unused = unused(suite, &policy);
+    let warnings = unused(suite, &policy);
     let mut cases = Vec::new();
     for case in &suite.cases {
         let mut failures = Vec::new();
@@ -58,32 +93,34 @@ pub fn run(suite: &Suite, mut policy: Policy, settings: &Settings) -> (Outcome, 
             failures.extend(case.steps.iter().filter_map(|step| run.step(step)));
             policy = run.end();
         }
-        let title = format!("{} -> {}", case.fields, case.slos);
-        cases.push(CaseOutcome { line: case.line, title, failures });
+        cases.push(CaseOutcome { line: case.line, title: case.title(), failures });
     }
-    (Outcome { cases, unused }, policy)
+    (Outcome { cases, warnings }, policy)
 }
 
-/// The fields that no map, key or share of the policy uses, each with its first line. They may be misspelt.
-fn unused(suite: &Suite, policy: &Policy) -> Vec<Unused> {
-    let is_used = |name: &str| {
-        policy.used_fields().chain(["cost"]).any(|used| is_same_name(used.as_bytes(), name.as_bytes()))
-    };
+/// The fields that no map, key or share of the policy uses, each with its first line.
+fn unused(suite: &Suite, policy: &Policy) -> Vec<Mistake> {
     let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &suite.cases {
         let of_steps = case.steps.iter().filter_map(|step| match &step.action {
-            Action::Ask { fields, .. } => Some((fields, step.line)),
+            Action::Ask { fields, .. } => Some((step.line, fields)),
             Action::After(_) | Action::Done(_) => None,
         });
-        for (fields, line) in [(&case.fields, case.line)].into_iter().chain(of_steps) {
+        for (line, fields) in [(case.line, &case.fields)].into_iter().chain(of_steps) {
             for name in fields.names() {
                 first_lines.entry(name).or_insert(line);
             }
         }
     }
-    let unused = first_lines.into_iter().filter(|(name, _)| !is_used(name));
-    let mut unused: Vec<Unused> =
-        unused.map(|(name, line)| Unused { line, field: name.to_owned() }).collect();
+    first_lines.retain(|name, _| {
+        let is_same = |used: &str| is_same_name(used.as_bytes(), name.as_bytes());
+        !policy.used_fields().chain(["cost"]).any(is_same)
+    });
+    let doubt = |(name, line): (&str, usize)| {
+        let text = format!("{}: the policy does not use this field: is it misspelt?", shown(name));
+        Mistake { line: Some(line), column: None, text }
+    };
+    let mut unused: Vec<Mistake> = first_lines.into_iter().map(doubt).collect();
     unused.sort_by_key(|unused| unused.line);
     unused
 }
@@ -105,7 +142,7 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
         true => format!("{REFUSED}: the website is no host, or a value is too long to be searched"),
         false => of.iter().map(named).collect::<Vec<_>>().join(", "),
     };
-    let (step, expected) = (case.fields.to_string(), case.slos.to_string());
+    let [step, expected] = case.text.clone();
     Some(Failure { line: case.line, step, expected, got })
 }
 
@@ -124,9 +161,8 @@ struct Run<'c> {
     fields: &'c Fields,
     throttle: Throttle,
     now: Timestamp,
-    /// The requests in flight, by the moment at which they leave and by their number.
-    in_flight: BTreeMap<(Timestamp, u32), Option<Box<Ticket>>>,
-    asked: u32,
+    /// The requests in flight, by the moment at which they leave.
+    in_flight: EventQueue<Option<Box<Ticket>>>,
 }
 
 impl<'c> Run<'c> {
@@ -136,7 +172,7 @@ impl<'c> Run<'c> {
         let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };
         let throttle = Throttle::new(policy, sizing, settings.annex_bytes_max);
-        Run { fields: &case.fields, throttle, now: BEGINS, in_flight: BTreeMap::new(), asked: 0 }
+        Run { fields: &case.fields, throttle, now: BEGINS, in_flight: EventQueue::default() }
     }
 
     fn end(self) -> Policy {
@@ -145,50 +181,135 @@ impl<'c> Run<'c> {
 
     fn step(&mut self, step: &Step) -> Option<Failure> {
         let failed = match &step.action {
-            Action::Ask { arrivals, fields, expected } => self.ask(*arrivals, fields, expected),
+            Action::Ask { count, time, fields, expected } => self.ask(*count, *time, fields, expected),
             Action::After(time) => {
                 self.now = self.now + *time;
                 None
             }
             Action::Done(count) => self.finish(*count),
         };
-        let failure = |(expected, got)| Failure { line: step.line, step: step.action.asks(), expected, got };
-        failed.map(failure)
+        let (expected, got) = failed?;
+        Some(Failure { line: step.line, step: step.text.clone(), expected, got })
     }
 
     /// Asks, and gives the verdicts that were expected and those that came, if they differ.
-    fn ask(&mut self, arrivals: Arrivals, fields: &Fields, expected: &Expected) -> Option<(String, String)> {
+    fn ask(
+        &mut self,
+        count: u32,
+        time: Duration,
+        fields: &Fields,
+        expected: &Expected,
+    ) -> Option<(String, String)> {
         let fields = self.fields.with(fields);
-        let (request, begins, count) = (fields.request(), self.now, arrivals.count());
-        let mut tally = Tally::new(expected);
+        let (request, begins) = (fields.request(), self.now);
+        let mut tally = Tally::default();
         for number in 0..count {
-            let since = arrivals.takes().as_nanos() * u128::from(number) / u128::from(count);
+            let since = time.as_nanos() * u128::from(number) / u128::from(count);
             let now = begins + Duration::from_nanos(since as u64);
             let decision = self.throttle.decide_one(&request, now, Draw::MIDDLE);
             tally.count(decision.verdict);
-            self.asked += 1;
             if decision.is_let_through() {
                 let leaves = now + Duration::from_millis(decision.verdict.delay_ms());
-                self.in_flight.insert((leaves, self.asked), decision.ticket().map(Box::new));
+                self.in_flight.enter(leaves.as_nanos(), decision.ticket().map(Box::new));
             }
         }
-        self.now = begins + arrivals.takes();
-        (!tally.holds()).then(|| (expected.to_string(), tally.told()))
+        self.now = begins + time;
+        (!tally.fits(expected)).then(|| (written(&expected.0), written(&tally.verdicts())))
     }
 
     /// Ends requests, and gives the expected number and the true one, if they differ.
     fn finish(&mut self, count: Option<u32>) -> Option<(String, String)> {
         let policy = self.throttle.policy();
         let mut ended = 0;
-        while count.is_none_or(|count| ended < count) {
-            let next = self.in_flight.first_entry().filter(|next| next.key().0 <= self.now);
-            let Some(next) = next else { break };
-            if let Some(ticket) = next.remove() {
+        while count.is_none_or(|count| ended < count)
+            && let Some((_, ticket)) = self.in_flight.next_before(self.now.as_nanos() + 1)
+        {
+            if let Some(ticket) = ticket {
                 self.throttle.end(&policy, &ticket, self.now);
             }
             ended += 1;
         }
         let count = count.filter(|&count| ended < count)?;
         Some((format!("{count} in flight"), format!("{ended} in flight")))
+    }
+}
+
+/// The verdicts that came: of each kind and amount the number, and which of them was the first.
+#[derive(Default)]
+struct Tally(BTreeMap<(usize, u64), (u32, usize)>);
+
+/// The most different amounts of one kind that are listed one by one.
+const AMOUNTS_MAX: usize = 4;
+
+impl Tally {
+    fn count(&mut self, verdict: Verdict) {
+        let first = self.0.len();
+        self.0.entry((verdict.kind().index(), amount(verdict))).or_insert((0, first)).0 += 1;
+    }
+
+    /// Whether exactly the expected verdicts came.
+    fn fits(&self, Expected(expected): &Expected) -> bool {
+        expected.iter().all(|Verdicts { count, kind, range }| {
+            let fitting = self.0.range((kind.index(), *range.start())..=(kind.index(), *range.end()));
+            fitting.map(|(_, (count, _))| count).sum::<u32>() == *count
+        })
+    }
+
+    fn verdicts(&self) -> Vec<Verdicts> {
+        Kind::ALL.into_iter().flat_map(|kind| self.of_kind(kind)).collect()
+    }
+
+    /// In the order of their first arrivals. Many different amounts are one range.
+    fn of_kind(&self, kind: Kind) -> Vec<Verdicts> {
+        let seen = self.0.range((kind.index(), 0)..=(kind.index(), u64::MAX));
+        let mut seen: Vec<_> = seen.map(|((_, amount), (count, first))| (*first, *amount, *count)).collect();
+        if seen.len() > AMOUNTS_MAX {
+            let count = seen.iter().map(|(.., count)| count).sum();
+            return vec![Verdicts { count, kind, range: seen[0].1..=seen[seen.len() - 1].1 }];
+        }
+        seen.sort_unstable();
+        seen.into_iter().map(|(_, amount, count)| Verdicts { count, kind, range: amount..=amount }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy_test::cases::ANY;
+
+    fn delay(ms: u64) -> Verdict {
+        Verdict::Delay(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn each_verdict_counts_for_its_item() {
+        let pass = Verdicts { count: 1, kind: Kind::Pass, range: ANY };
+        let expected = Expected(vec![pass, Verdicts { count: 2, kind: Kind::Delay, range: 20..=40 }]);
+        assert_eq!(written(&expected.0), "1 pass, 2 delay 20ms..40ms");
+        for (delays, holds, told) in [
+            ([20, 40], true, "1 pass, 1 delay 20ms, 1 delay 40ms"),
+            ([20, 41], false, "1 pass, 1 delay 20ms, 1 delay 41ms"),
+            ([7, 7], false, "1 pass, 2 delay 7ms"),
+        ] {
+            let mut tally = Tally::default();
+            delays.iter().for_each(|&ms| tally.count(delay(ms)));
+            assert!(!tally.fits(&expected), "one verdict is missing");
+            tally.count(Verdict::Pass);
+            assert_eq!((tally.fits(&expected), written(&tally.verdicts()).as_str()), (holds, told));
+        }
+    }
+
+    #[test]
+    fn many_amounts_are_told_as_a_range() {
+        let expected = Expected(vec![Verdicts { count: 9, kind: Kind::Deny, range: ANY }]);
+        let mut tally = Tally::default();
+        for ms in [40, 30, 20, 10, 50] {
+            tally.count(delay(ms));
+        }
+        for retry_after_s in [90, 90, 90, 61] {
+            tally.count(Verdict::Deny { retry_after_s });
+        }
+        assert_eq!(written(&tally.verdicts()), "5 delay 10ms..50ms, 3 deny 90s, 1 deny 61s");
+        assert!(!tally.fits(&expected));
     }
 }

@@ -1,98 +1,76 @@
 //! The words of a line: blanks part them, and quotes keep them whole.
 
-use std::iter::{Peekable, Zip};
-use std::ops::RangeFrom;
-use std::str::Chars;
-
-use crate::policy_test::mistake::Fault;
-
-/// A word or a mark, and its columns, counted in characters from 1.
+/// A word or a mark. Columns are counted in characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct Token<'l> {
     pub(super) column: usize,
+    /// As it is typed, with its quotes.
+    pub(super) typed: &'l str,
+    pub(super) text: String,
+}
+
+impl Token<'_> {
     /// The column behind it.
-    pub(super) end: usize,
-    pub(super) piece: Piece,
-}
+    pub(super) fn end(&self) -> usize {
+        self.column + self.typed.chars().count()
+    }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    Word(String),
-    Comma,
-    Semicolon,
-}
-
-impl Piece {
-    /// The text, as an error repeats it.
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Piece::Word(text) => text,
-            Piece::Comma => ",",
-            Piece::Semicolon => ";",
-        }
+    /// Whether it parts words or steps. In quotes it would be a word.
+    pub(super) fn is_mark(&self) -> bool {
+        matches!(self.typed, "," | ";")
     }
 }
 
-type Letters<'l> = Peekable<Zip<Chars<'l>, RangeFrom<usize>>>;
+const OPEN_QUOTE: &str = "a quote without its end";
 
-/// The tokens of a line up to its comment, or the column of a fault.
+/// The tokens of a line up to its comment, or the column of a mistake.
 ///
 /// A comment begins with a `#` before a word. Between double quotes, `\"` is a quote and `\\` a backslash.
-pub(super) fn tokens(line: &str) -> Result<Vec<Token>, (usize, Fault)> {
-    let mut tokens = Vec::new();
-    let mut letters = line.chars().zip(1..).peekable();
-    while let Some(&(letter, column)) = letters.peek() {
-        let piece = match letter {
-            '#' => break,
-            ' ' | '\t' => None,
-            ',' => Some(Piece::Comma),
-            ';' => Some(Piece::Semicolon),
-            _ => {
-                let (text, length) = word(&mut letters).map_err(|fault| (column, fault))?;
-                tokens.push(Token { column, end: column + length, piece: Piece::Word(text) });
-                continue;
-            }
+pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
+    let (mut tokens, mut column, mut rest) = (Vec::new(), 1, line);
+    loop {
+        let begin = rest.trim_start_matches([' ', '\t']);
+        column += rest.len() - begin.len();
+        let (bytes, text) = match begin.chars().next() {
+            None | Some('#') => return Ok(tokens),
+            Some(mark @ (',' | ';')) => (1, mark.to_string()),
+            Some(_) => word(begin).ok_or_else(|| (column, OPEN_QUOTE.to_owned()))?,
         };
-        letters.next();
-        tokens.extend(piece.map(|piece| Token { column, end: column + 1, piece }));
+        let (typed, after) = begin.split_at(bytes);
+        tokens.push(Token { column, typed, text });
+        column += typed.chars().count();
+        rest = after;
     }
-    Ok(tokens)
 }
 
-/// Whether a word cannot hold this letter without quotes.
-pub(super) fn needs_quotes(letter: char) -> bool {
-    matches!(letter, ' ' | '\t' | ',' | ';' | '"')
-}
-
-/// The text of a word, and the number of its characters in the line.
-fn word(letters: &mut Letters<'_>) -> Result<(String, usize), Fault> {
-    let (mut text, mut length) = (String::new(), 0);
-    while let Some((letter, _)) = letters.next_if(|&(letter, _)| letter == '"' || !needs_quotes(letter)) {
-        length += 1;
+/// The bytes and the text of the first word. None: a quote has no end.
+fn word(line: &str) -> Option<(usize, String)> {
+    let (mut text, mut is_quoted) = (String::new(), false);
+    let mut letters = line.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
         match letter {
-            '"' => length += quoted(letters, &mut text)?,
-            letter => text.push(letter),
-        }
-    }
-    Ok((text, length))
-}
-
-/// Reads on to the closing quote, and gives the number of characters up to it.
-fn quoted(letters: &mut Letters<'_>, text: &mut String) -> Result<usize, Fault> {
-    let mut length = 0;
-    while let Some((letter, _)) = letters.next() {
-        length += 1;
-        match letter {
-            '"' => return Ok(length),
-            '\\' => {
-                let escaped = letters.next_if(|&(next, _)| next == '"' || next == '\\');
-                length += usize::from(escaped.is_some());
-                text.push(escaped.map_or('\\', |(next, _)| next));
+            '"' => is_quoted = !is_quoted,
+            '\\' if is_quoted => {
+                let escaped = letters.next_if(|(_, next)| matches!(next, '"' | '\\'));
+                text.push(escaped.map_or('\\', |(_, next)| next));
             }
+            ' ' | '\t' | ',' | ';' if !is_quoted => return Some((at, text)),
             letter => text.push(letter),
         }
     }
-    Err(Fault::OpenQuote)
+    (!is_quoted).then_some((line.len(), text))
+}
+
+/// Tokens as they are typed, with single blanks.
+pub(super) fn written(tokens: &[Token<'_>]) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        if !text.is_empty() && !token.is_mark() {
+            text.push(' ');
+        }
+        text += token.typed;
+    }
+    text
 }
 
 #[cfg(test)]
@@ -100,8 +78,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Vec<(usize, String)> {
-        let tokens = tokens(line).unwrap();
-        tokens.into_iter().map(|token| (token.column, token.piece.text().to_owned())).collect()
+        tokens(line).unwrap().into_iter().map(|token| (token.column, token.text)).collect()
     }
 
     #[test]
@@ -122,7 +99,13 @@ mod tests {
             read(r#"agent="a; b, \"c\" \\ \d" x"#),
             [(1, r#"agent=a; b, "c" \ \d"#.into()), (27, "x".into())]
         );
-        assert_eq!(tokens(r#"a b="c"#), Err((3, Fault::OpenQuote)));
+        assert_eq!(tokens(r#"a b="c"#), Err((3, OPEN_QUOTE.to_owned())));
         assert_eq!(read(r#"path=\d+"#), [(1, r"path=\d+".into())]);
+    }
+
+    #[test]
+    fn a_statement_is_written_with_single_blanks_and_its_quotes() {
+        let written = |line: &str| super::written(&tokens(line).unwrap());
+        assert_eq!(written(r#"agent="a;  b"   ->	3001  ,3002 # all"#), r#"agent="a;  b" -> 3001, 3002"#);
     }
 }

@@ -1,0 +1,242 @@
+//! The cases of a file: a request, its SLOs, and requests that follow each other in virtual time.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::policy_test::mistakes::quoted;
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::request::{FIELDS_MAX, Request, Value, is_same_name};
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::units;
+use slowlane_core::base::verdict::Verdict;
+
+/// The cases of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suite {
+    pub cases: Vec<TestCase>,
+}
+
+/// A request, the SLOs that it falls under, and the steps that follow. It begins with empty counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestCase {
+    /// Counted from 1.
+    pub line: usize,
+    /// Its request and its SLOs, as they are typed.
+    pub text: [String; 2],
+    pub fields: Fields,
+    pub slos: Slos,
+    pub steps: Vec<Step>,
+}
+
+/// The SLOs that a request falls under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slos {
+    /// These, its own first, then those that `also=` names.
+    Ids(Vec<SloId>),
+    /// Any, and each has `rate=unlimited`.
+    Unlimited,
+    /// None: it cannot be looked up, and is denied.
+    Refused,
+}
+
+/// The name of [`Slos::Unlimited`].
+pub(super) const UNLIMITED: &str = units::UNLIMITED;
+
+/// The name of [`Slos::Refused`].
+pub(super) const REFUSED: &str = "refused";
+
+/// A step of a case, and its line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Counted from 1.
+    pub line: usize,
+    /// As it is typed, without its verdicts.
+    pub text: String,
+    pub action: Action,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// So many requests at equal distances over this time, the first now.
+    Ask { count: u32, time: Duration, fields: Fields, expected: Expected },
+    /// Time passes.
+    After(Duration),
+    /// So many requests in flight end, those that left first. None: all that have left.
+    Done(Option<u32>),
+}
+
+impl TestCase {
+    /// Its fields and SLOs.
+    pub(super) fn title(&self) -> String {
+        self.text.join(" -> ")
+    }
+}
+
+/// The verdicts of the requests of one step, in any order. No verdict fits two of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expected(pub(super) Vec<Verdicts>);
+
+/// A number of verdicts of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdicts {
+    pub(super) count: u32,
+    pub(super) kind: Kind,
+    /// The least and the most: milliseconds of a delay, seconds of a refusal.
+    pub(super) range: RangeInclusive<u64>,
+}
+
+/// Any delay, and any `Retry-After`.
+pub(super) const ANY: RangeInclusive<u64> = 0..=u64::MAX;
+
+impl Verdicts {
+    /// Whether a verdict could fit both.
+    pub(super) fn overlaps(&self, other: &Verdicts) -> bool {
+        let begins_within = |one: &Verdicts, other: &Verdicts| one.range.contains(other.range.start());
+        self.kind == other.kind && (begins_within(self, other) || begins_within(other, self))
+    }
+}
+
+/// The number of a verdict as proxies get it: milliseconds of a delay, seconds of a refusal; 0 for a pass.
+pub(super) fn amount(verdict: Verdict) -> u64 {
+    match verdict {
+        Verdict::Pass => 0,
+        Verdict::Delay(_) => verdict.delay_ms(),
+        Verdict::Deny { retry_after_s } => retry_after_s.into(),
+    }
+}
+
+/// Verdicts in the words of the file, like `1 pass, 3 delay 20ms..60ms`. A single one needs no number.
+pub(super) fn written(verdicts: &[Verdicts]) -> String {
+    let is_one = verdicts.iter().map(|verdicts| verdicts.count).sum::<u32>() == 1;
+    let one = |Verdicts { count, kind, range }: &Verdicts| {
+        let unit = if *kind == Kind::Deny { Duration::from_secs } else { Duration::from_millis };
+        let [from, to] = [range.start(), range.end()].map(|amount| unit(*amount));
+        let number = if is_one { String::new() } else { format!("{count} ") };
+        let range = match kind {
+            Kind::Pass => String::new(),
+            _ if *range == ANY => String::new(),
+            _ if from == to => format!(" {}", units::written(from)),
+            _ => format!(" {}..{}", units::written(from), units::written(to)),
+        };
+        format!("{number}{}{range}", kind.name())
+    };
+    verdicts.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) const TOO_MANY_FIELDS: &str = "more than 32 fields, the most that a request can carry";
+
+const _: () = assert!(FIELDS_MAX == 32, "as the message says");
+
+/// The fields of a request: names with their values, in the order of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Adds the field of a word like `website=shop.example`.
+    pub(super) fn add(&mut self, word: &str) -> Result<(), String> {
+        let is_of_name = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+        let named = word.split_once('=').filter(|(name, _)| !name.is_empty() && name.chars().all(is_of_name));
+        let Some((name, value)) = named else {
+            return Err(format!("{}expected a field and its value, like website=shop.example", quoted(word)));
+        };
+        if self.place(name).is_some() {
+            return Err(format!("{}is given twice: keep one", quoted(name)));
+        }
+        if self.0.len() == FIELDS_MAX {
+            return Err(TOO_MANY_FIELDS.to_owned());
+        }
+        self.0.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// The names, in the order of the file.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// These fields, with those of `other` in the place of their namesakes.
+    pub(super) fn with(&self, other: &Fields) -> Fields {
+        let mut both = self.clone();
+        for (name, value) in &other.0 {
+            match both.place(name) {
+                Some(place) => both.0[place].1.clone_from(value),
+                None => both.0.push((name.clone(), value.clone())),
+            }
+        }
+        both
+    }
+
+    /// Whether a request can carry them all.
+    pub(super) fn fit(&self) -> bool {
+        self.carried().count() <= FIELDS_MAX
+    }
+
+    /// The request with these fields.
+    pub(super) fn request(&self) -> Request<'_> {
+        let mut request = Request::new();
+        for (name, value) in self.carried() {
+            request.push(name.as_bytes(), Value::Text(value.as_bytes()));
+        }
+        request
+    }
+
+    /// All but those with an empty value, which a proxy leaves out.
+    fn carried(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter().filter(|(_, value)| !value.is_empty())
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.names().position(|other| is_same_name(other.as_bytes(), name.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(words: &[&str]) -> Fields {
+        let mut fields = Fields::default();
+        words.iter().for_each(|word| fields.add(word).unwrap());
+        fields
+    }
+
+    #[test]
+    fn a_line_replaces_fields_of_its_case_or_takes_them_away() {
+        let case = fields(&["source=192.0.2.1", "api-key=a", "owner=acme"]);
+        let both = case.with(&fields(&["cost=5", "api_key=b", "owner="]));
+        assert_eq!(both, fields(&["source=192.0.2.1", "api-key=b", "owner=", "cost=5"]));
+        let request = both.request();
+        assert_eq!(request.get(b"api_key"), Some(Value::Text(b"b")));
+        assert_eq!((request.get(b"owner"), request.fields().count()), (None, 3));
+    }
+
+    #[test]
+    fn a_field_has_a_name_and_comes_once() {
+        let mut fields = fields(&["api-key=1"]);
+        assert_eq!(fields.add("api_key=2"), Err("\"api_key\": is given twice: keep one".to_owned()));
+        for word in ["=1", "a b=1", "\u{feff}source=1", "source", "a->b=1"] {
+            assert!(fields.add(word).unwrap_err().contains("expected a field"), "{word}");
+        }
+        (1..FIELDS_MAX).for_each(|number| fields.add(&format!("f{number}=1")).unwrap());
+        assert_eq!(fields.add("more=1"), Err(TOO_MANY_FIELDS.to_owned()));
+    }
+
+    #[test]
+    fn the_fields_of_a_case_and_of_a_step_are_one_request() {
+        let mut case = Fields::default();
+        (0..FIELDS_MAX).for_each(|number| case.add(&format!("f{number}=1")).unwrap());
+        assert!(case.fit() && case.with(&fields(&["f1=2"])).fit());
+        assert!(!case.with(&fields(&["more=1"])).fit());
+        assert!(case.with(&fields(&["more=1", "f1="])).fit(), "an empty value takes a field away");
+    }
+
+    #[test]
+    fn items_are_apart_in_kind_or_in_range() {
+        let item = |kind, range| Verdicts { count: 1, kind, range };
+        let any = item(Kind::Delay, ANY);
+        let [low, high] = [1..=20, 21..=40].map(|range| item(Kind::Delay, range));
+        let deny = item(Kind::Deny, 1..=20);
+        assert!(any.overlaps(&low) && low.overlaps(&any) && any.overlaps(&any) && low.overlaps(&low));
+        assert!(!low.overlaps(&high) && !high.overlaps(&low) && !low.overlaps(&deny));
+    }
+}
