@@ -163,7 +163,7 @@ proptest! {
     fn a_forged_snapshot_breaks_no_decision(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)
     ) {
-        let mut bytes = include_bytes!("snapshot/version-1").to_vec();
+        let mut bytes = include_bytes!("snapshot/version-2").to_vec();
         for (place, byte) in changes {
             let place = place.index(bytes.len());
             bytes[place] = byte;
@@ -240,7 +240,7 @@ fn entries_that_have_expired_stay_away() {
     assert_eq!((restored.rows, restored.over), (1, 1), "an hour is not over");
 }
 
-/// A change of what is saved has to raise the version: these bytes are of version 1.
+/// A change of what is saved has to raise the version: these bytes are of version 2.
 #[test]
 fn the_layout_of_this_version_is_the_one_that_was_written_down() {
     let throttle = throttle();
@@ -253,9 +253,9 @@ fn the_layout_of_this_version_is_the_one_that_was_written_down() {
     let fields = throttle.policy().block_fields([("source", "192.0.2.2")]).unwrap();
     throttle.block(fields, START + Duration::from_secs(60), START).unwrap();
     let second = self::throttle();
-    let written = include_bytes!("snapshot/version-1");
+    let written = include_bytes!("snapshot/version-2");
     if std::env::var_os("SLOWLANE_WRITE_SNAPSHOT").is_some() {
-        let path = crate::support::project("tests/it/snapshot/version-1");
+        let path = crate::support::project("tests/it/snapshot/version-2");
         std::fs::write(path, saved(&throttle, START)).unwrap();
     }
     let restored = restored(written, &second, START).unwrap();
