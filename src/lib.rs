@@ -64,8 +64,8 @@ mod daemon;
 pub mod http;
 pub mod observe;
 pub mod proxy;
-pub mod resp;
 pub mod server;
+pub mod store_protocol;
 mod sync;
 #[cfg(feature = "top")]
 mod top;

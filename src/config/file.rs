@@ -16,7 +16,7 @@ use crate::config::values::{
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::server::listener::UNIX_MODE;
-use crate::sync::{StoreUrl, SyncConfig};
+use crate::sync::{Files, StoreUrl, SyncConfig};
 use slowlane_core::base::address::Address;
 use slowlane_core::base::hold::WhenFull;
 use slowlane_core::base::kind::Kind as VerdictKind;
@@ -329,8 +329,7 @@ impl Cluster {
             store: store.or(is_token_server.then(StoreUrl::own))?,
             node: node.unwrap_or_else(host),
             prefix,
-            ca,
-            identity,
+            files: Files { ca, identity },
             settings,
             is_secret_fixed,
         })

@@ -233,9 +233,9 @@ impl Config {
             }
         }
         if let Some(cluster) = &self.cluster
-            && let Err(error) = cluster.check_tls()
+            && let Err(error) = cluster.files.check()
         {
-            let key = match &cluster.identity {
+            let key = match &cluster.files.identity {
                 Some((cert, _)) if error.path() == cert => "cert",
                 Some((_, key)) if error.path() == key => "key",
                 _ => "ca",

@@ -79,7 +79,7 @@ impl TokenServerMetrics {
                 "records_refused",
                 "Messages about a key for which this token server had no room",
             ),
-            commands: metric(at, "commands", "Commands of nodes to this token server"),
+            commands: metric(at, "commands", "Messages of nodes to this token server"),
             strangers_gone: metric(
                 at,
                 "strangers_gone",

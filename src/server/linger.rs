@@ -15,7 +15,7 @@ const BYTES_MAX: u64 = 16 << 20;
 ///
 /// A close with unread bytes resets the connection, and the peer may lose the last answer. To a proxy that is no answer,
 /// and the request passes.
-pub(super) async fn linger(stream: impl AsyncRead + Unpin) {
+pub(crate) async fn linger(stream: impl AsyncRead + Unpin) {
     let (mut rest, mut nowhere) = (stream.take(BYTES_MAX), sink());
     // A peer that is gone, or that goes on sending, has had its answer.
     let _ = timeout(LINGER, copy(&mut rest, &mut nowhere)).await;

@@ -49,7 +49,7 @@ pub enum Stream {
 
 impl Stream {
     /// The peer's address without a port, or `unix`.
-    pub(super) fn peer(&self) -> String {
+    pub(crate) fn peer(&self) -> String {
         match self {
             Stream::Tcp(stream) => address(stream),
             Stream::Tls(stream) => address(stream.get_ref().0),

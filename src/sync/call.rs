@@ -1,4 +1,6 @@
-//! The calls of a store: scripts of Redis, or commands of a token server.
+//! The calls of a store: scripts of Redis.
+
+use slowlane_core::cluster::Words;
 
 /// A call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,14 +15,12 @@ pub(super) enum Call {
 impl Call {
     pub(super) const ALL: [Call; 5] = [Call::Rate, Call::Count, Call::Lease, Call::Beat, Call::Blocks];
 
-    /// The command of a token server. Its arguments and its answer are those of the script.
-    pub(super) const fn command(self) -> &'static str {
-        match self {
-            Call::Rate => "SLOWLANE.RATE",
-            Call::Count => "SLOWLANE.COUNT",
-            Call::Lease => "SLOWLANE.LEASE",
-            Call::Beat => "SLOWLANE.BEAT",
-            Call::Blocks => "SLOWLANE.BLOCKS",
+    /// Words of one mode have one call.
+    pub(super) const fn of(words: &Words) -> Call {
+        match words {
+            Words::Rate(_) => Call::Rate,
+            Words::Count(_) => Call::Count,
+            Words::Lease(_) => Call::Lease,
         }
     }
 
@@ -34,15 +34,5 @@ impl Call {
             Call::Blocks => include_str!("blocks.lua"),
         };
         format!("{}{own}", include_str!("common.lua"))
-    }
-
-    /// The arguments of each key. None: the call is not about throttled keys.
-    pub(super) const fn arguments(self) -> Option<usize> {
-        match self {
-            Call::Rate => Some(10),
-            Call::Lease => Some(9),
-            Call::Count => Some(8),
-            Call::Beat | Call::Blocks => None,
-        }
     }
 }

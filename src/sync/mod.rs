@@ -9,10 +9,10 @@
 //! ```
 //! It runs in a thread of its own, as the keeper of the state file does. No request waits for either.
 //!
-//! The store may be a slowlane, too, the token server: its desk answers the same calls by the records of `cluster`.
+//! The store may be a slowlane, too, the token server: `cluster`'s Desk answers the same questions.
 //!
 //! ```text
-//! bytes ─▶ resp::Reader ─words─▶ Desk ─▶ Ledger: keys; Roll: nodes; Board: blocks ─▶ bytes
+//! TokenLink ─frames─▶ TokenServer ─Due─▶ Desk ─▶ Ledger: keys; Roll: nodes; Board: blocks ─Told─▶
 //! ```
 
 #![allow(
@@ -23,18 +23,19 @@
 
 mod call;
 mod courier;
-mod desk;
 mod keeper;
 mod numbers;
 mod pause;
+mod redis;
 mod settings;
 mod store;
 mod task;
+mod token_link;
 mod token_server;
 mod url;
 
 pub(crate) use keeper::{Found, Keeper, StateFile};
-pub(crate) use settings::SyncConfig;
+pub(crate) use settings::{Files, SyncConfig};
 pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

@@ -1,6 +1,9 @@
 //! The settings of the edge of a cluster.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::server::tls::{TlsError, Trust, client};
 use crate::sync::url::StoreUrl;
@@ -14,26 +17,37 @@ pub(crate) struct SyncConfig {
     pub node: String,
     /// The beginning of all keys in the store.
     pub prefix: String,
-    /// The certificate authority of the store, in PEM.
-    pub ca: Option<PathBuf>,
-    /// The node's own certificate and its key, in PEM, for a store that wants one.
-    pub identity: Option<(PathBuf, PathBuf)>,
+    pub files: Files,
     pub settings: Settings,
     /// The key secret is that of a file: one from the store is not taken.
     pub is_secret_fixed: bool,
 }
 
-impl SyncConfig {
-    /// Whether the files of TLS can be used.
+/// The files of TLS, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The certificate authority of the store. None: those of the system.
+    pub ca: Option<PathBuf>,
+    /// The node's own certificate and its key, for a store that wants one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Files {
+    /// Reads them.
     ///
     /// # Errors
     /// The first file that cannot be used.
-    pub(crate) fn check_tls(&self) -> Result<(), TlsError> {
-        if self.ca.is_none() && self.identity.is_none() {
-            return Ok(());
-        }
+    pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let trust = self.ca.clone().map_or(Trust::System, Trust::Authority);
         let identity = self.identity.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
-        client(&trust, identity).map(drop)
+        client(&trust, identity)
+    }
+
+    /// Whether they can be used, if there are any.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn check(&self) -> Result<(), TlsError> {
+        if *self == Files::default() { Ok(()) } else { self.client().map(drop) }
     }
 }

@@ -16,13 +16,13 @@ use crate::observe::status::{ClusterLine, Status};
 use crate::sync::courier::Courier;
 use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
-use crate::sync::store::{Door, Due, Own, Store, StoreError, Told};
+use crate::sync::store::{Door, Own, Store, StoreError};
 use crate::sync::token_server::TokenServer;
 use crate::watch::Reload;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::shown::Shown;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::cluster::{Beat, Census, Cluster, Member, PRESENT};
+use slowlane_core::cluster::{Beat, Census, Cluster, Due, Member, PRESENT, Told};
 use slowlane_core::throttle::Throttle;
 
 /// How often the task looks for messages that are due. News wait for this long at most.
@@ -54,11 +54,11 @@ impl Node {
     /// # Errors
     /// A file of TLS cannot be used, or the system starts no thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
-        self.config.check_tls().map_err(io::Error::other)?;
-        let SyncConfig { store, ca, identity, prefix, is_secret_fixed, .. } = self.config.clone();
+        self.config.files.check().map_err(io::Error::other)?;
+        let SyncConfig { store, files, prefix, is_secret_fixed, .. } = self.config.clone();
         let cluster = self.cluster.clone();
         let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
-        let door = Door { url: store, ca, identity, prefix, own };
+        let door = Door { url: store, files, prefix, own };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
@@ -142,7 +142,7 @@ impl<'n> Task<'n> {
         loop {
             let door = self.door;
             let error = match self.meanwhile_alone(door.open()).await {
-                Ok(store) => self.talk(&store).await,
+                Ok(mut store) => self.talk(&mut store).await,
                 Err(error) => error,
             };
             self.fails(&error);
@@ -152,7 +152,7 @@ impl<'n> Task<'n> {
     }
 
     /// Talks to the store until it fails.
-    async fn talk(&mut self, store: &Store) -> StoreError {
+    async fn talk(&mut self, store: &mut Store) -> StoreError {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.beaten = None;
@@ -165,7 +165,7 @@ impl<'n> Task<'n> {
     }
 
     /// One exchange, if there is anything to tell.
-    async fn exchange(&mut self, store: &Store) -> Result<(), StoreError> {
+    async fn exchange(&mut self, store: &mut Store) -> Result<(), StoreError> {
         let Node { cluster, clock, throttle, .. } = self.node;
         let now = clock.now();
         // The others learn of a token server's own requests from the first one on.
@@ -179,7 +179,7 @@ impl<'n> Task<'n> {
             beat: is_beat_due.then(|| self.beat()),
             blocks: (has_changes || are_blocks_due).then(|| self.courier.words(now)),
         };
-        if due.tellings.is_empty() && due.beat.is_none() && due.blocks.is_none() {
+        if due.is_empty() {
             return Ok(());
         }
         let (sent, silent_after) = (Instant::now(), cluster.settings().silent_after);

@@ -1,6 +1,11 @@
 //! Blocks that the nodes of a cluster share: their room in the store, and what an operator is told.
 
 use std::process::{Command, Output};
+use std::time::Duration;
+
+use slowlane::store_protocol::{Answer, Question};
+use slowlane_core::base::target::Target;
+use slowlane_core::cluster::{BlockWord, BlockWords, Due};
 
 use crate::redis::{is_joined, node};
 use crate::support::redis::Redis;
@@ -45,10 +50,17 @@ fn blocks_that_clients_earn_take_no_room_of_operators() {
         let head = ["EVAL", &script, "4"].into_iter().chain(names.iter().map(String::as_str));
         redis.ask(&head.chain(words.iter().copied()).collect::<Vec<_>>());
     });
-    fill(keys(), |words| {
-        let told = server.ask(&[&["SLOWLANE.BLOCKS", "0"], words].concat());
-        assert!(told.starts_with('*'), "{told}");
-    });
+    let (mut caller, _) = server.login(None);
+    let word = |target: &String| {
+        let target = Target::parse(target.as_bytes()).unwrap();
+        BlockWord { target, rest: Some(Duration::from_secs(600)), is_taught: false }
+    };
+    for targets in keys().collect::<Vec<_>>().chunks(500) {
+        let changes = targets.iter().map(word).collect();
+        let blocks = Some(BlockWords { epoch: "e".into(), seq: 0, changes });
+        let answer = caller.ask(&Question::Exchange(Due { blocks, ..Due::default() }));
+        assert!(matches!(answer, Answer::Told(_)), "{answer:?}");
+    }
     for url in [redis.url(), server.url()] {
         let one = node("one", &url);
         is_joined(&one, 1);

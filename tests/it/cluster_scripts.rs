@@ -6,7 +6,7 @@ use fastrand::Rng;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::cluster::{
-    Answer, CountPosting, CountReply, LeasePosting, LeaseReply, Ledger, Plan, Posting, RatePosting, Reply,
+    Answer, CountMessage, CountReply, LeaseMessage, LeaseReply, Ledger, Message, Plan, Reply, Words,
 };
 
 use crate::support::project;
@@ -27,7 +27,7 @@ const UNKNOWN: i64 = i64::MIN;
 type Draw = fn(&mut Rng) -> Vec<i64>;
 
 /// The same numbers for a token server.
-type Read = fn(&[i64]) -> Posting;
+type Read = fn(&[i64]) -> Words;
 
 /// Numbers of an answer, and by how much the rounding of the script may change each of them.
 type Numbers = Vec<(f64, f64)>;
@@ -112,8 +112,9 @@ fn rates_are_the_same() {
     };
     are_the_same("rate", draw, |numbers| {
         let s = |place: usize| numbers[place] as f64 / 1e6;
-        Posting::Rate(RatePosting {
-            charge_s: s(0),
+        Words::Rate(Message {
+            charge: numbers[0] as f64,
+            slot_s: 1e-6,
             asked: numbers[1] as f64,
             asked_lately: numbers[2] as f64,
             burst_s: s(3),
@@ -123,6 +124,7 @@ fn rates_are_the_same() {
             kept_s: KEPT_S,
             known_age_s: s(8),
             returns: numbers[9] == 1,
+            own: 0.0,
         })
     });
 }
@@ -145,21 +147,25 @@ fn counts_are_the_same() {
             age_s: number(4) / 1e6,
         });
         let (charge, limit, window_s) = (number(0), number(5), number(6) / 1e6);
-        Posting::Count(CountPosting { charge, taught, limit, window_s, kept_s: KEPT_S })
+        Words::Count(CountMessage { charge, taught, limit, window_s, kept_s: KEPT_S, sent_s: 0.0 })
     });
 }
 
-/// Quotas of a minute, whose limit is edited. Near its end a node gets a part by its demand, which is none here.
+/// Quotas of a minute, whose limit is edited, some by the calendar. Near its end a node gets a part by its demand, which
+/// is none here.
 #[test]
 fn leases_are_the_same() {
     let draw: Draw = |dice| {
         let (want, given) = (dice.i64(-20..60), dice.i64(0..900));
         let (rest, limit) = (dice.i64(-5_000_000..65_000_000), 400 + dice.i64(0..2) * 400);
-        vec![want, 0, or_unknown(dice, given), rest, limit, 20, 60_000_000, UNKNOWN, (KEPT_S * 1e3) as i64]
+        let (given, age) = (or_unknown(dice, given), dice.i64(0..60_000_000));
+        let age = or_unknown(dice, age);
+        vec![want, 0, given, rest, limit, 20, 60_000_000, age, (KEPT_S * 1e3) as i64]
     };
     are_the_same("lease", draw, |numbers| {
         let number = |place: usize| numbers[place] as f64;
-        Posting::Lease(LeasePosting {
+        Words::Lease(LeaseMessage {
+            sent_s: 0.0,
             want: number(0),
             asked: number(1),
             taught: known(numbers[2]).map(|given| (given, number(3) / 1e6)),

@@ -22,7 +22,7 @@ const CRATES: &[(&str, &[&[&str]])] = &[
     (
         "src",
         &[
-            &["http", "resp"],
+            &["http", "store_protocol"],
             &["proxy"],
             &["observe"],
             &["server", "watch"],

@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::redis::{POLICY, is_joined, is_told, logged, node, passed, up};
-use crate::support::redis::Redis;
 use crate::support::slowlane::BINARY;
 use crate::support::token_server::{Pair, TokenServer};
-use crate::support::{PATIENCE, client, eventually, project};
-use fastrand::Rng;
+use crate::support::{PATIENCE, client, eventually};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use slowlane::store_protocol::{Answer, HELLO, Question, Refusal};
+use slowlane_core::cluster::Due;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -176,13 +175,30 @@ fn without_its_token_a_node_shares_nothing() {
     let path = folder.path().join("token");
     fs::write(&path, TOKEN).unwrap();
     let server = TokenServer::start(&format!("token_file = \"{}\"", path.display()));
-    assert!(server.ask(&["SLOWLANE.BEAT", "0", "x", "{}", "", "1", "1"]).starts_with("-NOAUTH"));
-    assert!(server.ask(&["AUTH", "0123456789abcdeF"]).starts_with("-WRONGPASS"));
+    for (token, refusal) in [
+        (None, Refusal::NoToken),
+        (Some(""), Refusal::WrongToken),
+        (Some("0123456789abcde"), Refusal::WrongToken),
+        (Some("0123456789abcdeF"), Refusal::WrongToken),
+    ] {
+        let (mut stranger, answer) = server.login(token);
+        assert!(matches!(answer, Answer::Refused(told) if told == refusal), "{answer:?}");
+        let answer = stranger.ask(&Question::Exchange(Due::default()));
+        assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
+    }
+    let (mut known, answer) = server.login(Some(TOKEN));
+    assert!(matches!(answer, Answer::Welcome), "{answer:?}");
+    assert!(matches!(known.ask(&Question::Exchange(Due::default())), Answer::Told(_)));
+    let answer = known.ask(&Question::Login(Some("0123456789abcdeF".into())));
+    assert!(matches!(answer, Answer::Refused(Refusal::WrongToken)), "{answer:?}");
+    let answer = known.ask(&Question::Exchange(Due::default()));
+    assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
 
     // Byte by byte, a stranger keeps a connection no longer than any other.
     let (mut slow, begun) = (TcpStream::connect(server.address).unwrap(), Instant::now());
     slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    for byte in b"*1\r\n$400\r\n".iter().chain(std::iter::repeat(&b'x')) {
+    let login = [HELLO.as_bytes(), &400u32.to_le_bytes()].concat();
+    for byte in login.iter().chain(std::iter::repeat(&b'x')) {
         let is_gone = slow.write_all(&[*byte]).is_err() || matches!(slow.read(&mut [0; 100]), Ok(0));
         if is_gone {
             break;
@@ -217,7 +233,7 @@ fn strangers_keep_no_node_out() {
     is_joined(&friend, 1);
     let mut strangers: Vec<TcpStream> =
         (0..STRANGERS).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert_eq!(server.ask(&["AUTH", TOKEN]), "+OK\r\n");
+    assert!(matches!(server.login(Some(TOKEN)).1, Answer::Welcome));
     let mut is_open = |stranger: &mut TcpStream| {
         stranger.set_nonblocking(true).unwrap();
         !matches!(stranger.read(&mut [0; 9]), Ok(0))
@@ -244,100 +260,59 @@ fn a_token_server_that_others_can_reach_needs_a_token() {
 
 /// Whatever comes, the connection ends, and the others are served.
 #[test]
-fn bytes_that_are_no_command_end_the_connection() {
+fn bytes_that_are_no_message_end_the_connection() {
     let server = TokenServer::start("");
     let node = node("one", &server.url());
     is_joined(&node, 1);
-    let many = format!("*4096\r\n{}", "$1\r\nx\r\n".repeat(4_095));
-    let long = format!("*1\r\n$5242879\r\n{}", "x".repeat(100_000));
-    for bytes in ["GET / HTTP/1.1\r\n\r\n", "*99999\r\n", "*1\r\n$-1\r\n", "\0\0\0\0", &long] {
+    let hello = HELLO.as_bytes();
+    let with = |bytes: &[u8]| [hello, bytes].concat();
+    let long = [hello, &513u32.to_le_bytes()[..], &[b'x'; 100_000]].concat();
+    for bytes in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0\0\0\0", &with(&[0xFF; 4]), &with(&[1, 0, 0, 0, 9]), &long]
+    {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         // The server may have closed already.
-        let _ = stream.write_all(bytes.as_bytes());
+        let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("-ERR Protocol error"), "{answer}");
+        assert!(answer.is_empty() || answer == hello, "{answer:?}");
     }
-    // A command that never ends, and one that is answered beside it.
+    // A message that never ends, and one that is answered beside it.
     let mut open = TcpStream::connect(server.address).unwrap();
-    open.write_all(many.as_bytes()).unwrap();
-    assert_eq!(server.ask(&["PING"]), "+PONG\r\n");
+    open.write_all(&with(&400u32.to_le_bytes())).unwrap();
+    assert!(matches!(server.login(None).1, Answer::Welcome));
+    let (_, answer) = server.login(Some(TOKEN));
+    assert!(matches!(answer, Answer::Refused(Refusal::NoneWanted)), "{answer:?}");
     assert_eq!(up(&node), 1.0);
     assert_eq!(logged(&node, "the store is silent"), 0);
 }
 
-/// The same messages, to Redis with the scripts and to a slowlane: the answers are the same but for the time between.
-/// Those in which seconds matter, of nodes that know more or come back, are compared in virtual time: `cluster_scripts`.
+/// Both sides name the remedy: the older one by an error of its own protocol.
 #[test]
-fn a_slowlane_answers_as_the_scripts_do() {
-    let (redis, server) = (Redis::start(), TokenServer::start(""));
-    let mut dice = Rng::with_seed(7);
-    // The places of the times among the numbers of an answer.
-    let calls: [(&str, Numbers, &[usize]); 3] =
-        [("rate", rate, &[0, 3]), ("count", count, &[3]), ("lease", lease, &[2])];
-    for (name, numbers, times) in calls {
-        let script = script(name);
-        for round in 0..60 {
-            let key = format!("{:016X}", round % 7);
-            let written = |&number: &i64| if number == UNKNOWN { String::new() } else { number.to_string() };
-            let numbers: Vec<String> = numbers(&mut dice).iter().map(written).collect();
-            let mut words = vec!["EVAL", &script, "1", &key];
-            words.extend(numbers.iter().map(String::as_str));
-            let of_redis = numbers_of(&redis.ask(&words));
-            let command = format!("SLOWLANE.{}", name.to_uppercase());
-            let answer = server.ask(&[&[command.as_str()], &words[2..]].concat());
-            let of_slowlane = numbers_of(answer.lines().nth(2).unwrap_or(&answer));
-            assert_eq!(of_redis.len(), of_slowlane.len(), "{name}: {answer}");
-            for (place, (of_redis, of_slowlane)) in of_redis.iter().zip(&of_slowlane).enumerate() {
-                // Two seconds in us, for a busy machine; a fiftieth of a demand that fades. Charges are far larger.
-                let bound = if times.contains(&place) { 2e6 } else { 0.02 * of_redis.abs() + 0.5 };
-                let differ = (of_redis - of_slowlane).abs();
-                assert!(
-                    differ <= bound,
-                    "{name}, {numbers:?}: {of_redis} from Redis, {of_slowlane} from slowlane"
-                );
-            }
-        }
+fn nodes_and_servers_of_another_version_are_told() {
+    let server = TokenServer::start("");
+    for (bytes, answered, told) in [
+        (
+            &b"*2\r\n$4\r\nAUTH\r\n$16\r\n0123456789abcdef\r\n"[..],
+            "-ERR this token server is of another version",
+            "it speaks RESP",
+        ),
+        (b"slowlane-store 99\n", "slowlane-store", "it speaks slowlane-store 99"),
+    ] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(answered), "{answer}");
+        eventually("the log tells of it", || (logged(&server.slowlane, told) == 1).then_some(()));
+        // At most one line a second.
+        std::thread::sleep(Duration::from_millis(1_100));
     }
-}
-
-type Numbers = fn(&mut Rng) -> Vec<i64>;
-
-/// A number that the node does not know.
-const UNKNOWN: i64 = i64::MIN;
-
-/// Charges of some hundred seconds, a demand with a memory of a thousand, and sometimes what a node knows.
-fn rate(dice: &mut Rng) -> Vec<i64> {
-    let (charge, asked) = (dice.i64(-50..500) * 1_000_000, dice.i64(0..1_000));
-    let taught = if dice.bool() { UNKNOWN } else { dice.i64(-900..900) * 1_000_000 };
-    // Only the demand with the longer memory can be compared: the other one fades within seconds.
-    vec![charge, asked, 0, 1_000_000_000, 5_000_000_000, taught, 1_000_000_000, 60_000, 0, 0]
-}
-
-/// Windows of a year.
-fn count(dice: &mut Rng) -> Vec<i64> {
-    let taught = if dice.bool() { UNKNOWN } else { dice.i64(0..3_000) };
-    vec![dice.i64(-20..200), taught, dice.i64(0..500), dice.i64(0..500), 0, 1_000, 31_536_000_000_000, 60_000]
-}
-
-/// Quotas of a year. Near their end a node gets a part by its demand, which fades within a second.
-fn lease(dice: &mut Rng) -> Vec<i64> {
-    let given = if dice.bool() { UNKNOWN } else { dice.i64(0..50_000) };
-    // Some by the calendar, a month into a year.
-    let age = if dice.bool() { UNKNOWN } else { 2_678_400_000_000 };
-    vec![dice.i64(-20..60), 0, given, 31_000_000_000_000, 100_000, 50, 31_536_000_000_000, age, 60_000]
-}
-
-fn script(name: &str) -> String {
-    let folder = Path::new("src/sync");
-    let read = |name: &str| {
-        fs::read_to_string(project(folder.join(format!("{name}.lua")).to_str().unwrap())).unwrap()
-    };
-    format!("{}{}", read("common"), read(name))
-}
-
-fn numbers_of(text: &str) -> Vec<f64> {
-    text.split(' ').map(|number| number.parse().unwrap_or_else(|_| panic!("{text}"))).collect()
+    let older = TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = node("one", &format!("slowlane://{}", older.local_addr().unwrap()));
+    let (mut stream, _) = older.accept().unwrap();
+    stream.write_all(b"-ERR Protocol error: expected an array of bulk strings\r\n").unwrap();
+    eventually("the log tells of it", || (logged(&node, "it speaks RESP") == 1).then_some(()));
 }

@@ -12,7 +12,6 @@ pub mod policy;
 pub mod policy_test;
 pub mod query;
 pub mod replay;
-pub mod resp;
 pub mod runtime_api;
 pub mod slo;
 pub mod snapshot;
@@ -20,6 +19,7 @@ pub mod spop_connection;
 pub mod spop_round_trip;
 pub mod target;
 pub mod ticket;
+pub mod token_server;
 mod watched;
 
 /// Runs a target on one input. It panics if a property is violated.
@@ -38,7 +38,6 @@ pub const ALL: [(&str, Target); 19] = [
     ("policy_test", policy_test::run),
     ("query", query::run),
     ("replay", replay::run),
-    ("resp", resp::run),
     ("runtime_api", runtime_api::run),
     ("slo", slo::run),
     ("snapshot", snapshot::run),
@@ -46,4 +45,5 @@ pub const ALL: [(&str, Target); 19] = [
     ("spop_round_trip", spop_round_trip::run),
     ("target", target::run),
     ("ticket", ticket::run),
+    ("token_server", token_server::run),
 ];

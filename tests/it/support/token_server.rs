@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use slowlane::store_protocol::{Answer, HELLO, Question, frame};
 use tempfile::TempDir;
 
 use super::process::Process;
@@ -35,21 +36,35 @@ impl TokenServer {
         format!("slowlane://{}", self.address)
     }
 
-    /// The answer to a command, as it comes.
-    pub fn ask(&self, words: &[&str]) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
+    /// A connection that has shown this token, and the answer to it.
+    pub fn login(&self, token: Option<&str>) -> (Caller, Answer) {
+        let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        stream.write_all(command(words).as_bytes()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut caller = Caller(stream);
+        caller.0.write_all(HELLO.as_bytes()).unwrap();
+        let answer = caller.ask(&Question::Login(token.map(str::to_owned)));
+        (caller, answer)
     }
 }
 
-fn command(words: &[&str]) -> String {
-    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    format!("*{}\r\n{words}", words.matches('$').count())
+/// A client of a token server.
+pub struct Caller(TcpStream);
+
+impl Caller {
+    pub fn ask(&mut self, question: &Question) -> Answer {
+        self.0.write_all(&frame(question)).unwrap();
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        if length == *b"slow" {
+            let mut hello = [0; 14];
+            self.0.read_exact(&mut hello).unwrap();
+            assert_eq!(&hello[..], &HELLO.as_bytes()[4..]);
+            self.0.read_exact(&mut length).unwrap();
+        }
+        let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        postcard::from_bytes(&bytes).unwrap()
+    }
 }
 
 /// HAProxy in front of a token server and its standby, with the file that is shipped.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::base::key::Key;
@@ -23,7 +24,8 @@ pub const TEXT_BYTES_MAX: usize = TARGET_FIELDS_MAX * (NAME_BYTES_MAX + 4 * VALU
 const KEY: &str = "key";
 
 /// The requests that a block refuses.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Target {
     /// Requests with all of these values.
     Fields(Fields),
@@ -136,6 +138,20 @@ impl Target {
             }
             _ => Fields::new(pairs).map(Target::Fields),
         }
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = TargetError;
+
+    fn try_from(text: String) -> Result<Target, TargetError> {
+        Target::parse(text.as_bytes())
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> String {
+        target.to_string()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 
@@ -22,7 +24,7 @@ const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 const LATER: Duration = Duration::from_secs(1);
 
 /// What a node tells the store of blocks, and what it knows of the store's list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWords {
     pub epoch: String,
     pub seq: u64,
@@ -30,7 +32,7 @@ pub struct BlockWords {
 }
 
 /// A change of a block.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWord {
     pub target: Target,
     /// None: it is no longer blocked.
@@ -40,7 +42,7 @@ pub struct BlockWord {
 }
 
 /// The answer of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockNews {
     pub epoch: String,
     pub seq: u64,
@@ -51,7 +53,7 @@ pub struct BlockNews {
 }
 
 /// What a list of the store has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
     /// The changes since the last answer.
     News,

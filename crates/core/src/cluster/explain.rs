@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::held::Held;
+use crate::cluster::mode::Held;
 use crate::cluster::plan::Plan;
 use crate::cluster::terms::Situation;
 use crate::cluster::view::Glance;
@@ -12,14 +12,14 @@ use crate::law::Arrival;
 pub(super) fn explain(held: Held, situation: &Situation<'_>, arrival: &Arrival) -> String {
     let left = held.remaining(situation, arrival.now);
     match held {
-        Held::Rate(pacing, view) => {
+        Held::Rate((pacing, view)) => {
             let plan = situation.plan(&pacing);
             of_rate(&view.glance(&plan, arrival.now), &plan, arrival.cost)
         }
-        Held::Count(windowed, _) => {
+        Held::Count((windowed, _)) => {
             format!("room for {left} of {} in the window, as far as all nodes have told", windowed.limit)
         }
-        Held::Lease(windowed, _) => format!("this node holds {left} of {} of the window", windowed.limit),
+        Held::Lease((windowed, _)) => format!("this node holds {left} of {} of the window", windowed.limit),
     }
 }
 

@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::held::{Answer, Held, Words};
-use crate::cluster::terms::{Situation, Terms};
+use crate::cluster::mode::{Answer, Held, Terms, Words};
+use crate::cluster::terms::Situation;
 use crate::table::Spread;
 
 /// Threads seldom meet in one of this many shards.
@@ -73,7 +74,7 @@ impl Kept {
 }
 
 /// What a node has to tell the store of a key.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Telling {
     pub key: Key,
     pub words: Words,
@@ -184,13 +185,18 @@ impl SharedKeys {
     }
 
     /// Takes up the answer to a telling.
-    pub(super) fn reply(&self, telling: &Telling, answer: &Answer, round_trip: Duration, now: Timestamp) {
+    pub(super) fn reply(
+        &self,
+        situation: &Situation<'_>,
+        telling: &Telling,
+        answer: &Answer,
+        now: Timestamp,
+    ) {
         let Telling { key, words } = telling;
         let mut shard = self.shard(*key);
         let Some(place) = self.place(&shard, *key) else { return };
         let kept = &mut shard.views[place];
-        kept.held.reply(words, answer, round_trip, now);
-        kept.is_crowded = answer.is_crowded(words);
+        kept.is_crowded = kept.held.reply(situation, words, answer, now);
     }
 
     /// Notes that a telling did not reach the store.

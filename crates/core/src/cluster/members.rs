@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::Key;
+use crate::base::key::{Key, KeySecret};
 
 /// What a node tells of itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -44,9 +44,13 @@ impl Member {
     /// Reads the words of a node. None if they are too long or not those of a slowlane.
     pub fn read(words: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(words).ok()?;
-        let texts = [&member.name, &member.run, &member.version, &member.policy];
-        let is_fit = |text: &&String| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control);
-        texts.iter().all(is_fit).then_some(member)
+        member.is_within_bounds().then_some(member)
+    }
+
+    /// Whether its texts can be shown.
+    pub(super) fn is_within_bounds(&self) -> bool {
+        let texts = [&self.name, &self.run, &self.version, &self.policy];
+        texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control))
     }
 
     pub fn words(&self) -> String {
@@ -55,7 +59,7 @@ impl Member {
 }
 
 /// A heartbeat: what a node tells the store, beside its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,
     /// The key secret of this node, in hex.
@@ -64,8 +68,14 @@ pub struct Beat {
     pub crowded: Vec<Key>,
 }
 
+impl Beat {
+    pub(super) fn is_within_bounds(&self) -> bool {
+        self.member.is_within_bounds() && KeySecret::read(self.secret.as_bytes()).is_some()
+    }
+}
+
 /// The answer to a heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Census {
     /// The store's clock, in microseconds.
     pub now_us: u64,

@@ -11,14 +11,17 @@
 //! out: no clock, no socket, no dice.
 
 mod board;
+mod bounds;
 mod count;
 mod decayed;
+mod desk;
 mod explain;
 mod held;
 mod keys;
 mod lease;
 mod ledger;
 mod members;
+mod mode;
 mod node;
 mod plan;
 mod quiet;
@@ -30,17 +33,17 @@ mod terms;
 mod view;
 
 pub use board::{BlockNews, BlockWord, BlockWords, Board, Extent};
-pub use count::{CountMessage, CountPosting, CountRecord, CountReply, CountView};
-pub use held::{Answer, Words};
+pub use count::{CountMessage, CountRecord, CountReply, CountView};
+pub use desk::{Desk, Due, Told};
 pub use keys::Telling;
-pub use lease::{LeaseMessage, LeasePosting, LeaseRecord, LeaseReply, LeaseView};
-pub use ledger::{Ledger, Posting};
+pub use lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
+pub use ledger::Ledger;
 pub use members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
+pub use mode::{Answer, ByMode, Terms, Words};
 pub use node::Cluster;
 pub use plan::Plan;
 pub use quota::QuotaPlan;
-pub use record::{Message, RatePosting, Record, Reply};
+pub use record::{Message, Record, Reply};
 pub use roll::Roll;
 pub use settings::{OnSilence, Settings};
-pub use terms::Terms;
 pub use view::{Glance, View};

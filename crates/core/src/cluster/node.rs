@@ -7,11 +7,11 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::cluster::explain::explain;
-use crate::cluster::held::{Answer, Held};
 use crate::cluster::keys::{SharedKeys, Telling};
+use crate::cluster::mode::{Answer, Held, Terms};
 use crate::cluster::quiet::{self, Quiet};
 use crate::cluster::settings::{OnSilence, Settings};
-use crate::cluster::terms::{Situation, Terms};
+use crate::cluster::terms::Situation;
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::Entry;
 
@@ -190,7 +190,8 @@ impl Cluster {
 
     /// Takes up the answer to a telling.
     pub fn reply(&self, telling: &Telling, answer: &Answer, round_trip: Duration, now: Timestamp) {
-        self.keys.reply(telling, answer, round_trip, now);
+        let situation = Situation { round_trip, ..self.situation() };
+        self.keys.reply(&situation, telling, answer, now);
     }
 
     /// Whether the store is silent, as the task that talks to it has found.

@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
+use crate::cluster::mode::Terms;
 use crate::cluster::plan::UNTOLD;
-use crate::cluster::terms::Terms;
 use crate::table::Entry;
 
 /// The bucket of the requests that a node may let through untold. Times are nanoseconds.

@@ -1,10 +1,12 @@
 //! What the store keeps of a key, and what nodes and store tell each other.
 
+use serde::{Deserialize, Serialize};
+
 use crate::cluster::decayed::Decayed;
 use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNTOLD};
 
-/// What a node tells the store of a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What a node tells the store of a key, with the bounds of its SLO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// Requests let through since the last message.
     pub charge: f64,
@@ -18,20 +20,8 @@ pub struct Message {
     pub known_age_s: f64,
     /// The store was silent until now: the charge is what the node has promised meanwhile and not yet let through.
     pub returns: bool,
-    /// The node's own demand, for its own use when the reply comes.
-    pub own: f64,
-}
-
-/// What the store reads of a message: times of the rate, and the bounds of the SLO.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RatePosting {
-    /// What was let through, or with `returns` what is owed.
-    pub charge_s: f64,
-    pub asked: f64,
-    pub asked_lately: f64,
-    pub taught_s: Option<f64>,
-    pub known_age_s: f64,
-    pub returns: bool,
+    /// The time of one request.
+    pub slot_s: f64,
     /// The time of a full burst.
     pub burst_s: f64,
     /// How far ahead of now the TAT may lie, without what nodes charge in arrears.
@@ -40,29 +30,32 @@ pub struct RatePosting {
     pub memory_s: f64,
     /// The life of the record.
     pub kept_s: f64,
+    /// The node's own demand, for its own use when the reply comes.
+    #[serde(skip)]
+    pub own: f64,
 }
 
 impl Message {
-    pub fn posting(&self, plan: &Plan) -> RatePosting {
-        let &Message { charge, asked, asked_lately, taught_s, known_age_s, returns, .. } = self;
+    /// A message that tells nothing yet, under this plan.
+    pub fn new(plan: &Plan) -> Message {
         let (burst_s, cap_s) = (plan.burst_s(), plan.cap_s());
-        RatePosting {
-            charge_s: charge * plan.slot_s(),
-            asked,
-            asked_lately,
-            taught_s,
-            known_age_s,
-            returns,
+        Message {
+            slot_s: plan.slot_s(),
             burst_s,
             cap_s,
             memory_s: plan.memory_s(),
             kept_s: burst_s + cap_s + Plan::KEPT_S,
+            ..Message::default()
         }
+    }
+
+    pub fn charge_s(&self) -> f64 {
+        self.charge * self.slot_s
     }
 }
 
 /// What the store answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The TAT less the store's now, with the message's charge in it.
     pub ahead_s: f64,
@@ -122,26 +115,27 @@ impl Record {
 
     /// Takes up a message. TATs merge by their maximum: nodes teach a store that has forgotten. Each of them knows the
     /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
-    pub fn merge(&mut self, posting: &RatePosting, now_s: f64) -> Reply {
-        let &RatePosting { charge_s, cap_s, memory_s, .. } = posting;
+    pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
+        let &Message { cap_s, memory_s, .. } = message;
+        let charge_s = message.charge_s();
         let latest_s = now_s + cap_s + Plan::AHEAD_MAX_S;
-        let taught_s = posting.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
+        let taught_s = message.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
         let age_s = now_s - self.born_s;
-        let is_longer_known = posting.taught_s.is_some() && posting.known_age_s > age_s + LONGER_S;
+        let is_longer_known = message.taught_s.is_some() && message.known_age_s > age_s + LONGER_S;
         // A node's knowledge from before a silence is out of date.
-        if !posting.returns && age_s <= YOUNG_S && is_longer_known {
+        if !message.returns && age_s <= YOUNG_S && is_longer_known {
             self.before_s = self.before_s.max(taught_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
         let known_s = self.tat_s.max(taught_s).min(latest_s);
-        let known_s = known_s.max(now_s - posting.burst_s);
-        self.tat_s = match posting.returns {
+        let known_s = known_s.max(now_s - message.burst_s);
+        self.tat_s = match message.returns {
             true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
             false => known_s + charge_s,
         };
-        self.since_s += if posting.returns { 0.0 } else { charge_s };
-        self.demand.add(posting.asked, now_s, memory_s);
-        self.slow_demand.add(posting.asked_lately, now_s, SLOW_MEMORY_S);
+        self.since_s += if message.returns { 0.0 } else { charge_s };
+        self.demand.add(message.asked, now_s, memory_s);
+        self.slow_demand.add(message.asked_lately, now_s, SLOW_MEMORY_S);
         Reply {
             ahead_s: self.tat_s - now_s,
             demand: self.demand.sum(now_s, memory_s),
@@ -179,22 +173,14 @@ mod tests {
             charge,
             taught_s: Some(taught_s),
             known_age_s: 60.0,
-            ..Message::default()
+            ..Message::new(&plan)
         };
         let ahead_s = |reply: Reply| (reply.ahead_s * 1e6).round() / 1e6;
-        assert_eq!(
-            ahead_s(record.merge(&message(1.5, 5.0).posting(&plan), 100.0)),
-            2.0,
-            "five requests are half a second"
-        );
-        assert_eq!(ahead_s(record.merge(&message(2.0, 0.0).posting(&plan), 100.0)), 2.5);
-        assert_eq!(
-            ahead_s(record.merge(&message(1.9, 0.0).posting(&plan), 100.0)),
-            2.5,
-            "who knows less adds nothing"
-        );
+        assert_eq!(ahead_s(record.merge(&message(1.5, 5.0), 100.0)), 2.0, "five requests are half a second");
+        assert_eq!(ahead_s(record.merge(&message(2.0, 0.0), 100.0)), 2.5);
+        assert_eq!(ahead_s(record.merge(&message(1.9, 0.0), 100.0)), 2.5, "who knows less adds nothing");
         // Once it is older, the store knows best, and only a later TAT counts.
-        assert_eq!(ahead_s(record.merge(&message(0.5, 1.0).posting(&plan), 103.0)), 0.6);
+        assert_eq!(ahead_s(record.merge(&message(0.5, 1.0), 103.0)), 0.6);
     }
 
     /// A store that was stopped takes up a message from then, and has no record any more. Nodes then come back with what
@@ -209,9 +195,9 @@ mod tests {
             charge,
             taught_s: Some(taught_s),
             known_age_s: 60.0,
-            ..Message::default()
+            ..Message::new(&plan)
         };
-        let mut merge = |message: Message, now_s| record.merge(&message.posting(&plan), now_s).ahead_s;
+        let mut merge = |message: Message, now_s| record.merge(&message, now_s).ahead_s;
         assert!((merge(message(1.0, 4.4), 100.0) - 4.5).abs() < 1e-6);
         for owed in [25.0, 20.0] {
             let ahead_s = merge(Message { returns: true, ..message(owed, -60.0) }, 100.1);

@@ -3,21 +3,11 @@
 use std::time::Duration;
 
 use crate::base::sharing::Sharing;
+use crate::cluster::mode::Terms;
 use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
 use crate::cluster::settings::Settings;
 use crate::law::{Law, Pacing, Windowed};
-
-/// What nodes share of an SLO: its mode, and the numbers of its law.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Terms {
-    /// One theoretical arrival time.
-    Rate(Pacing),
-    /// The counts of a window.
-    Count(Windowed),
-    /// Parts of a window's quota.
-    Lease(Windowed),
-}
 
 /// The cluster at this moment. It makes numbers of terms.
 #[derive(Clone, Copy, Debug)]

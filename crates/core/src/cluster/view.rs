@@ -299,6 +299,7 @@ impl View {
             taught_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             own,
+            ..Message::new(plan)
         };
         self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
         (self.unsent, self.asked) = (0.0, 0.0);

@@ -56,7 +56,7 @@ impl Node {
     fn tell(&self, ledger: &mut Ledger, now: Timestamp) -> u32 {
         let tellings = self.cluster.collect(now, 4_000);
         for telling in &tellings {
-            let answer = ledger.post(telling.key, &telling.words.posting(), now);
+            let answer = ledger.post(telling.key, &telling.words, now);
             self.cluster.reply(telling, &answer, TRIP, now + TRIP);
         }
         u32::try_from(tellings.len()).unwrap()

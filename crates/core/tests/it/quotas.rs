@@ -90,7 +90,7 @@ fn leased(
         }
         let store = |message: &LeaseMessage| {
             ends_s.get_or_insert(now_s + plan.window_s);
-            record.get_or_insert_with(|| LeaseRecord::new(now_s)).merge(&message.posting(plan), now_s)
+            record.get_or_insert_with(|| LeaseRecord::new(now_s)).merge(message, now_s)
         };
         wire.go_on(now_s, store, |node, message, reply| views[node].reply(message, reply, at(now_s)));
         for (node, view) in views.iter_mut().enumerate() {
@@ -163,7 +163,7 @@ fn counted(
     let mut now_s = 0.0;
     while now_s + STEP_S < seconds as f64 {
         now_s += STEP_S;
-        let store = |message: &CountMessage| record.merge(&message.posting(plan), 1_000.25 + now_s);
+        let store = |message: &CountMessage| record.merge(message, 1_000.25 + now_s);
         wire.go_on(now_s, store, |node, message, reply| views[node].reply(message, reply, at(now_s)));
         for (node, view) in views.iter_mut().enumerate() {
             let chance = load(node, per_s, is_skewed) * STEP_S;

@@ -226,7 +226,7 @@ impl Nodes {
                     continue;
                 }
                 let at_s = self.now_ms as f64 / 1e3;
-                let reply = self.record.merge(&message.posting(&self.plan), at_s);
+                let reply = self.record.merge(&message, at_s);
                 view.reply(&self.plan, &message, &reply, TRIP, now + TRIP);
             }
             self.now_ms += 1;

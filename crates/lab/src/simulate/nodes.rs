@@ -73,7 +73,7 @@ impl Nodes {
         let now_s = Duration::from_nanos(now_ns).as_secs_f64();
         let record = self.record.get_or_insert_with(|| Record::new(now_s - AGE_S));
         let (message, reply) = &mut self.letters[node as usize];
-        *reply = record.merge(&message.posting(&self.plan), now_s);
+        *reply = record.merge(message, now_s);
         now_ns + self.half_trip_ns()
     }
 

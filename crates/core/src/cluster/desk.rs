@@ -1,0 +1,271 @@
+//! The store of a token server: what nodes tell it, and what it answers.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::time::Timestamp;
+use crate::cluster::board::{BlockNews, BlockWords, Board};
+use crate::cluster::keys::Telling;
+use crate::cluster::ledger::Ledger;
+use crate::cluster::members::{Beat, Census, Presence};
+use crate::cluster::mode::Answer;
+use crate::cluster::roll::Roll;
+
+/// The most keys with a record, about 80 MB.
+const RECORDS_MAX: usize = 500_000;
+
+/// How often records at their end are forgotten.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// What a node tells a store.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Due {
+    pub tellings: Vec<Telling>,
+    pub beat: Option<Beat>,
+    pub blocks: Option<BlockWords>,
+}
+
+/// What the store answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// One for each telling, in the same order.
+    pub answers: Vec<Answer>,
+    pub census: Option<Census>,
+    pub blocks: Option<BlockNews>,
+}
+
+impl Due {
+    pub fn is_empty(&self) -> bool {
+        self.tellings.is_empty() && self.beat.is_none() && self.blocks.is_none()
+    }
+
+    /// Whether a store can reckon with all of it: it may come from a stranger.
+    fn is_within_bounds(&self) -> bool {
+        self.tellings.iter().all(|telling| telling.words.are_within_bounds())
+            && self.beat.as_ref().is_none_or(Beat::is_within_bounds)
+    }
+}
+
+impl Told {
+    /// Whether it answers all of this, with numbers that a node can reckon with.
+    pub fn fits(&self, due: &Due) -> bool {
+        let told = self.answers.iter().zip(&due.tellings);
+        (self.answers.len(), self.census.is_some(), self.blocks.is_some())
+            == (due.tellings.len(), due.beat.is_some(), due.blocks.is_some())
+            && told.into_iter().all(|(answer, telling)| answer.fits(&telling.words))
+            && self.census.iter().flat_map(|census| &census.members).all(|member| member.is_within_bounds())
+    }
+}
+
+/// The store of a token server.
+#[derive(Debug)]
+pub struct Desk {
+    ledger: Ledger,
+    roll: Roll,
+    board: Board,
+    swept: Timestamp,
+}
+
+impl Desk {
+    /// The epoch tells the blocks of this run from those of another one.
+    pub fn new(epoch: String) -> Desk {
+        Desk {
+            ledger: Ledger::new(RECORDS_MAX),
+            roll: Roll::default(),
+            board: Board::new(epoch),
+            swept: Timestamp::default(),
+        }
+    }
+
+    /// Takes up what a node tells. None if a number or a text of it is beyond all reason: then nothing counts.
+    pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Told> {
+        if !due.is_within_bounds() {
+            return None;
+        }
+        if now.since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.ledger.sweep(now);
+        }
+        let Due { tellings, beat, blocks } = due;
+        let post = |telling: &Telling| self.ledger.post(telling.key, &telling.words, now);
+        Some(Told {
+            answers: tellings.iter().map(post).collect(),
+            census: beat.clone().map(|beat| self.roll.beat(beat, presence, now)),
+            blocks: blocks.as_ref().map(|blocks| self.board.tell(blocks, now)),
+        })
+    }
+
+    /// How many keys have a record.
+    pub fn records(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// Messages about a key for whose record there was no room.
+    pub fn refused(&self) -> u64 {
+        self.ledger.refused()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::key::Key;
+    use crate::base::target::Target;
+    use crate::cluster::{
+        BlockWord, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message, Reply, Words,
+    };
+
+    const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
+
+    fn desk() -> Desk {
+        Desk::new("e".into())
+    }
+
+    /// Two seconds of a rate of 1/s.
+    fn rate() -> Message {
+        Message {
+            charge: 2.0,
+            slot_s: 1.0,
+            burst_s: 1.0,
+            cap_s: 5.0,
+            memory_s: 1.0,
+            kept_s: 36.0,
+            ..Message::default()
+        }
+    }
+
+    fn told(words: Words) -> Due {
+        Due { tellings: vec![Telling { key: Key::from_bits(7), words }], ..Due::default() }
+    }
+
+    fn beat(member: Member, secret: &str) -> Due {
+        Due { beat: Some(Beat { member, secret: secret.into(), crowded: vec![] }), ..Due::default() }
+    }
+
+    #[test]
+    fn tellings_are_answered_in_their_order() {
+        let mut desk = desk();
+        let due = Due {
+            tellings: [told(Words::Rate(rate())).tellings, told(Words::Count(count())).tellings].concat(),
+            ..Due::default()
+        };
+        let told = desk.exchange(&due, Presence::Node, START).unwrap();
+        assert!(told.fits(&due));
+        assert!(matches!(
+            told.answers[..],
+            [Answer::Rate(Reply { ahead_s: 1.0, .. }), Answer::Count(CountReply { current: 3.0, .. })]
+        ));
+        let other = Told { answers: told.answers.iter().rev().copied().collect(), ..told };
+        assert!(!other.fits(&due) && !Told { answers: vec![], ..other }.fits(&due));
+    }
+
+    fn count() -> CountMessage {
+        CountMessage { charge: 3.0, limit: 10.0, window_s: 1.0, kept_s: 32.0, ..CountMessage::default() }
+    }
+
+    fn lease() -> LeaseMessage {
+        LeaseMessage { want: 5.0, limit: 1_000.0, window_s: 60.0, kept_s: 90.0, ..LeaseMessage::default() }
+    }
+
+    #[test]
+    fn numbers_and_texts_beyond_all_reason_change_nothing() {
+        let mut desk = desk();
+        let secret = "00112233445566778899aabbccddeeff";
+        for due in [
+            told(Words::Rate(Message { charge: f64::NAN, ..rate() })),
+            told(Words::Rate(Message { charge: 1e300, ..rate() })),
+            told(Words::Rate(Message { memory_s: 0.0, ..rate() })),
+            told(Words::Rate(Message { taught_s: Some(f64::INFINITY), ..rate() })),
+            told(Words::Count(CountMessage { window_s: 0.0, ..count() })),
+            told(Words::Lease(LeaseMessage { age_s: Some(-1.0), ..lease() })),
+            beat(Member::default(), "no secret"),
+            beat(Member { name: "x".repeat(1_000), ..Member::default() }, secret),
+            beat(Member { name: "a\nb".into(), ..Member::default() }, secret),
+        ] {
+            let mixed = Due { tellings: [told(Words::Rate(rate())).tellings, due.tellings].concat(), ..due };
+            assert_eq!(desk.exchange(&mixed, Presence::Node, START), None, "{mixed:?}");
+        }
+        assert_eq!(desk.records(), 0);
+        assert!(desk.exchange(&beat(Member::default(), secret), Presence::Node, START).is_some());
+    }
+
+    #[test]
+    fn answers_beyond_all_reason_do_not_fit() {
+        let (rate, count, lease) = (Words::Rate(rate()), Words::Count(count()), Words::Lease(lease()));
+        let reply =
+            |ahead_s, demand, age_s| Answer::Rate(Reply { ahead_s, demand, slow_demand: 7.25, age_s });
+        assert!(reply(-0.02, 3.5, 1.0).fits(&rate));
+        for (ahead_s, demand, age_s) in
+            [(f64::NAN, 0.0, 0.0), (1e300, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.0, f64::INFINITY)]
+        {
+            assert!(!reply(ahead_s, demand, age_s).fits(&rate));
+        }
+        let reply = |current, over, age_s| Answer::Count(CountReply { current, before: 4.0, over, age_s });
+        assert!(reply(3.0, 0.0, 1.0).fits(&count));
+        for (current, over, age_s) in
+            [(-1.0, 0.0, 0.0), (0.0, 0.0, 1.1), (0.0, 11.0, 0.0), (f64::NAN, 0.0, 0.0)]
+        {
+            assert!(!reply(current, over, age_s).fits(&count));
+        }
+        let reply = |granted, given, rest_s| Answer::Lease(LeaseReply { granted, given, rest_s });
+        assert!(reply(5.0, 500.0, 60.0).fits(&lease) && !reply(5.0, 500.0, 60.0).fits(&count));
+        // More than was wanted, more than there is, later than the window.
+        for (granted, given, rest_s) in
+            [(6.0, 500.0, 0.0), (5.0, 1_001.0, 0.0), (5.0, 500.0, 60.1), (f64::NAN, 0.0, 0.0)]
+        {
+            assert!(!reply(granted, given, rest_s).fits(&lease));
+        }
+    }
+
+    #[test]
+    fn blocks_go_from_node_to_node() {
+        let mut desk = desk();
+        let target = Target::parse(b"source=192.0.2.66").unwrap();
+        let mut tell = |epoch: &str, changes| {
+            let blocks = Some(BlockWords { epoch: epoch.into(), seq: 0, changes });
+            desk.exchange(&Due { blocks, ..Due::default() }, Presence::Node, START).unwrap().blocks.unwrap()
+        };
+        let rest = Some(Duration::from_secs(60));
+        let news = tell("", vec![BlockWord { target: target.clone(), rest, is_taught: false }]);
+        assert_eq!((news.extent, news.epoch.as_str(), news.seq), (Extent::Lost, "e", 1));
+        assert_eq!(tell("e", vec![]).list, [(target, rest)]);
+    }
+
+    fn anything() -> impl Strategy<Value = f64> {
+        prop_oneof![Just(0.0), Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), 0.0..1e3f64, any::<f64>()]
+    }
+
+    proptest! {
+        /// Whatever a node tells, it is refused as a whole or answered with numbers that fit.
+        #[test]
+        fn any_numbers_are_refused_or_have_an_answer_that_fits(
+            numbers in prop::collection::vec((prop::array::uniform9(anything()), any::<bool>(), 0u64..1_000_000), 1..20),
+        ) {
+            let (mut desk, mut now) = (desk(), START);
+            for ([a, b, c, d, e, f, g, h, i], flag, ms) in numbers {
+                now = now + Duration::from_millis(ms);
+                let rate = Message {
+                    charge: a, asked: b, asked_lately: c, taught_s: flag.then_some(d), known_age_s: e, returns: flag,
+                    slot_s: 1.0, burst_s: f, cap_s: g, memory_s: h, kept_s: i, own: 0.0,
+                };
+                let taught = CountReply { current: b, before: c, over: d, age_s: e };
+                let count = CountMessage {
+                    charge: a, taught: flag.then_some(taught), limit: f, window_s: g, kept_s: h, sent_s: 0.0,
+                };
+                let lease = LeaseMessage {
+                    want: a, asked: b, taught: flag.then_some((c, d)), limit: e, kept_back: f, window_s: g,
+                    age_s: flag.then_some(h), kept_s: i, sent_s: 0.0,
+                };
+                for words in [Words::Rate(rate), Words::Count(count), Words::Lease(lease)] {
+                    if let Some(told) = desk.exchange(&told(words), Presence::Node, now) {
+                        let numbers = format!("{words:?} {told:?}");
+                        prop_assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{}", numbers);
+                    }
+                }
+            }
+        }
+    }
+}

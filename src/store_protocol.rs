@@ -1,0 +1,199 @@
+//! The protocol between nodes and a token server: typed messages in frames.
+//!
+//! ```text
+//! each side:  HELLO ─ "slowlane-store 02\n" │ frame │ frame │ …
+//! frame:      length ─ 4 bytes, little-endian │ message, postcard
+//!
+//! node ─▶ Question::Login ─▶ Answer::Welcome
+//! node ─▶ Question::Exchange ─▶ Answer::Told      one at a time
+//! ```
+//! The version changes with each type of a message.
+
+use std::io;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use slowlane_core::base::shown::shown;
+use slowlane_core::cluster::{Due, Told};
+
+/// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.
+pub const HELLO: &str = "slowlane-store 02\n";
+
+/// How the greeting of every version begins.
+const NAME: &[u8] = b"slowlane-store ";
+
+/// A node asks this. It has no `Debug`: a token is never logged.
+#[derive(Serialize, Deserialize)]
+pub enum Question<D = Due> {
+    /// The first question, with the token of the server if the node has one.
+    Login(Option<String>),
+    Exchange(D),
+}
+
+/// A token server answers this.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// The token is right, or neither side has one.
+    Welcome,
+    Told(Told),
+    Refused(Refusal),
+}
+
+/// Why a token server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum Refusal {
+    #[error("it wants a token: write slowlane://:TOKEN@host:port")]
+    NoToken,
+    #[error("its token is another one")]
+    WrongToken,
+    #[error("it has no token, and this node shows one: set [cluster] token_file there")]
+    NoneWanted,
+    #[error("it has as many nodes as it can take")]
+    Full,
+    #[error(
+        "it does not take these numbers; give all nodes and the token server the same version of slowlane"
+    )]
+    Numbers,
+}
+
+/// Why the other side is not understood.
+#[derive(Debug, Error)]
+pub enum ProtocolError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(
+        "it speaks RESP, the protocol of Redis, as an older slowlane does; give all nodes and the token server the same \
+         version of slowlane"
+    )]
+    Resp,
+    #[error(
+        "it speaks {0}, and this slowlane speaks {hello}; give all nodes and the token server the same version of slowlane",
+        hello = HELLO.trim_end()
+    )]
+    Version(String),
+    #[error("it does not speak the protocol of a token server")]
+    Foreign,
+    #[error("a message of {0} bytes is too long")]
+    TooLong(usize),
+    #[error("a message cannot be read: {0}")]
+    Message(#[from] postcard::Error),
+}
+
+/// Tells the other side who this is.
+///
+/// # Errors
+/// Those of the stream.
+pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    stream.write_all(HELLO.as_bytes()).await?;
+    stream.flush().await
+}
+
+/// Reads the greeting of the other side.
+///
+/// # Errors
+/// The other side is no slowlane, or one of another version.
+pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ProtocolError> {
+    let mut hello = [0; HELLO.len()];
+    stream.read_exact(&mut hello).await?;
+    match hello {
+        _ if hello == HELLO.as_bytes() => Ok(()),
+        // A command of a node, or an error of a server.
+        [b'*' | b'-', ..] => Err(ProtocolError::Resp),
+        _ if hello.starts_with(NAME) => Err(ProtocolError::Version(shown(hello.trim_ascii_end()))),
+        _ => Err(ProtocolError::Foreign),
+    }
+}
+
+/// The frame of a message.
+///
+/// # Panics
+/// The message has four gigabytes.
+pub fn frame(message: &impl Serialize) -> Vec<u8> {
+    let bytes = postcard::to_extend(message, vec![0; size_of::<u32>()]);
+    let mut bytes = bytes.expect("the types of messages can be written");
+    let length = u32::try_from(bytes.len() - size_of::<u32>()).expect("a message has less than 4 GiB");
+    bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+/// Writes a message.
+///
+/// # Errors
+/// Those of the stream.
+pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serialize) -> io::Result<()> {
+    stream.write_all(&frame(message)).await?;
+    stream.flush().await
+}
+
+/// Reads a message of at most so many bytes.
+///
+/// # Errors
+/// The stream ends, or what comes is no such message.
+pub async fn read<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+) -> Result<T, ProtocolError> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > bytes_max {
+        return Err(ProtocolError::TooLong(length));
+    }
+    // Memory grows with what has come, not with what is announced.
+    let mut bytes = Vec::new();
+    if stream.take(length as u64).read_to_end(&mut bytes).await? < length {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok(postcard::from_bytes(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_greeting_and_messages_follow_each_other() {
+        let mut bytes = Vec::new();
+        greet(&mut bytes).await.unwrap();
+        write(&mut bytes, &Question::<Due>::Login(Some("token".into()))).await.unwrap();
+        write(&mut bytes, &Question::Exchange(&Due::default())).await.unwrap();
+        let mut from = &bytes[..];
+        greeted(&mut from).await.unwrap();
+        let login: Question = read(&mut from, 100).await.unwrap();
+        assert!(matches!(login, Question::Login(Some(token)) if token == "token"));
+        let due: Question = read(&mut from, 100).await.unwrap();
+        assert!(matches!(due, Question::Exchange(due) if due.is_empty()));
+        assert!(matches!(read::<Question>(&mut from, 100).await, Err(ProtocolError::Io(_))));
+    }
+
+    #[tokio::test]
+    async fn who_is_no_slowlane_of_this_version_is_named() {
+        for (bytes, told) in [
+            (&b"*2\r\n$4\r\nAUTH\r\n"[..], "it speaks RESP"),
+            (b"-ERR Protocol error: expected an array of bulk strings\r\n", "it speaks RESP"),
+            (
+                b"slowlane-store 17\n",
+                "it speaks slowlane-store 17, and this slowlane speaks slowlane-store 02;",
+            ),
+            (b"GET / HTTP/1.1\r\n\r\n", "it does not speak"),
+            (b"slow", "early eof"),
+        ] {
+            let error = greeted(&mut &bytes[..]).await.unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_is_refused_before_it_comes() {
+        for (bytes, told) in [
+            (&[101, 0, 0, 0][..], "a message of 101 bytes"),
+            (&[0xFF; 4], "a message of 4294967295 bytes"),
+            (&[100, 0, 0, 0, 1], "unexpected end of file"),
+            (&[1, 0, 0, 0, 9], "a message cannot be read"),
+        ] {
+            let error = read::<Question>(&mut &bytes[..], 100).await.err().unwrap().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The connection of a node to a token server.
+
+use std::io;
+
+use redis::{ConnectionAddr, ConnectionInfo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
+use crate::sync::settings::Files;
+use crate::sync::store::StoreError;
+use slowlane_core::cluster::{Due, Told};
+
+/// The longest answer: all blocks, each with the longest target.
+const ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// A stream over TCP, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// The connection of a node to a token server.
+pub(super) struct TokenLink(Box<dyn Stream>);
+
+impl TokenLink {
+    /// Connects, and shows the token.
+    pub(super) async fn open(server: &ConnectionInfo, files: &Files) -> Result<TokenLink, StoreError> {
+        let mut link = TokenLink(stream(server.addr(), files).await?);
+        greet(&mut link.0).await?;
+        greeted(&mut link.0).await?;
+        let token = server.redis_settings().password().map(str::to_owned);
+        match link.ask(&Question::Login(token)).await? {
+            Answer::Welcome => Ok(link),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            Answer::Told(_) => Err(StoreError::Garbage),
+        }
+    }
+
+    pub(super) async fn exchange(&mut self, due: &Due) -> Result<Told, StoreError> {
+        match self.ask(&Question::Exchange(due)).await? {
+            Answer::Told(told) => Ok(told),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            Answer::Welcome => Err(StoreError::Garbage),
+        }
+    }
+
+    async fn ask(&mut self, question: &Question<&Due>) -> Result<Answer, StoreError> {
+        write(&mut self.0, question).await?;
+        Ok(read(&mut self.0, ANSWER_BYTES_MAX).await?)
+    }
+}
+
+async fn stream(address: &ConnectionAddr, files: &Files) -> Result<Box<dyn Stream>, StoreError> {
+    let (host, port, is_tls) = match address {
+        ConnectionAddr::Tcp(host, port) => (host, *port, false),
+        ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
+        _ => unreachable!("the address of a token server has a host and a port"),
+    };
+    let stream = TcpStream::connect((host.as_str(), port)).await?;
+    stream.set_nodelay(true)?;
+    if !is_tls {
+        return Ok(Box::new(stream));
+    }
+    let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+    // The files may be others than at the last connection.
+    let connector = TlsConnector::from(files.client().map_err(io::Error::other)?);
+    Ok(Box::new(connector.connect(name, stream).await?))
+}

@@ -1,0 +1,35 @@
+//! Any bytes to a token server: messages read back as they were written, and each has a finite answer or none.
+
+use std::time::Duration;
+
+use slowlane::store_protocol::{Answer, Question, frame, read};
+use slowlane_core::base::time::Timestamp;
+use slowlane_core::cluster::{Desk, Presence};
+use tokio::runtime::Builder;
+
+/// Small, so that inputs reach it.
+const BYTES_MAX: usize = 4_096;
+
+/// What is written again may be longer: bytes of a target are escaped.
+const WRITTEN_BYTES_MAX: usize = 64 * BYTES_MAX;
+
+pub fn run(bytes: &[u8]) {
+    Builder::new_current_thread().build().unwrap().block_on(answer(bytes));
+}
+
+async fn answer(mut bytes: &[u8]) {
+    let (mut desk, mut now) = (Desk::new("e".into()), Timestamp::from_millis(1_700_000_000_000));
+    while let Ok(question) = read::<Question>(&mut bytes, BYTES_MAX).await {
+        let written = frame(&question);
+        let again: Question = read(&mut &written[..], WRITTEN_BYTES_MAX).await.unwrap();
+        assert_eq!(frame(&again), written);
+        let Question::Exchange(due) = question else { continue };
+        now = now + Duration::from_millis(500);
+        let Some(told) = desk.exchange(&due, Presence::Node, now) else { continue };
+        let numbers = format!("{:?}", told.answers);
+        assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{numbers}");
+        assert_eq!(told.answers.len(), due.tellings.len());
+        let written = frame(&Answer::Told(told));
+        read::<Answer>(&mut &written[..], usize::MAX).await.unwrap();
+    }
+}
