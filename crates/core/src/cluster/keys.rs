@@ -16,16 +16,18 @@ use crate::table::Spread;
 /// Threads seldom meet in one of this many shards.
 const SHARDS: usize = 64;
 
-/// A full shard looks at this many views for one to evict.
+/// A full shard looks at this many views for one to evict. The oldest of eight is among the oldest third in 96 of 100
+/// cases.
 const SAMPLES: usize = 8;
 
-/// A view used within this time is not evicted.
+/// A view used within this time is not evicted: its requests may not be told yet, as a node tells of each key within a
+/// second.
 const IN_USE: Duration = Duration::from_secs(1);
 
-/// A view without requests is kept for its burst, its longest delay and this time.
+/// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a demand.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A lock is held for this many keys at most.
+/// A lock is held for this many keys at most, some microseconds.
 const TOLD_AT_ONCE: usize = 32;
 
 /// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, the view

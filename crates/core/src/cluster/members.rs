@@ -31,10 +31,10 @@ pub enum Presence {
     Onlooker,
 }
 
-/// How long a node counts without a heartbeat.
+/// How long a node counts without a heartbeat: three of them, one a second, may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
-/// How long the key secret outlives the last node.
+/// How long the key secret outlives the last node: nodes that are all stopped for a night's work find it again.
 pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
 /// The longest name of a node that is taken up.

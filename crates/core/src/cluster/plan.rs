@@ -24,20 +24,31 @@ pub struct Plan {
     pub nodes: u32,
 }
 
-/// The band below the longest delay in which nodes divide the rate by their demand.
+/// The band below the longest delay in which nodes divide the rate by their demand: two of the usual periods, so that
+/// each node has had a reply while it is there. Runs as in `view`, with 0.05, 0.2 and 0.8 s at 50 ms: errors of a law
+/// that refuses 0.25, 0.08 and 0.11 %; worst second of a load that moves each second +26, +22 and +26 %.
 const BAND_S: f64 = 0.2;
 
-/// The demand of the last seconds, for the share while the store is silent.
+/// The memory of a demand in requests, and in seconds at least: [`Plan::memory_s`].
+const MEMORY_REQUESTS: f64 = 200.0;
+const MEMORY_MIN_S: f64 = 0.25;
+
+/// The demand of the last seconds, for the share while the store is silent. It is long enough that a pause of some
+/// seconds costs a node only a part of its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
-/// The part of the rate that all nodes together may use untold.
+/// The part of the rate that all nodes together may use untold. The other half is then there for those that tell, and
+/// the store says *crowded* above it. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s, 0, 20
+/// and 64 are told to nobody.
 pub(super) const UNTOLD: f64 = 0.5;
 
 impl Plan {
-    /// How far beyond its cap a TAT may lie: what nodes promised in their arrears.
+    /// How far beyond its cap a TAT may lie: what nodes promised in their arrears. It is twice the usual longest delay:
+    /// that of the promises that the store knows, and once more for those that it learns of late.
     pub const AHEAD_MAX_S: f64 = 10.0;
 
-    /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten.
+    /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
+    /// of the longest memories, a four hundredth of it is left.
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that so many nodes share.
@@ -83,9 +94,13 @@ impl Plan {
         self.max_delay.is_zero()
     }
 
-    /// The memory of a demand: some hundred requests, between a quarter of a second and five.
+    /// The memory of a demand: 200 requests, so that it errs by 5 %, between a quarter of a second and five.
+    ///
+    /// Runs as in `view`, with 50, 200 and 400 requests: errors of 50/s 0.4, 0.1 and 0.2 %. With a least memory of 0.1,
+    /// 0.25 and 1 s: worst second of steady loads +2.9, +1.1 and +1.0 %; of a load that moves each second, at 50 ms,
+    /// +23, +22 and +31 %.
     pub fn memory_s(&self) -> f64 {
-        (200.0 / self.rate_per_s).clamp(0.25, SLOW_MEMORY_S)
+        (MEMORY_REQUESTS / self.rate_per_s).clamp(MEMORY_MIN_S, SLOW_MEMORY_S)
     }
 
     pub(super) fn period_s(&self) -> f64 {

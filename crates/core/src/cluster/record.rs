@@ -8,7 +8,7 @@ use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNTOLD};
 /// What a node tells the store of a key, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Requests let through since the last message.
+    /// Requests let through since the last message, or with `returns` those that are owed.
     pub charge: f64,
     /// Requests asked about since then.
     pub asked: f64,
@@ -88,13 +88,16 @@ pub struct Record {
     debts_s: f64,
 }
 
-/// A record of this age or less may be one that the store had forgotten.
+/// A record of this age or less may be one that the store had forgotten. In debt, each node asks once a second at
+/// least: so by twice that time all of them have taught what they know.
 const YOUNG_S: f64 = 2.0;
 
-/// Nodes that come back within this time come back from the same silence.
+/// Nodes that come back within this time come back from the same silence: it takes them a pause of 250 ms to connect,
+/// and two seconds at most until a connection is given up.
 const RETURN_S: f64 = 2.0;
 
-/// A node that knows a record for so much longer than the store does, knows what the store has forgotten.
+/// A node that knows a record for so much longer than the store does, knows what the store has forgotten. A slow answer
+/// makes a difference, too, of the half second at most after which a node takes the store for silent.
 const LONGER_S: f64 = 1.0;
 
 impl Record {
@@ -183,8 +186,8 @@ mod tests {
         assert_eq!(ahead_s(record.merge(&message(0.5, 1.0), 103.0)), 0.6);
     }
 
-    /// A store that was stopped takes up a message from then, and has no record any more. Nodes then come back with what
-    /// they owe: that is all that counts.
+    /// A store that was stopped takes up a message from then, and has no record any more. Nodes then come back with
+    /// what they owe: that is all that counts.
     #[test]
     fn debts_are_not_added_to_what_a_late_message_taught() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };

@@ -7,13 +7,13 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::cluster::members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
 
-/// The most nodes.
+/// The most nodes: half of the connections that a token server takes.
 const NODES_MAX: usize = 1_000;
 
-/// The most crowded keys.
+/// The most crowded keys: ten heartbeats full.
 const CROWDED_MAX: usize = 10_000;
 
-/// A key is crowded for so long after a node has said so.
+/// A key is crowded for so long after a node has said so. Nodes say so once a second, and one of them may be lost.
 const CROWDED: Duration = Duration::from_secs(2);
 
 /// The nodes that are present, and what all of them have in common.
