@@ -56,7 +56,7 @@ impl Example {
         let mut command = Command::new(project("doc/cluster/run"));
         command.env("PATH", path).args(["--seconds", seconds, "--address", &address.ip().to_string()]);
         let mut example = Example { process: Process::start(&mut command), address };
-        example.process.logged("Two doors");
+        example.process.logged("Two proxies");
         example
     }
 

@@ -33,7 +33,7 @@ fn refused(args: &[&str]) -> String {
     problems.into_iter().next().unwrap()
 }
 
-/// The code blocks in a section of the manual's chapter on watching.
+/// The code blocks in a section of the manual's chapter on monitoring.
 pub fn examples(section: &str) -> Vec<String> {
     let section = Page::read("doc/book/monitoring.md").section(section);
     section.all_blocks().into_iter().map(|block| block.text).collect()
