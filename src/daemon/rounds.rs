@@ -1,8 +1,9 @@
 //! What is looked at once a second: the history of the status, and what the operator has to know.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::interval;
 
 use crate::config::ConfigFile;
@@ -46,7 +47,7 @@ fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Sen
         async move {
             let mut look = interval(Duration::from_secs(1));
             while signal.unless_begun(look.tick()).await.is_some() {
-                (work.lock().unwrap_or_else(PoisonError::into_inner))();
+                work.lock()();
             }
         }
     };

@@ -1,8 +1,10 @@
 //! The state shared by all connections: the throttle, the clock, the observer and the holds.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::DecisionLog;
@@ -72,12 +74,12 @@ impl Agent {
 
     /// Sends requests that are taken back to another process from now on.
     pub(crate) fn take_back_elsewhere(&self, to: Sender<Decision>) {
-        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(to);
+        *self.elsewhere.lock() = Some(to);
     }
 
     /// Takes requests back in this process again.
     pub(crate) fn take_back_here(&self) {
-        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.elsewhere.lock() = None;
     }
 
     /// Adds a decision log.
@@ -105,7 +107,7 @@ impl Agent {
 
     /// Takes back a delayed request whose client left, or whose delay cannot be held.
     pub(crate) fn take_back(&self, decision: &Decision) {
-        if let Some(elsewhere) = &*self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(elsewhere) = &*self.elsewhere.lock() {
             // Without a receiver, both processes are at their end.
             let _ = elsewhere.send(*decision);
             return;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use tokio::time::{sleep_until, timeout_at};
 
 /// The runtime's timers ring up to so much late. The rest of the time is waited for by the thread of the alarm.
@@ -70,19 +71,15 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.bells.waiting().is_over = true;
+        self.bells.waiting.lock().is_over = true;
         self.bells.changed.notify_one();
     }
 }
 
 impl Bells {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The thread: wakes each task at its time.
     fn ring(&self) {
-        let (mut waiting, mut woken) = (self.waiting(), Vec::new());
+        let (mut waiting, mut woken) = (self.waiting.lock(), Vec::new());
         while !waiting.is_over {
             let now = Instant::now();
             while let Some(first) = waiting.tasks.first_entry().filter(|first| first.key().0 <= now) {
@@ -91,18 +88,17 @@ impl Bells {
             if !woken.is_empty() {
                 drop(waiting);
                 woken.drain(..).for_each(Waker::wake);
-                waiting = self.waiting();
+                waiting = self.waiting.lock();
                 continue;
             }
             let next = waiting.tasks.first_key_value().map(|(&(due, _), _)| due);
             waiting.next = next;
-            waiting = match next {
+            match next {
                 Some(next) => {
-                    let time = next.saturating_duration_since(now);
-                    self.changed.wait_timeout(waiting, time).unwrap_or_else(PoisonError::into_inner).0
+                    self.changed.wait_until(&mut waiting, next);
                 }
-                None => self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => self.changed.wait(&mut waiting),
+            }
         }
     }
 }
@@ -122,7 +118,7 @@ impl Future for Bell<'_> {
         if self.due <= Instant::now() {
             return Poll::Ready(());
         }
-        let mut waiting = self.bells.waiting();
+        let mut waiting = self.bells.waiting.lock();
         let number = self.number.unwrap_or_else(|| {
             waiting.number += 1;
             waiting.number
@@ -145,7 +141,7 @@ impl Future for Bell<'_> {
 impl Drop for Bell<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.bells.waiting().tasks.remove(&(self.due, number));
+            self.bells.waiting.lock().tasks.remove(&(self.due, number));
         }
     }
 }
@@ -179,7 +175,7 @@ mod tests {
         }
         let [a, b, c, d] = [9, 2, 2, 4].map(|ms| alarm.until(start + MS * (20 + ms)));
         timeout(Duration::from_secs(10), async { tokio::join!(a, b, c, d) }).await.unwrap();
-        assert!(alarm.bells.waiting().tasks.is_empty());
+        assert!(alarm.bells.waiting.lock().tasks.is_empty());
     }
 
     #[tokio::test]
@@ -202,10 +198,10 @@ mod tests {
             let mut bell = pin!(Bell { bells: &alarm.bells, due, number: None });
             for _ in 0..2 {
                 assert!(poll_fn(|cx| Poll::Ready(bell.as_mut().poll(cx))).await.is_pending());
-                assert_eq!(alarm.bells.waiting().tasks.len(), 1);
+                assert_eq!(alarm.bells.waiting.lock().tasks.len(), 1);
             }
         }
-        assert!(alarm.bells.waiting().tasks.is_empty());
+        assert!(alarm.bells.waiting.lock().tasks.is_empty());
     }
 
     #[test]

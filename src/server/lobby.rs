@@ -1,8 +1,9 @@
 //! The few places for connections whose clients have not shown who they are.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,7 +40,7 @@ impl Lobby {
     /// Takes in a connection, and returns with its place what ends when it has to go.
     pub(super) fn enter(self: &Arc<Self>) -> (Place, Receiver<()>) {
         let (stay, go) = oneshot::channel();
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.guests.len() >= self.most && waiting.guests.pop_first().is_some() {
             self.gone.inc();
         }
@@ -49,16 +50,12 @@ impl Lobby {
         drop(waiting);
         (Place { lobby: self.clone(), number }, go)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Place {
     /// Gives the place up. What it returns keeps the connection from having to go. None: it has to.
     fn leave(&self) -> Option<Sender<()>> {
-        self.lobby.lock().guests.remove(&self.number)
+        self.lobby.waiting.lock().guests.remove(&self.number)
     }
 }
 
@@ -115,7 +112,10 @@ mod tests {
         assert_eq!([2, 3, 4, 5].map(&mut has_to_go), [false, true, false, false]);
         assert!(guests[4].0.is_known() && !guests[5].0.is_known(), "two places for those that are known");
         guests.clear();
-        assert_eq!((lobby.lock().guests.len(), known.available_permits(), lobby.gone.get()), (0, 2, 3));
+        assert_eq!(
+            (lobby.waiting.lock().guests.len(), known.available_permits(), lobby.gone.get()),
+            (0, 2, 3)
+        );
     }
 
     /// An unfinished handshake, for example, that is done at last.
@@ -131,6 +131,6 @@ mod tests {
             assert_eq!(guest.1.try_recv(), Err(TryRecvError::Empty));
         }
         drop((first, third, fourth));
-        assert_eq!(lobby.lock().guests.len(), 0);
+        assert_eq!(lobby.waiting.lock().guests.len(), 0);
     }
 }

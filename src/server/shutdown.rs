@@ -3,10 +3,10 @@
 use std::future::poll_fn;
 use std::iter;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
@@ -104,7 +104,7 @@ impl Trigger {
     }
 
     fn passed_on(&self) -> Vec<Transfer> {
-        let mut transfers = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut transfers = self.transfers.lock();
         iter::from_fn(|| transfers.try_recv().ok()).collect()
     }
 }

@@ -17,9 +17,10 @@ use std::env;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::AsFd;
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
@@ -188,7 +189,7 @@ pub(crate) fn toggle_debug() {
 
 impl Started {
     fn toggle_debug(&self) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.lock();
         let level = if *now == Level::Debug { self.configured } else { Level::Debug };
         let set = |level| self.filter.reload(LevelFilter::from(level));
         // The line about the change must appear, even if only errors are logged afterwards.
@@ -215,7 +216,7 @@ pub(crate) struct OncePerSecond {
 impl OncePerSecond {
     /// `Some`: log now, with the number of lines suppressed since the last one, if any.
     pub(crate) fn allow(&self, now: Timestamp) -> Option<Option<u64>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (logged_at, suppressed) = *state;
         if logged_at != Timestamp::default() && now.since(logged_at) < Duration::from_secs(1) {
             state.1 += 1;
@@ -274,7 +275,7 @@ mod tests {
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let (taken, room) = &mut *self.0.lock().unwrap();
+            let (taken, room) = &mut *self.0.lock();
             let count = bytes.len().min(*room);
             *room -= count;
             taken.extend_from_slice(&bytes[..count]);
@@ -289,17 +290,17 @@ mod tests {
     #[test]
     fn a_full_disk_loses_lines_that_are_counted_and_spoils_no_other() {
         let (disk, dropped) = (Disk::default(), Counter::default());
-        disk.0.lock().unwrap().1 = "one\ntw".len();
+        disk.0.lock().1 = "one\ntw".len();
         let queue = queue(disk.clone(), dropped.clone()).unwrap();
         for line in ["one\n", "two\n", "three\n", "four\n"] {
             queue.push(line.into());
             queue.flush();
         }
         assert_eq!(dropped.get(), 3);
-        disk.0.lock().unwrap().1 = usize::MAX;
+        disk.0.lock().1 = usize::MAX;
         queue.push(b"five\n".to_vec());
         queue.flush();
-        assert_eq!(String::from_utf8_lossy(&disk.0.lock().unwrap().0), "one\ntw\nfive\n");
+        assert_eq!(String::from_utf8_lossy(&disk.0.lock().0), "one\ntw\nfive\n");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The state of the cluster, as this node sees it.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use slowlane_core::cluster::Member;
@@ -60,15 +60,11 @@ impl fmt::Display for ClusterLine {
 
 impl ClusterStatus {
     pub fn set(&self, line: ClusterLine) {
-        *self.lock() = Some(line);
+        *self.0.lock() = Some(line);
     }
 
     /// None: this slowlane is alone.
     pub fn get(&self) -> Option<ClusterLine> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ClusterLine>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }

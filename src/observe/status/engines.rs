@@ -1,6 +1,8 @@
 //! The connected SPOE engines of each HAProxy.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The most engines listed one by one. Later ones are counted together.
 const ENGINES_MAX: usize = 64;
@@ -30,7 +32,7 @@ pub struct Engine {
 impl Engines {
     /// Counts a connection until the returned value is dropped.
     pub fn connected(self: &Arc<Engines>, id: Option<&str>, from: &str) -> Connected {
-        let mut engines = self.lock();
+        let mut engines = self.0.lock();
         let (id, from) = (begin(id.unwrap_or(NAMELESS)), from);
         let has_room = engines.len() < ENGINES_MAX;
         let is_known = |engine: &Engine| (&*engine.id, &*engine.from) == (id, from);
@@ -48,11 +50,7 @@ impl Engines {
 
     /// The engines in the order of their first connection.
     pub fn list(&self) -> Vec<Engine> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Engine>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }
 
@@ -70,7 +68,7 @@ pub struct Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let mut engines = self.engines.lock();
+        let mut engines = self.engines.0.lock();
         if let Some(engine) =
             engines.iter_mut().find(|engine| (&engine.id, &engine.from) == (&self.id, &self.from))
         {

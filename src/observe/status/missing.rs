@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::shown::shown;
@@ -43,7 +44,7 @@ impl Missing {
     /// Looks at the policy in force, and gives the missing fields that were not given before, for the log. `total` is the
     /// number of all requests so far. Call it once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> Vec<MissingLine> {
-        let mut look = self.lock();
+        let mut look = self.0.lock();
         if !look.is_at(policy) {
             // The first policy was there before the first request.
             let before = if look.policy.ptr_eq(&Weak::new()) { 0 } else { total };
@@ -57,7 +58,7 @@ impl Missing {
 
     /// The fields that are missing now.
     pub fn lines(&self, policy: &Arc<Policy>) -> Vec<MissingLine> {
-        self.lock().lines(policy)
+        self.0.lock().lines(policy)
     }
 
     /// Each field that the policy needs, and whether it is missing now.
@@ -65,10 +66,6 @@ impl Missing {
         let missing = self.lines(policy);
         let is_missing = |field: &str| missing.iter().any(|line| line.field == shown(field));
         policy.needed_fields().map(|needed| (shown(needed.field), is_missing(needed.field))).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Look> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

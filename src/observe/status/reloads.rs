@@ -1,7 +1,8 @@
 //! The last reloads of the policy, with the problems of refused ones.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use slowlane_core::base::time::Timestamp;
 
@@ -42,13 +43,13 @@ impl Reloads {
 
     /// Notes an edit of the config file, which every later reload tells, too. None: the edit is taken back.
     pub fn edit(&self, at: Timestamp, summary: String, told: Option<String>) {
-        *self.edited.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        *self.edited.lock() = told;
         self.done(at, summary, "");
     }
 
     /// What is told of an edited config file.
     pub fn edited(&self) -> Option<String> {
-        self.edited.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.edited.lock().clone()
     }
 
     /// Adds a reload that was refused, with one problem per line.
@@ -58,7 +59,7 @@ impl Reloads {
 
     /// The reloads, newest first.
     pub fn list(&self) -> Vec<Reload> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.list.lock().iter().cloned().collect()
     }
 
     fn add(&self, at: Timestamp, summary: Option<String>, problems: &str) {
@@ -66,7 +67,7 @@ impl Reloads {
         let first = first.map(|line| line.chars().take(PROBLEM_CHARS_MAX).collect());
         let problems_total = problems.lines().count();
         let reload = Reload { at, summary, problems: first.collect(), problems_total };
-        let mut reloads = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reloads = self.list.lock();
         reloads.truncate(RELOADS_MAX - 1);
         reloads.push_front(reload);
     }

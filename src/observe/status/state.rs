@@ -1,8 +1,9 @@
 //! The status: rates, throttled keys and reloads of the last minutes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
@@ -33,7 +34,7 @@ pub struct Status {
 impl Status {
     /// Adds the counts of this second. Call it once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
-        let mut history = lock(&self.history);
+        let mut history = self.history.lock();
         history.tick(Totals {
             at: now,
             verdicts: verdicts.given().collect(),
@@ -44,25 +45,21 @@ impl Status {
         drop(history);
         let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
         self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
-        lock(&self.busy).tick(now, self.throttled.keys(), table);
-        *lock(&self.json) = None;
+        self.busy.lock().tick(now, self.throttled.keys(), table);
+        *self.json.lock() = None;
     }
 
     /// The snapshot of this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
         let Status { throttled, engines, reloads, missing, cluster, .. } = self;
-        let (history, busy) = (&lock(&self.history), &lock(&self.busy));
+        let (history, busy) = (&self.history.lock(), &self.busy.lock());
         Snapshot::of(&Parts { throttled, engines, reloads, missing, history, busy, cluster }, sources)
     }
 
     /// The snapshot as JSON. All readers of a second share one.
     pub fn json(&self, sources: &Sources<'_>) -> Bytes {
-        let mut json = lock(&self.json);
+        let mut json = self.json.lock();
         let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
         json.get_or_insert_with(make).clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

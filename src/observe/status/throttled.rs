@@ -1,7 +1,8 @@
 //! The throttled keys. A note takes a few nanoseconds, and requests that pass need none.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
@@ -111,7 +112,7 @@ impl Throttled {
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
         for shard in self.keys.shards.iter().chain(&self.dry_runs.shards) {
-            keys.extend_from_slice(lock(shard).keys());
+            keys.extend_from_slice(shard.0.lock().keys());
         }
         keys
     }
@@ -168,7 +169,7 @@ impl Sketch {
     /// The number of keys, and whether it is exact: then each has a place.
     fn counted(&self) -> (u64, bool) {
         let places = self.shards.iter().map(|shard| {
-            let hitters = lock(shard);
+            let hitters = shard.0.lock();
             (hitters.keys().len() as u64, hitters.is_complete())
         });
         let (known, is_exact) =
@@ -183,7 +184,7 @@ impl Sketch {
         }
         // The table chooses its shard by other bits, so keys that share a shard there are spread out here.
         let shard = &self.shards[(key.bits() >> 32) as usize % SHARDS];
-        let Ok(mut hitters) = shard.0.try_lock() else { return };
+        let Some(mut hitters) = shard.0.try_lock() else { return };
         let hitter = hitters.add(key, one_in as f32);
         match verdict {
             Verdict::Pass => {}
@@ -201,22 +202,18 @@ impl Sketch {
     }
 
     fn fade(&self, factor: f32) {
-        self.shards.iter().for_each(|shard| lock(shard).fade(factor));
+        self.shards.iter().for_each(|shard| shard.0.lock().fade(factor));
         self.distinct.tick();
     }
 
     fn top(&self, keys_max: usize) -> Vec<Ranked> {
         // Shards are locked one by one, so the copy blocks at most one shard at a time.
         let mut all: Vec<Ranked> = Vec::new();
-        self.shards.iter().for_each(|shard| all.extend(lock(shard).ranked()));
+        self.shards.iter().for_each(|shard| all.extend(shard.0.lock().ranked()));
         all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
         all.truncate(keys_max);
         all
     }
-}
-
-fn lock(shard: &Shard) -> MutexGuard<'_, HeavyHitters> {
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The proxies that are peers, by their names, with the state of their connections.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::observe::log::OncePerSecond;
@@ -92,7 +93,7 @@ impl Peers {
         if !allow.is_empty() && !is_listed {
             return Err(Status::UNKNOWN_PEER);
         }
-        let mut stations = lock(&self.stations);
+        let mut stations = self.stations.lock();
         if let Some(station) = stations.get(name) {
             return Ok(station.clone());
         }
@@ -116,7 +117,7 @@ impl Peers {
     /// All proxies as operators see them, by their names.
     pub fn status(&self, now: Timestamp) -> PeersStatus {
         let proxies = self.all().into_iter().map(|(name, station)| {
-            let connection = lock(&station.connection).clone().map(|connection| connection.told(now));
+            let connection = station.connection.lock().clone().map(|connection| connection.told(now));
             let proxy = station.proxy();
             PeerLine {
                 name: shown(name.as_bytes()),
@@ -149,7 +150,7 @@ impl Peers {
     }
 
     fn all(&self) -> Vec<(String, Arc<Station>)> {
-        lock(&self.stations).iter().map(|(name, station)| (name.clone(), station.clone())).collect()
+        self.stations.lock().iter().map(|(name, station)| (name.clone(), station.clone())).collect()
     }
 }
 
@@ -170,11 +171,11 @@ impl Connection {
 
 impl Station {
     pub(super) fn proxy(&self) -> MutexGuard<'_, Proxy> {
-        lock(&self.proxy)
+        self.proxy.lock()
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        lock(&self.connection).is_some()
+        self.connection.lock().is_some()
     }
 
     /// Begins a connection. The one before ends. Returns the number of its unacknowledged updates, too.
@@ -184,7 +185,7 @@ impl Station {
             *latest += 1;
             number = *latest;
         });
-        let before = lock(&self.connection).replace(connection);
+        let before = self.connection.lock().replace(connection);
         let behind = before.map_or(0, |connection| connection.unacknowledged);
         (Latest { number, latest: self.latest.subscribe() }, behind)
     }
@@ -192,7 +193,7 @@ impl Station {
     /// Notes the state of a connection, unless it is no longer the latest.
     pub(super) fn note(&self, latest: &Latest, note: impl FnOnce(&mut Connection)) {
         if latest.is_latest()
-            && let Some(connection) = &mut *lock(&self.connection)
+            && let Some(connection) = &mut *self.connection.lock()
         {
             note(connection);
         }
@@ -200,7 +201,7 @@ impl Station {
 
     /// Ends a connection, unless another has replaced it. Returns the number of its unacknowledged updates.
     pub(super) fn disconnect(&self, latest: &Latest) -> u64 {
-        let mut connection = lock(&self.connection);
+        let mut connection = self.connection.lock();
         let ended = if latest.is_latest() { connection.take() } else { None };
         ended.map_or(0, |connection| connection.unacknowledged)
     }
@@ -226,10 +227,6 @@ impl Latest {
             std::future::pending().await
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
