@@ -60,7 +60,7 @@ async fn start(policy: PathBuf) -> anyhow::Result<Agent> {
         cluster: None,
         state: None,
     };
-    let mut serving = daemon::start(&Config::load(None, flags)?).await?;
+    let mut serving = daemon::start(&Config::load(None, flags)?)?;
     let (spop, admin) = (serving.spop[0].parse()?, serving.admin[0].clone());
     let reload = serving.reload.take();
     let reload = Box::new(move || reload.iter().for_each(|reload| reload.ask()));

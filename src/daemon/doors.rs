@@ -1,11 +1,15 @@
 //! The entrances of a daemon, each with the service behind it.
 
 use std::sync::Arc;
+use std::thread;
 
-use crate::config::{AdminConfig, Config, ConfigFile, Listen, TokenServerConfig};
+use anyhow::Context;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
 use crate::daemon::gates::Gates;
 use crate::daemon::rounds;
-use crate::daemon::side_thread::SideThread;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::server::Agent;
@@ -69,52 +73,45 @@ struct TokenServerDoor {
 
 impl Doors {
     /// Binds all listeners. None serves yet, so a failed start answers no request.
-    pub(super) async fn bind(
+    pub(super) fn bind(
         config: &Config,
         mut handed: Handed,
         clock: Clock,
-        metrics: &Arc<Metrics>,
+        metrics: &Metrics,
         upgrades: UpgradeRequests,
     ) -> anyhow::Result<Doors> {
-        let mut gates = Gates::new(config, metrics, clock);
+        let (mut gates, handed) = (Gates::new(config, metrics, clock), &mut handed);
         let gate = gates.gate(&config.spop.listen)?;
-        let spop = entrance(SPOP, &config.spop.listen, &mut handed, UNIX_MODE, gate, &metrics.spop).await?;
+        let spop = entrance(SPOP, &config.spop.listen, handed, UNIX_MODE, gate, &metrics.spop)?;
         let gate = gates.gate(&config.http.listen)?;
-        let http = entrance(HTTP, &config.http.listen, &mut handed, UNIX_MODE, gate, &metrics.http).await?;
+        let http = entrance(HTTP, &config.http.listen, handed, UNIX_MODE, gate, &metrics.http)?;
         let mut token_server = None;
         if let Some(config) = &config.token_server {
-            let (door, gate);
-            gate = gates.gate(&config.listen)?;
-            (door, handed) = TokenServerDoor::bind(config, gate, handed, clock, metrics).await?;
-            token_server = Some(door);
+            let gate = gates.gate(&config.listen)?;
+            token_server = Some(TokenServerDoor::bind(config, gate, handed, clock, metrics)?);
         }
         let mut peers = None;
-        if let Some(config) = &config.peers {
-            let (door, gate);
-            gate = gates.gate(&config.listen)?;
-            (door, handed) = PeersDoor::bind(config.listen.clone(), gate, handed, metrics).await?;
-            peers = Some(door);
+        if let Some(PeersConfig { listen, .. }) = &config.peers {
+            let (thread, gate) = (SideThread::start("peers")?, gates.gate(listen)?);
+            let bind = || entrance(PEERS, listen, handed, UNIX_MODE, gate, &metrics.peer_connections);
+            peers = Some(PeersDoor { entrance: thread.enter(bind)?, thread });
         }
         let admin_thread = SideThread::start("admin")?;
         let gate = gates.gate(&config.admin.listen)?;
-        let bound = bind_admin(config.admin.clone(), gate, handed, metrics.clone());
-        let (admin, socket) = admin_thread.run(bound).await??;
-        let page = Admin::new(config.admin.token.clone(), config.admin.hosts.clone()).with_upgrades(upgrades);
-        let spoe = Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout));
-        let check = Check::new(config.http.idle_timeout);
-        let certificates = gates.watch();
+        let (admin, socket) =
+            admin_thread.enter(|| bind_admin(&config.admin, gate, handed, &metrics.admin))?;
         Ok(Doors {
             spop,
-            spoe,
+            spoe: Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout)),
             http,
-            check,
+            check: Check::new(config.http.idle_timeout),
             admin,
             socket,
-            page,
+            page: Admin::new(config.admin.token.clone(), config.admin.hosts.clone()).with_upgrades(upgrades),
             admin_thread,
             token_server,
             peers,
-            certificates,
+            certificates: gates.watch(),
             config: config.file.clone(),
         })
     }
@@ -188,21 +185,6 @@ fn addresses(entrance: &Entrance) -> Vec<String> {
 }
 
 impl PeersDoor {
-    async fn bind(
-        listen: Listen,
-        gate: Arc<Gate>,
-        mut handed: Handed,
-        metrics: &Metrics,
-    ) -> anyhow::Result<(PeersDoor, Handed)> {
-        let (thread, connections) = (SideThread::start("peers")?, metrics.peer_connections.clone());
-        let bind = async move {
-            let entrance = entrance(PEERS, &listen, &mut handed, UNIX_MODE, gate, &connections).await?;
-            anyhow::Ok((entrance, handed))
-        };
-        let (entrance, handed) = thread.run(bind).await??;
-        Ok((PeersDoor { entrance, thread }, handed))
-    }
-
     fn open(&self, peers: &Arc<Peers>, agent: &Arc<Agent>, shutdown: &Shutdown) {
         self.thread.enter(|| {
             let served = peers.clone();
@@ -218,21 +200,16 @@ impl PeersDoor {
 }
 
 impl TokenServerDoor {
-    async fn bind(
+    fn bind(
         config: &TokenServerConfig,
         gate: Arc<Gate>,
-        mut handed: Handed,
+        handed: &mut Handed,
         clock: Clock,
         metrics: &Metrics,
-    ) -> anyhow::Result<(TokenServerDoor, Handed)> {
+    ) -> anyhow::Result<TokenServerDoor> {
         let thread = SideThread::start("token server")?;
-        let (listen, connections) = (config.listen.clone(), metrics.nodes.clone());
-        let bind = async move {
-            let entrance =
-                entrance(TOKEN_SERVER, &listen, &mut handed, UNIX_MODE, gate, &connections).await?;
-            anyhow::Ok((entrance, handed))
-        };
-        let (entrance, handed) = thread.run(bind).await??;
+        let bind = || entrance(TOKEN_SERVER, &config.listen, handed, UNIX_MODE, gate, &metrics.nodes);
+        let entrance = thread.enter(bind)?;
         if config.token.is_none() {
             entrance
                 .listeners()
@@ -241,24 +218,21 @@ impl TokenServerDoor {
         }
         let metrics = metrics.token_server.clone().unwrap_or_default();
         let server = TokenServer::new(config.token.clone(), clock, metrics);
-        Ok((TokenServerDoor { entrance, server, thread }, handed))
+        Ok(TokenServerDoor { entrance, server, thread })
     }
 }
 
 /// Binds the admin listener and the admin socket.
-async fn bind_admin(
-    config: AdminConfig,
+fn bind_admin(
+    config: &AdminConfig,
     gate: Arc<Gate>,
-    mut handed: Handed,
-    metrics: Arc<Metrics>,
+    handed: &mut Handed,
+    metrics: &ConnectionMetrics,
 ) -> anyhow::Result<(Entrance, Entrance)> {
-    let addresses = config.socket.into_iter().map(Address::Unix).collect();
+    let addresses = config.socket.iter().cloned().map(Address::Unix).collect();
     let socket = Listen { name: "admin socket", addresses, ..config.listen.clone() };
-    let socket =
-        entrance(ADMIN_SOCKET, &socket, &mut handed, config.socket_mode, Arc::default(), &metrics.admin)
-            .await?;
-    let admin =
-        entrance(ADMIN, &config.listen, &mut handed, config.socket_mode, gate, &metrics.admin).await?;
+    let socket = entrance(ADMIN_SOCKET, &socket, handed, config.socket_mode, Arc::default(), metrics)?;
+    let admin = entrance(ADMIN, &config.listen, handed, config.socket_mode, gate, metrics)?;
     if config.token.is_none() {
         admin.listeners().iter().try_for_each(|listener| Guarded::Admin.unless_bound_locally(listener))?;
     }
@@ -267,7 +241,7 @@ async fn bind_admin(
 
 /// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config. A socket that the
 /// process before an upgrade had for an address is used again.
-async fn entrance(
+fn entrance(
     name: &str,
     listen: &Listen,
     handed: &mut Handed,
@@ -286,7 +260,7 @@ async fn entrance(
         for address in &listen.addresses {
             listeners.push(match handed.take_of(name, address) {
                 Some(listener) => listener,
-                None => Listener::bind(address, unix_mode).await?,
+                None => Listener::bind(address, unix_mode)?,
             });
         }
     }
@@ -295,4 +269,29 @@ async fn entrance(
     }
     let listeners = listeners.into_iter().map(Arc::new).collect();
     Ok(Entrance::new(listeners, listen.connections_max, gate, metrics.clone()))
+}
+
+/// A thread for a listener beside those of the proxies, so that its load does not slow decisions down.
+#[derive(Debug)]
+pub(super) struct SideThread {
+    handle: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl SideThread {
+    pub(super) fn start(name: &str) -> anyhow::Result<SideThread> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let serve = move || drop(runtime.block_on(ended));
+        thread::Builder::new().name(name.into()).spawn(serve).context("cannot start a thread")?;
+        Ok(SideThread { handle, _end: end })
+    }
+
+    /// Calls `open`. Sockets that it binds and tasks that it spawns belong to the thread.
+    pub(super) fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
+        let _entered = self.handle.enter();
+        open()
+    }
 }

@@ -13,7 +13,6 @@ mod parts;
 mod rounds;
 mod run;
 mod serving;
-mod side_thread;
 mod signals;
 
 pub(crate) use run::run;

@@ -26,7 +26,7 @@ async fn serve(config: Config, program: Program, predecessor: Option<Predecessor
     let mut serving = match predecessor {
         Some(predecessor) => take_over(&config, predecessor).await?,
         None => {
-            let serving = start(&config).await?;
+            let serving = start(&config)?;
             systemd::status(&serving.summary());
             systemd::ready();
             serving

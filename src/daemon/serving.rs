@@ -60,13 +60,13 @@ struct Built {
     upgrades: mpsc::Receiver<UpgradeRequest>,
 }
 
-/// Builds all parts and starts to serve, with the state in the file if there is one.
-pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
+/// Builds all parts and starts to serve in the runtime of the caller, with the state in the file if there is one.
+pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     let found =
         config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
     let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
     let earlier = found.as_ref().and_then(Found::key_secret);
-    let built = Built::new(config, clock, earlier, Handed::from_systemd()).await?;
+    let built = Built::new(config, clock, earlier, Handed::from_systemd())?;
     if let Some(found) = found {
         found.restore(&built.agent.throttle);
     }
@@ -76,7 +76,7 @@ pub(crate) async fn start(config: &Config) -> anyhow::Result<Serving> {
 /// Builds all parts, takes everything from the process before this one, and starts to serve.
 pub(super) async fn take_over(config: &Config, mut predecessor: Predecessor) -> anyhow::Result<Serving> {
     let (clock, secret) = (predecessor.clock, predecessor.key_secret);
-    let built = Built::new(config, clock, secret, predecessor.listeners()).await?;
+    let built = Built::new(config, clock, secret, predecessor.listeners())?;
     let agent = built.agent.clone();
     let taking = spawn_blocking(move || predecessor.take(&agent).map(|taken| (taken, predecessor)));
     let (connections, predecessor) = taking.await?.context("cannot take over from the process before")?;
@@ -98,7 +98,7 @@ fn summary(agent: &Agent, reload: Option<&Reload>) -> String {
 }
 
 impl Built {
-    async fn new(
+    fn new(
         config: &Config,
         clock: Clock,
         earlier: Option<KeySecret>,
@@ -114,7 +114,7 @@ impl Built {
         let agent = Arc::new(agent.with_peers(parts::peers(config, &metrics)));
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
-        let doors = Doors::bind(config, handed, clock, &metrics, ask).await?;
+        let doors = Doors::bind(config, handed, clock, &metrics, ask)?;
         Ok(Built { agent, doors, reload, cluster, upgrades })
     }
 

@@ -1,6 +1,6 @@
 //! Listeners, TCP or Unix, and their binding.
 
-use std::net::{self, SocketAddr};
+use std::net::{self, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::{fmt, fs, io, os};
 
 use socket2::{Domain, SockRef};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::server::stream::Accepted;
 use slowlane_core::base::address::{Address, is_loopback};
@@ -40,11 +40,12 @@ enum Socket {
 }
 
 impl Listener {
-    /// Binds an address. A Unix socket gets the permissions `unix_mode`.
-    pub(crate) async fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
+    /// Binds an address, for the runtime of the caller. It waits for the address of a name. A Unix socket gets the
+    /// permissions `unix_mode`.
+    pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
-            Address::Tcp(address) => bind_tcp(address).await.map(Socket::Tcp),
-            Address::Unix(path) => bind_unix(path, unix_mode).await.map(Socket::Unix),
+            Address::Tcp(address) => bind_tcp(address).map(Socket::Tcp),
+            Address::Unix(path) => bind_unix(path, unix_mode).map(Socket::Unix),
         };
         let socket = socket.map_err(|source| BindError { address: address.to_string(), source })?;
         Ok(Listener::of(socket, Some(address.clone())))
@@ -203,9 +204,9 @@ impl Guarded {
 }
 
 /// Resolves a name, and binds the first of its addresses that can be bound.
-async fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+fn bind_tcp(address: &str) -> io::Result<TcpListener> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for address in lookup_host(address).await? {
+    for address in address.to_socket_addrs()? {
         result = listen(address);
         if result.is_ok() {
             break;
@@ -223,9 +224,9 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
-async fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        match UnixStream::connect(path).await {
+        match os::unix::net::UnixStream::connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
             _ => return Err(io::ErrorKind::AddrInUse.into()),
         }
