@@ -95,16 +95,20 @@ impl Admin {
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
-        match path {
-            "/api/runtime" if *method == Method::POST => return command(request, agent, signal).await,
-            "/api/clear" if *method == Method::POST => return clear(&request, agent),
-            "/api/block" if *method == Method::POST => return block(request, agent).await,
-            "/api/unblock" if *method == Method::POST => return unblock(&request, agent),
-            "/api/upgrade" if *method == Method::POST => return self.upgrade(&request).await,
-            "/api/block" | "/api/unblock" | "/api/upgrade" => {
+        // No web page needs to change anything.
+        if *method == Method::POST && is_from_page(&request) {
+            return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
+        }
+        match (path, method == Method::POST) {
+            ("/api/runtime", true) => return command(request, agent, signal).await,
+            ("/api/clear", true) => return clear(&request, agent),
+            ("/api/block", true) => return block(request, agent).await,
+            ("/api/unblock", true) => return unblock(&request, agent),
+            ("/api/upgrade", true) => return self.upgrade().await,
+            ("/api/block" | "/api/unblock" | "/api/upgrade", false) => {
                 return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
-            "/api/runtime" | "/api/clear" => {
+            ("/api/runtime" | "/api/clear", false) => {
                 return plain(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "use POST, with one line of the Runtime API as the body\n",
@@ -134,10 +138,7 @@ impl Admin {
     }
 
     /// Answers `/api/upgrade`, once a new process has taken over or failed to.
-    async fn upgrade(&self, request: &Request<Incoming>) -> Answer {
-        if is_from_page(request) {
-            return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
-        }
+    async fn upgrade(&self) -> Answer {
         let (ask, told) = oneshot::channel();
         let asked = self.upgrades.as_ref().map(|upgrades| upgrades.try_send(ask).is_ok());
         match (asked, told.await) {
@@ -221,9 +222,6 @@ fn wants_json(request: &Request<Incoming>) -> bool {
 
 /// Answers `/api/block`. The time is in the body.
 async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
-    if is_from_page(&request) {
-        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
-    }
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body(request).await.unwrap_or_default();
     told(blocks::block(agent, &query, &body).await)
@@ -231,9 +229,6 @@ async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
 
 /// Answers `/api/unblock`.
 fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    if is_from_page(request) {
-        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
-    }
     told(blocks::unblock(agent, request.uri().query().unwrap_or_default()))
 }
 
@@ -246,9 +241,6 @@ fn told(result: Result<String, String>) -> Answer {
 
 /// Answers `/api/clear`: forgets the keys of a request, so that each has its whole burst again.
 fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    if request.headers().contains_key(ORIGIN) {
-        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
-    }
     let query = Query::read(request.uri().query().unwrap_or_default());
     told(cleared(&agent.throttle, &query.request(), agent.clock.now()))
 }
@@ -292,10 +284,6 @@ async fn body(request: Request<Incoming>) -> Option<Bytes> {
 
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
-    // No web page needs the Runtime API.
-    if is_from_page(&request) {
-        return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
-    }
     let Some(line) = body(request).await else {
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };
