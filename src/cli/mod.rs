@@ -20,7 +20,6 @@ mod man;
 mod progress;
 #[cfg(feature = "lab")]
 mod replay;
-mod run;
 #[cfg(feature = "lab")]
 mod simulate;
 #[cfg(feature = "lab")]
@@ -40,6 +39,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cli::arguments::RunArguments;
+use crate::daemon;
+use crate::observe::log;
 
 /// Throttles greedy clients of HAProxy and nginx gently: pass, wait N ms, or 429.
 ///
@@ -190,7 +191,7 @@ that owner.map names. block=10m refuses a key for that long after a refusal.";
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Run(typed) => arguments::config(typed).and_then(run::run),
+        Command::Run(typed) => run(typed),
         Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
         #[cfg(feature = "lab")]
@@ -227,6 +228,13 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Serves until a signal ends it.
+fn run(typed: RunArguments) -> anyhow::Result<()> {
+    let config = arguments::config(typed)?;
+    let _goodbye = log::start(config.log);
+    daemon::run(config)
 }
 
 /// Whether the reader of the output has closed it, as `| head` does.

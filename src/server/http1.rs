@@ -10,9 +10,8 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use crate::server::linger::linger;
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
+use crate::server::stream::{Stream, linger};
 use crate::server::write_timeout::{WriteTimeout, limited};
 
 /// The approximate limit for the head of a request: every connection may hold one in memory.

@@ -19,7 +19,6 @@ pub(crate) mod hosts;
 pub mod http;
 mod http1;
 mod inbox;
-pub(crate) mod linger;
 pub(crate) mod listener;
 pub(crate) mod lobby;
 mod outbox;

@@ -6,12 +6,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, copy, sink};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 /// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+
+/// The longest wait for the peer to close.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The most bytes that are read meanwhile.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// A connection just after `accept`, without any socket option set.
 #[derive(Debug)]
@@ -116,4 +123,14 @@ impl AsyncWrite for Stream {
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
+}
+
+/// Reads and drops bytes until the peer closes, for a second at most.
+///
+/// A close with unread bytes resets the connection, and the peer may lose the last answer. To a proxy that is no answer,
+/// and the request passes.
+pub(crate) async fn linger(stream: impl AsyncRead + Unpin) {
+    let (mut rest, mut nowhere) = (stream.take(BYTES_MAX), sink());
+    // A peer that is gone, or that goes on sending, has had its answer.
+    let _ = timeout(LINGER, copy(&mut rest, &mut nowhere)).await;
 }

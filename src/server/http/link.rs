@@ -12,9 +12,8 @@ use crate::http::HEAD_BYTES_MAX;
 use crate::server::agent::Agent;
 use crate::server::http::conversation::{Conversation, Next};
 use crate::server::inbox::Inbox;
-use crate::server::linger::linger;
 use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::Stream;
+use crate::server::stream::{Stream, linger};
 use crate::server::transfer::Transfer;
 use slowlane_core::base::time::Timestamp;
 

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::observe::status::{Column, Filter, Row, header};
-use crate::server::runtime_api::command::{Command, Which};
-use crate::server::runtime_api::help::help;
+use crate::server::runtime_api::command::{Command, Which, help};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::shown::Shown;
 use slowlane_core::base::time::Timestamp;

@@ -11,7 +11,6 @@
 
 mod answer;
 mod command;
-mod help;
 mod words;
 
 pub use answer::{Answer, Info, PIECE_BYTES};
