@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so do a floor,
 //! a server that only finds the end of a question and answers a constant, and a minimal check on hyper with the same policy:
-//! slowlane's own HTTP reader stays for as long as it pays. Each of eight connections asks again after its answer. Then the same through a real nginx with 64 connections, beside a second nginx that answers each question with
-//! `return 204`.
+//! slowlane's own HTTP reader stays for as long as it pays. Each of eight connections asks again after its answer. Then
+//! the same through a real nginx with 64 connections, beside a second nginx that answers each question with `return 204`.
 //!
 //! Targets: 8 µs of CPU per question, 1.2 times that of `return 204` and as many answers a second, 50 ms from the start to
 //! the first verdict, 8 MB.
@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use support::clients::{Clients, Ran};
 use support::effort::Effort;
 use support::five_maps::{self, LINES};
+use support::programs::process::Process;
 use support::programs::slowlane::BINARY;
 use support::{cores, print, print_each, spop_floor, this_program, usage};
 
@@ -56,15 +57,10 @@ fn main() {
 
 fn questions(effort: Effort) {
     let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
-    let programs = [floor::ARGUMENT, hyper::ARGUMENT].map(|argument| {
-        let mut program = cores::on_first(|| this_program(&[argument, "127.0.0.1:0"]));
-        let address = program.logged("HTTP on ").parse().expect("each says where it is");
-        (program, address)
-    });
-    let [(floor, floor_at), (hyper, hyper_at)] = &programs;
+    let ((floor, floor_at), (hyper, hyper_at)) = (server(floor::ARGUMENT), server(hyper::ARGUMENT));
     let mut servers: [Server; 3] = [
-        ("the floor", floor.id(), *floor_at),
-        ("hyper", hyper.id(), *hyper_at),
+        ("the floor", floor.id(), floor_at),
+        ("hyper", hyper.id(), hyper_at),
         ("slowlane", slowlane.process.id(), slowlane.http),
     ];
     let mut dice = fastrand::Rng::with_seed(7);
@@ -82,6 +78,13 @@ fn questions(effort: Effort) {
     print_each(figures, &["the floor", "hyper", "slowlane"], &medians);
     let [_, [.., hyper_us], [.., slowlane_us]] = medians[..] else { unreachable!("three were measured") };
     print("CPU per question", "slowlane", slowlane_us, "µs", &[("hyper", hyper_us)]);
+}
+
+/// This bench as one of its servers, with its address.
+fn server(argument: &str) -> (Process, SocketAddr) {
+    let mut program = cores::on_first(|| this_program(&[argument, "127.0.0.1:0"]));
+    let address = program.logged("HTTP on ").parse().expect("it says where it is");
+    (program, address)
 }
 
 /// The question of nginx with the shipped configuration, each with a new request id.

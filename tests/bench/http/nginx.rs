@@ -1,4 +1,5 @@
-//! Questions through a real nginx, with slowlane as its check, and with a second nginx that answers each with `return 204`.
+//! Questions through a real nginx, with slowlane as its check, with a minimal check on hyper, and with a second nginx that
+//! answers each with `return 204`.
 
 use std::fs;
 use std::io::Write;
@@ -16,6 +17,7 @@ use crate::support::programs::nginx::Nginx;
 use crate::support::programs::process::Process;
 use crate::support::programs::{eventually, own_address};
 use crate::support::{cores, print_each, usage};
+use crate::{hyper, server};
 
 const CONNECTIONS: usize = 64;
 
@@ -74,13 +76,17 @@ pub fn print_questions(effort: Effort) {
     let app = Backend::forgetful();
     let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
     let constant = cores::on_first(Constant::start);
+    let (hyper, hyper_at) = server(hyper::ARGUMENT);
     let through = |check: SocketAddr, process: u32| {
         let edit = |name: &str, text: String| if name == "nginx.conf" { one_worker(&text) } else { text };
         let nginx = cores::on_second(|| Nginx::with_files(&check.to_string(), app.address, edit));
         Checked { nginx, check: process }
     };
-    let mut all =
-        [through(constant.address, constant.process.id()), through(slowlane.http, slowlane.process.id())];
+    let mut all = [
+        through(constant.address, constant.process.id()),
+        through(hyper_at, hyper.id()),
+        through(slowlane.http, slowlane.process.id()),
+    ];
     let mut dice = fastrand::Rng::with_seed(7);
     let medians = effort.in_turns(&mut all, |checked| {
         let clients = Clients { address: checked.nginx.address, count: CONNECTIONS, answer: "HTTP/1.1 200 " };
@@ -99,5 +105,5 @@ pub fn print_questions(effort: Effort) {
     assert_eq!(others, [0.0; 2], "somebody had to wait or was refused");
     println!("through nginx with one worker: {CONNECTIONS} connections, {} s a run", effort.seconds());
     let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU of the check per question", "µs")];
-    print_each(figures, &["nginx with `return 204`", "slowlane"], &medians);
+    print_each(figures, &["nginx with `return 204`", "hyper", "slowlane"], &medians);
 }
