@@ -11,7 +11,7 @@
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
 //!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, annex, &arrival)) -> Judgement
 //!                                                                                    │
-//!     Observer::decided(&Batch, &Decisions)    count, note, log, hand out charges ◀──┤
+//!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
 //!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀─────── Decision ◀──────┤
 //!  socket ◀─bytes── hyper ◀──status, headers── proxy::nginx ◀─────── Decision ◀──────┘

@@ -10,7 +10,7 @@ use crate::observe::clock::Clock;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::Metrics;
-use crate::observe::observer::{ChargeListener, Observer};
+use crate::observe::observer::Observer;
 use crate::observe::status::Status;
 use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
@@ -96,11 +96,6 @@ impl Agent {
         self.peers.as_ref()
     }
 
-    /// Adds a listener to all charges: taken, taken back and ended.
-    pub fn with_listener(self, listener: ChargeListener) -> Agent {
-        Agent { observer: self.observer.with_listener(listener), ..self }
-    }
-
     pub fn decision_log(&self) -> Option<&DecisionLog> {
         self.observer.decision_log()
     }
@@ -112,8 +107,7 @@ impl Agent {
             let _ = elsewhere.send(*decision);
             return;
         }
-        let charges = self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
-        self.observer.charged(&charges);
+        self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
     }
 
     /// Ends a request that an SLO counts until its end. False if the text is no ticket of ours.
@@ -122,12 +116,10 @@ impl Agent {
             self.metrics.ends.refused.inc();
             return false;
         };
-        let charges = self.throttle.end(&self.throttle.policy(), ticket, now);
-        match charges.is_empty() {
-            true => self.metrics.ends.late.inc(),
-            false => self.metrics.ends.counted.inc(),
+        match self.throttle.end(&self.throttle.policy(), ticket, now) {
+            true => self.metrics.ends.counted.inc(),
+            false => self.metrics.ends.late.inc(),
         };
-        self.observer.charged(&charges);
         true
     }
 

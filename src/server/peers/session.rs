@@ -14,7 +14,6 @@ use crate::server::agent::Agent;
 use crate::server::peers::registry::{Connection, Latest, Peers, Station};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
-use slowlane_core::base::charge::Charge;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::peers::{Moment, Teaching, faults};
 use spop::peers::{Column, Error, Hello, Link, News, Status};
@@ -203,7 +202,7 @@ impl Session {
             return Ok(());
         }
         let Session { peers, station, agent, .. } = self;
-        let (mut teachings, mut charges): (Vec<Teaching>, Vec<Charge>) = (Vec::new(), Vec::new());
+        let mut teachings = Vec::new();
         let moment = self.moment();
         let policy = agent.throttle.policy();
         let (mut updates, mut counts, mut has_defined_all) = (0, [0_u64; 2], false);
@@ -233,7 +232,6 @@ impl Session {
                 {
                     agent.observer.throttled_elsewhere(&policy, &request, &decision, dice);
                 }
-                charges.extend(count.charge);
             }
             News::Synced => {
                 proxy.has_told_all();
@@ -250,7 +248,6 @@ impl Session {
         peers.metrics.updates.inc_by(updates);
         peers.metrics.admitted.inc_by(counts[0]);
         peers.metrics.denied.inc_by(counts[1]);
-        agent.observer.charged(&charges);
         if has_defined_all {
             self.warn_of_tables(link, moment.now);
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::charge::ChargeKind;
 use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::request::{Request, Value};
@@ -204,9 +203,7 @@ fn a_client_that_leaves_gives_its_assured_slot_back() {
     assert_eq!((decision.verdict, decision.remaining, decision.slo.number()), (Verdict::Pass, 0, 2001));
     let owed = |ms| ask(&throttle, "site2", at_ms(ms)).judged()[1].verdict;
     assert_eq!(owed(0), Verdict::Deny { retry_after_s: 1 });
-    let charges = throttle.take_back(&throttle.policy(), &decision, at_ms(0));
-    let kinds: Vec<_> = charges.iter().map(|charge| (charge.slo.number(), charge.kind)).collect();
-    assert_eq!(kinds, [(2001, ChargeKind::TakenBack), (1001, ChargeKind::TakenBack)]);
+    throttle.take_back(&throttle.policy(), &decision, at_ms(0));
     assert_eq!(ask(&throttle, "site1", at_ms(0)).verdict, Verdict::Pass, "it is there for the next");
     let refused = ask(&throttle, "site1", at_ms(0));
     assert_eq!((refused.verdict.name(), refused.slo.number()), ("deny", 1001), "and for no more than one");

@@ -259,7 +259,7 @@ fn the_side_store_is_written_by_two_decisions() {
 
 #[test]
 fn the_side_store_is_written_by_a_decision_while_another_is_taken_back() {
-    expect_side_store(|throttle, begun| drop(throttle.take_back(&throttle.policy(), &begun, NOW)));
+    expect_side_store(|throttle, begun| throttle.take_back(&throttle.policy(), &begun, NOW));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 pub mod address;
 pub mod blocked;
-pub mod charge;
 pub mod columns;
 pub mod date;
 pub mod draw;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::blocked::Blocked;
-use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
 use crate::base::kind::Kind;
 use crate::base::slo_id::SloId;
@@ -235,30 +234,6 @@ impl Decision {
         self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
     }
 
-    /// The charges of the decision: one for each SLO that counted the request.
-    ///
-    /// ```
-    /// # use slowlane_core::base::{charge::ChargeKind, key::Key, slo_id::SloId, time::Timestamp};
-    /// # use slowlane_core::base::verdict::{Assurance, Decision, Judged, Verdict};
-    /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
-    /// # let verdict = Verdict::Pass;
-    /// # let judged = Judged { slo, key, verdict, remaining: 9, is_dry_run: false, counts_end: false, assurance };
-    /// let denied = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, ..judged };
-    /// let now = Timestamp::from_millis(1);
-    /// let charge = Decision::of(&[judged], 5, now).charges().next().unwrap();
-    /// assert_eq!((charge.key, charge.cost, charge.kind), (key, 5, ChargeKind::Taken));
-    /// assert_eq!(Decision::of(&[judged, denied], 5, now).charges().count(), 0);
-    /// ```
-    pub fn charges(&self) -> impl Iterator<Item = Charge> {
-        self.charged().map(|&Judged { slo, key, .. }| Charge {
-            slo,
-            key,
-            cost: self.cost,
-            at: self.at,
-            kind: ChargeKind::Taken,
-        })
-    }
-
     /// The ticket that the proxy returns when the request ends.
     ///
     /// `None` if the request was denied, if it costs nothing, or if no SLO counts it until its end.
@@ -274,7 +249,8 @@ impl Decision {
     /// Whether an SLO counts the request until its end.
     #[inline]
     pub fn has_ticket(&self) -> bool {
-        self.charged().any(Judged::is_until_end)
+        let is_charged = self.is_let_through() && self.cost > 0;
+        is_charged && self.judged().iter().any(Judged::is_until_end)
     }
 
     /// Numbers the request for its ticket. `number` gives the serial under one SLO.
@@ -289,11 +265,5 @@ impl Decision {
     /// The judgements, each with its serial in the ticket, or 0.
     pub fn numbered(&self) -> impl Iterator<Item = (&Judged, u32)> {
         self.judged().iter().zip(self.serials)
-    }
-
-    /// The judgements that charge the request: none if it is denied or costs nothing.
-    fn charged(&self) -> impl Iterator<Item = &Judged> {
-        let is_charged = self.is_let_through() && self.cost > 0;
-        self.judged().iter().filter(move |judged| is_charged && judged.is_counted())
     }
 }

@@ -59,11 +59,6 @@ impl Adaptive {
 }
 
 impl Rule for Adaptive {
-    /// It has no slots: a request that was asked about stays counted.
-    fn gives_back(&self) -> bool {
-        false
-    }
-
     fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
         let now_ms = arrival.now.ticks_ms();
         entry.http_req_cnt = entry.http_req_cnt.wrapping_add(arrival.cost);

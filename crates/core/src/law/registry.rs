@@ -250,11 +250,6 @@ impl Law {
         of_each!(self, rule => rule.tat(entry, now.as_nanos()).map(Timestamp::from_nanos))
     }
 
-    /// Whether [`take_back`](Law::take_back) undoes anything.
-    pub fn gives_back(&self) -> bool {
-        of_each!(self, rule => rule.gives_back())
-    }
-
     /// Whether [`end`](Law::end) must be called for each admission.
     pub fn counts_ends(&self) -> bool {
         of_each!(self, rule => rule.counts_ends())

@@ -42,11 +42,6 @@ pub(super) trait Rule {
     /// Undoes the charge of a request whose client has left.
     fn take_back(&self, _entry: &mut Entry, _annex: Option<&mut Annex>, _gone: &Admission) {}
 
-    /// Whether [`take_back`](Rule::take_back) undoes anything.
-    fn gives_back(&self) -> bool {
-        true
-    }
-
     /// The law with room for the debt of requests that it [owes](Rule::owe). None: it cannot go into debt.
     fn owing(&self) -> Option<Self>
     where

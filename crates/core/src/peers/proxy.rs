@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::time::Duration;
 
-use crate::base::charge::Charge;
 use crate::base::key::Key;
 use crate::base::request::{Request, Value};
 use crate::base::slo_id::SloId;
@@ -118,8 +117,6 @@ pub struct Glance {
 pub struct Count {
     pub admitted: u32,
     pub denied: u32,
-    /// None: none of them is charged.
-    pub charge: Option<Charge>,
     /// None: they all passed at once.
     pub throttled: Option<Decision>,
 }
@@ -228,8 +225,10 @@ impl Proxy {
         let news = [since(known.admitted, admitted), since(known.denied, denied)];
         (known.admitted, known.denied, known.seen) = (admitted, denied, now);
 
-        let charge = cases.as_ref().and_then(|cases| throttle.charge(cases, news[0], news[1], now));
-        let standing = cases.as_ref().map(|cases| throttle.standing(cases, now));
+        let standing = cases.as_ref().map(|cases| {
+            throttle.charge(cases, news[0], news[1], now);
+            throttle.standing(cases, now)
+        });
         if now >= known.paced_from
             && let Some(Standing::Paced(paced)) = standing
         {
@@ -241,7 +240,7 @@ impl Proxy {
             teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
         }
         let throttled = case.zip(standing).and_then(|(case, standing)| throttled(case, standing, news, now));
-        Some(Count { admitted: news[0], denied: news[1], charge, throttled })
+        Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
     /// Adds to `teachings` what is due: lessons that would end, or are no longer true. Forgets keys that the proxy has

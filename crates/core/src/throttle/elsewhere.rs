@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::base::charge::{Charge, ChargeKind};
 use crate::base::draw::Draw;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
@@ -89,18 +88,17 @@ impl Throttle {
     }
 
     /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the SLO
-    /// says so. None: their law has no bucket, and the proxy has to ask.
-    pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) -> Option<Charge> {
-        let case = alone(cases)?;
+    /// says so. Not if their law has no bucket: then the proxy has to ask.
+    pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
+        let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
         if !has_bucket && law != Law::UNLIMITED && !law.is_closed() || (admitted, denied) == (0, 0) {
-            return None;
+            return;
         }
         // A block does not begin anew with each request that it refuses.
         if denied > 0 && self.blocks.find(case, now).is_none() {
             self.blocks.refused(case, Verdict::Deny { retry_after_s: 1 }, now);
         }
-        let mut charge = None;
         let memory = law.owing().map_or(Duration::ZERO, |law| law.memory()).max(self.memory(case));
         self.table.with_batch(&[(case.key, memory)], now, |_, entry, now| {
             let arrival = |cost| Arrival { now, draw: Draw::MIDDLE, cost, sharer: 0 };
@@ -109,19 +107,11 @@ impl Throttle {
             }
             if admitted > 0 && has_bucket {
                 self.owe(case, entry, arrival(admitted));
-                charge = Some(Charge {
-                    slo: case.slo.id,
-                    key: case.key,
-                    cost: admitted,
-                    at: now,
-                    kind: ChargeKind::Taken,
-                });
             } else if admitted > 0 {
                 entry.ask(admitted, now);
                 entry.let_through(admitted, now);
             }
         });
-        charge
     }
 
     /// The moment at which the bucket of a key is full again: that of all nodes, if they share it.

@@ -34,4 +34,3 @@ pub use elsewhere::{Paced, Standing};
 pub use foresee::{Foreseen, View};
 pub use key_blocks::KEY_BLOCKS_MAX;
 pub use state::{AnnexUsage, InForce, Throttle};
-pub use undo::Charges;

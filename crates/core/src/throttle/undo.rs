@@ -1,24 +1,17 @@
 //! The fate of a request that was let through: its client leaves before its turn, or it ends.
 
-use arrayvec::ArrayVec;
-
-use crate::base::charge::{Charge, ChargeKind};
 use crate::base::key::Key;
 use crate::base::sharing::Sharing;
 use crate::base::ticket::{Counted, Ticket};
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
+use crate::base::verdict::{Decision, Verdict};
 use crate::policy::{Policy, Slo};
 use crate::throttle::state::Throttle;
 
-/// The charges of one request: at most one per SLO.
-pub type Charges = ArrayVec<Charge, JUDGED_MAX>;
-
 impl Throttle {
-    /// Takes back a delayed request whose client left before its turn. Its slot is free again. Returns the
-    /// charges taken back. `adaptive` has no slots, so there the request stays counted.
-    pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) -> Charges {
-        let mut charges = Charges::new();
+    /// Takes back a delayed request whose client left before its turn. Its slot is free again. `adaptive` has no slots,
+    /// so there the request stays counted.
+    pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
             if let Some(assured) = self.assured_by(slo).filter(|_| judged.assurance.carries) {
@@ -28,13 +21,8 @@ impl Throttle {
             if judged.counts_end && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
                 continue;
             }
-            let back = |cost: u32| {
-                let Judged { slo, key, .. } = *judged;
-                (cost > 0).then_some(Charge { slo, key, cost, at: now, kind: ChargeKind::TakenBack })
-            };
             if let Some(sketch) = policy.sketch(judged.slo) {
                 sketch.take_back(judged.key, decision.cost, decision.at);
-                charges.extend(back(decision.cost));
                 continue;
             }
             self.table.with_known(judged.key, now, |entry, now| {
@@ -42,37 +30,30 @@ impl Throttle {
                     slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
                 });
                 self.take_back_shared(slo, judged.key, decision.cost);
-                if slo.law.gives_back() {
-                    charges.extend(back(decision.cost));
-                }
             });
         }
-        charges
     }
 
-    /// Turns a decision into a refusal before it is sent, and takes back its charges.
+    /// Turns a decision into a refusal before it is sent, and takes it back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
         decision.verdict = refusal;
     }
 
-    /// Ends a request that was let through. Returns the charges that have ended: none at a second end, or after
-    /// the lease. Only a ticket for which there was no memory counts each time.
-    pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> Charges {
-        let mut charges = Charges::new();
+    /// Ends a request that was let through. False if nothing has ended: at a second end, or after the lease. Only a
+    /// ticket for which there was no memory counts each time.
+    pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> bool {
+        let mut has_ended = false;
         for &Counted { slo: id, key, serial } in &ticket.counted {
             let Some(slo) = policy.slo(id).filter(|slo| slo.law.counts_ends()) else { continue };
             if !self.closes(key, serial, ticket.begun_ms()) {
                 continue;
             }
             self.table.with_known(key, now, |entry, now| {
-                let cost = slo.law.end(entry, ticket.cost, ticket.begun(now), now);
-                if cost > 0 {
-                    charges.push(Charge { slo: id, key, cost, at: now, kind: ChargeKind::Ended });
-                }
+                has_ended |= slo.law.end(entry, ticket.cost, ticket.begun(now), now) > 0;
             });
         }
-        charges
+        has_ended
     }
 
     /// Takes back a request of a key that nodes share.
