@@ -19,7 +19,7 @@ pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
     watch_table(agent.clone(), shutdown);
-    watch_blocks(agent.clone(), shutdown);
+    sweep(agent.clone(), shutdown);
     config.iter().for_each(|file| watch_config(agent.clone(), Look::at(file), shutdown));
 }
 
@@ -69,12 +69,13 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Forgets blocks that are over. Warns once when keys can no longer be blocked.
-fn watch_blocks(agent: Arc<Agent>, shutdown: &Shutdown) {
+/// Forgets what is over, so that no request has to. Warns once when keys can no longer be blocked.
+fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     let (mut before, mut is_told) = (0, false);
-    each_second("the look at the blocks", shutdown, move || {
+    each_second("the sweep", shutdown, move || {
         let now = agent.clock.now();
-        agent.throttle.sweep_blocks(now);
+        agent.throttle.sweep(now);
+        agent.repeats.sweep(now);
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_told {
             tracing::warn!(

@@ -1,18 +1,16 @@
 //! Repeated requests: after an internal redirect, nginx asks again with the same request id.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::key::{Key, KeySecret};
 use slowlane_core::base::reply::Reply;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
+use slowlane_core::table::{BoundedMap, Expiring};
 
 /// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
@@ -21,18 +19,15 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// if nginx is configured badly, and then this bounds what they gain.
 const REPEATS_MAX: u8 = 10;
 
-/// The most answers in one shard. All shards take 15 MiB, and 9 MiB more if each answer has a ticket. Further answers
-/// are not remembered, so their redirected requests count twice.
-const ANSWERS_MAX: usize = 7_168;
-
-const SHARDS: usize = 16;
+/// The most answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not remembered, so their
+/// redirected requests count twice.
+const ANSWERS_MAX: usize = 100_000;
 
 /// A whole question: a hash of its lines.
 ///
 /// Its secret is that of the keys, so no client can find two questions with one sign. After an upgrade the sign is the
 /// same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Sign(u64);
+pub(crate) type Sign = Key;
 
 /// Room for nearly every question.
 const LINES_BYTES: usize = 512;
@@ -40,17 +35,16 @@ const LINES_BYTES: usize = 512;
 /// A reply, and the end of its delay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
-    sign: Sign,
     reply: Reply,
     due: Timestamp,
     repeats: u8,
 }
 
-const _: () = assert!(size_of::<Answer>() <= 56, "each question writes one");
+const _: () = assert!(size_of::<(Sign, Answer)>() <= 56, "each question writes one");
 
-impl Answer {
-    fn forgotten_at(&self) -> Timestamp {
-        self.due + MEMORY
+impl Expiring for Answer {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.due + MEMORY <= now
     }
 }
 
@@ -58,19 +52,12 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) struct Repeats {
     hasher: SipHasher13,
-    shards: [Mutex<Shard>; SHARDS],
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    /// A sign is a hash already.
-    answers: HashTable<Answer>,
-    swept_at: Timestamp,
+    answers: BoundedMap<Answer>,
 }
 
 impl Repeats {
     pub(super) fn new(secret: KeySecret) -> Repeats {
-        Repeats { hasher: secret.hasher(), shards: Default::default() }
+        Repeats { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
     /// The sign of a question, of all its lines in their order, without their ends.
@@ -89,16 +76,13 @@ impl Repeats {
             longer.push(b'\n');
         }
         // In one call: a hasher that gets small parts takes several times as long.
-        Sign(self.hasher.hash(if longer.is_empty() { &bytes } else { &longer }))
+        Key::from_bits(self.hasher.hash(if longer.is_empty() { &bytes } else { &longer }))
     }
 
     /// The answer to a repeated question: the rest of its delay, or the same denial.
     pub(super) fn recall(&self, sign: Sign, now: Timestamp) -> Option<Reply> {
-        let mut shard = self.shard(sign);
-        let answer = shard.answers.find_mut(sign.0, |answer| answer.sign == sign)?;
-        if answer.forgotten_at() <= now || answer.repeats == REPEATS_MAX {
-            return None;
-        }
+        let mut place = self.answers.at(sign);
+        let answer = place.get().filter(|answer| !answer.is_over(now) && answer.repeats < REPEATS_MAX)?;
         answer.repeats += 1;
         let mut reply = answer.reply.clone();
         if reply.verdict.is_let_through() {
@@ -109,52 +93,23 @@ impl Repeats {
 
     /// Remembers a final reply, whose delay ends at `due`; false if there is no room.
     pub(super) fn remember(&self, sign: Sign, reply: &Reply, due: Timestamp, now: Timestamp) -> bool {
-        let mut shard = self.shard(sign);
-        shard.sweep(now);
-        shard.put(Answer { sign, reply: reply.clone(), due, repeats: 0 })
+        self.answers.at(sign).put(Answer { reply: reply.clone(), due, repeats: 0 }, now)
+    }
+
+    /// Forgets the answers that count no longer.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        self.answers.sweep(now);
     }
 
     /// All answers that count still, a shard at a time.
-    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<Answer>> {
-        self.shards.iter().map(move |shard| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.answers.iter().filter(|answer| answer.forgotten_at() > now).cloned().collect()
-        })
+    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Sign, Answer)>> {
+        self.answers.pick(move |sign, answer| (!answer.is_over(now)).then(|| (sign, answer.clone())))
     }
 
     /// Remembers what an earlier process did, as far as there is room.
-    pub(crate) fn put_back(&self, answers: Vec<Answer>, now: Timestamp) {
-        for answer in answers {
-            let mut shard = self.shard(answer.sign);
-            shard.sweep(now);
-            shard.put(answer);
-        }
-    }
-
-    fn shard(&self, Sign(hash): Sign) -> MutexGuard<'_, Shard> {
-        // The hash table uses both ends of the bits.
-        self.shards[(hash >> 40) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shard {
-    /// Keeps an answer; false if there is no room.
-    fn put(&mut self, answer: Answer) -> bool {
-        let (sign, room) = (answer.sign, self.answers.len() < ANSWERS_MAX);
-        if room {
-            match self.answers.entry(sign.0, |known| known.sign == sign, |known| known.sign.0) {
-                Entry::Occupied(mut known) => *known.get_mut() = answer,
-                Entry::Vacant(vacant) => drop(vacant.insert(answer)),
-            }
-        }
-        room
-    }
-
-    /// Removes expired answers, at most once a second.
-    fn sweep(&mut self, now: Timestamp) {
-        if now.since(self.swept_at) >= MEMORY {
-            self.answers.retain(|answer| answer.forgotten_at() > now);
-            self.swept_at = now;
+    pub(crate) fn put_back(&self, answers: Vec<(Sign, Answer)>, now: Timestamp) {
+        for (sign, answer) in answers {
+            self.answers.at(sign).put(answer, now);
         }
     }
 }
@@ -162,7 +117,6 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::key::Key;
     use slowlane_core::base::slo_id::SloId;
     use slowlane_core::base::ticket::{Counted, Ticket};
 
@@ -258,16 +212,17 @@ mod tests {
             repeats.remember(sign, &reply(Verdict::Pass), now, now)
         };
         let kept = (0u32..400_000).filter(|&id| remember(id, start));
-        assert_eq!(kept.count(), SHARDS * ANSWERS_MAX);
+        assert_eq!(kept.count(), ANSWERS_MAX);
         let next = Repeats::new(KeySecret::KNOWN);
         // Twice as many as it has room for.
         for turn in 0..2 {
             for mut answers in repeats.remembered(start) {
-                answers.iter_mut().for_each(|answer| answer.sign.0 ^= turn);
+                answers.iter_mut().for_each(|(sign, _)| *sign = Key::from_bits(sign.bits() ^ turn));
                 next.put_back(answers, start);
             }
         }
-        assert_eq!(next.remembered(start).flatten().count(), SHARDS * ANSWERS_MAX);
+        assert_eq!(next.remembered(start).flatten().count(), ANSWERS_MAX);
+        repeats.sweep(start + Duration::from_secs(2));
         assert!(remember(400_000, start + Duration::from_secs(2)));
     }
 }

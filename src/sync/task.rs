@@ -264,7 +264,6 @@ impl<'n> Task<'n> {
         cluster.set_nodes(self.nodes(census.members.len(), now));
         self.share_secret(&census.secret);
         self.compare(&census.members);
-        cluster.sweep(now);
         census.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
         self.census = census;
         self.show(now);

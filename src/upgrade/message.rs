@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::server::repeats::Answer;
+use crate::server::repeats::{Answer, Sign};
 use crate::server::talk::Talk;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::time::Timestamp;
@@ -35,7 +35,7 @@ pub(super) enum Message {
     /// Old, with the socket: a connection of nginx or another proxy, and what was read of it.
     Http(Vec<u8>),
     /// Old: answers that nginx may ask for again.
-    Answers(Vec<Answer>),
+    Answers(Vec<(Sign, Answer)>),
     /// Old: that was all. It decides nothing any more.
     Yours,
     /// New: it has everything, and serves from now on.

@@ -148,6 +148,7 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
         let gap = asks.get(number + 1).map_or(Some(0), |next| next.after_ms);
         if gap.is_some() || batch.is_full() {
             let mut drawn = draws.drain(..);
+            throttle.sweep(now);
             throttle.decide(&batch, now, || Draw::from_bits(drawn.next().unwrap()), &mut decisions);
             all.extend(decisions.iter().copied());
             batch.clear();
@@ -161,6 +162,7 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
 fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let (mut now, mut all) = (START, Vec::new());
     for (number, ask) in asks.iter().enumerate() {
+        throttle.sweep(now);
         all.push(throttle.decide_one(&ask.request(), now, Draw::from_bits(ask.draw)));
         let gap = asks.get(number + 1).and_then(|next| next.after_ms);
         now = now + Duration::from_millis(gap.unwrap_or(0));

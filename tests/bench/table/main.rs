@@ -1,11 +1,12 @@
 //! The table: memory, writes and floods, compared with dashmap, governor and pingora.
 //!
-//! `cargo bench --bench table [-- SECONDS] [resident] [writes] [flood] [longest] [snapshot]`. Targets:
+//! `cargo bench --bench table [-- SECONDS] [resident] [writes] [flood] [churn] [longest] [snapshot]`. Targets:
 //!
 //! - `resident`: a million live entries take 80 MB at most.
 //! - `writes`: two threads on different keys write 1.8 times as much as one, and on one hot key no less than one. Two
 //!   threads that share `nothing` show the available CPU.
 //! - `flood`: keys that are used once take no more memory, and throttled keys survive them.
+//! - `churn`: keys that come and go beside the table make no decision wait for the removal of others.
 //! - `snapshot`: a million entries are written within a second, and read within half of one. Meanwhile the slowest of a
 //!   thousand decisions takes 0.2 us longer at most.
 //! - `longest`: a single write takes at most a millisecond while the table grows, is full or has expired.
@@ -17,6 +18,7 @@
 )]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
+mod churn;
 mod flood;
 mod longest;
 mod resident;
@@ -31,10 +33,11 @@ use support::effort::{self, Effort, Part};
 /// The table size of the default config.
 const ENTRIES: u32 = 1_000_000;
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("resident", resident::print),
     ("writes", writes::print),
     ("flood", flood::print),
+    ("churn", churn::print),
     ("longest", longest::print),
     ("snapshot", snapshot::print),
 ];

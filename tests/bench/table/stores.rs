@@ -22,6 +22,9 @@ use crate::support::{five_maps, key};
 /// Longer than any measurement, so that nothing expires.
 const EXPIRE: Duration = Duration::from_secs(3_600);
 
+/// As in the default config.
+const ANNEX_BYTES_MAX: usize = 64 << 20;
+
 pub const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// A store that is written by the number of a key.
@@ -55,7 +58,7 @@ pub fn throttle(entries_max: u32) -> Throttle {
 pub fn throttle_under(network: &str, slo: &str, sizing: Sizing) -> Throttle {
     let slo_map = format!("0 burst=9 rate=9/s\n3001 {slo}\n");
     let policy = five_maps::parse(&[("slo.map", slo_map), ("source.map", format!("{network} 3001\n"))]);
-    Throttle::new(policy, sizing, 0)
+    Throttle::new(policy, sizing, ANNEX_BYTES_MAX)
 }
 
 impl Store for Throttle {

@@ -73,6 +73,9 @@ proptest! {
                 request.push(b"source", Value::address(source));
                 request.push(b"cost", Value::Number(cost.into()));
                 let (now, fallbacks) = (at_ms(now_ms), throttle.annex_usage().fallbacks);
+                if pause_ms % 2 == 0 {
+                    throttle.sweep(now);
+                }
                 let why = Why::of(&throttle, &request, now);
                 let decision = throttle.decide_one(&request, now, Draw::MIDDLE);
                 let falls_back = throttle.annex_usage().fallbacks > fallbacks;
@@ -94,6 +97,7 @@ proptest! {
             let mut admissions = vec![Admissions::default(); 6];
             for (arrival, &website) in arrivals(&steps).zip(&websites) {
                 let arrival = Arrival { draw: Draw::MIDDLE, ..arrival };
+                throttle.sweep(arrival.now);
                 let decision = ask(&throttle, website, &arrival);
                 admissions[website].note(arrival, decision.verdict);
                 prop_assert!(throttle.annex_usage().bytes <= room as u64);
@@ -145,6 +149,7 @@ fn what_expires_makes_room_for_others() {
         // The annexes are full; a minute later all have expired.
         for (round, after_s) in [(0, 0), (1, 1), (2, 60)] {
             let before = throttle.annex_usage().fallbacks;
+            throttle.sweep(second(after_s).now);
             let websites = if round == 1 { 100..200 } else { 0..200 };
             for website in websites.step_by(if round == 2 { 40 } else { 1 }) {
                 ask(&throttle, website, &second(after_s));

@@ -235,9 +235,8 @@ fn expect_side_store(other: Use) {
         assert!(begun.is_let_through() && throttle.annex_usage().bytes > 0);
         let (one, two) = (throttle.clone(), throttle.clone());
         both(
-            // Late enough for a search for expired values.
             move || {
-                decide(&one, &request("a", "b"), NOW + Duration::from_secs(31));
+                decide(&one, &request("a", "b"), NOW);
                 assert!(one.annex_usage().bytes <= BYTES_MAX as u64);
             },
             move || other(&two, begun),
@@ -268,6 +267,11 @@ fn the_side_store_is_written_by_a_decision_while_an_operator_asks_why() {
         let policy = throttle.policy();
         throttle.foresee(&policy.cases(&request("a", "a")), NOW + Duration::from_secs(40), Draw::MIDDLE);
     });
+}
+
+#[test]
+fn the_side_store_is_written_by_a_decision_while_it_is_swept() {
+    expect_side_store(|throttle, _| throttle.sweep(NOW + Duration::from_secs(31)));
 }
 
 #[test]

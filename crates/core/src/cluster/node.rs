@@ -183,7 +183,7 @@ impl Cluster {
         self.keys.collect(&self.situation(), now, tellings_max)
     }
 
-    /// Forgets what is held of keys that nobody has asked about for long. Call it once a second.
+    /// Forgets what is held of keys that nobody has asked about for long.
     pub fn sweep(&self, now: Timestamp) {
         self.keys.sweep(now);
     }

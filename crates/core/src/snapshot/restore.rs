@@ -45,7 +45,7 @@ pub fn restore(
                 })
             }
             Part::Aside(key, expires, aside) if keys => {
-                let is_back = expires > now && throttle.put_aside(key, aside, expires);
+                let is_back = expires > now && throttle.put_aside(key, aside, expires, now);
                 restored.left_out += u64::from(!is_back);
             }
             Part::Blocks(saved) => {

@@ -1,27 +1,27 @@
 //! The table: a bounded store of entries by key, the counterpart of a HAProxy stick table.
 //!
 //! ```text
-//! store ─▶ shard ─▶ index: key ─▶ row number      side: values by key that do not fit a row
+//! store ─▶ shard ─▶ index: key ─▶ row number      bounded: other values by key, such as those that do not fit a row
 //!                └▶ rows, threaded by expiry
 //! sketch: estimated counts by key, without a row
 //! ```
 
+mod bounded;
 mod entry;
 mod freq_ctr;
 mod index;
 mod locks;
 mod page;
 mod shard;
-mod side;
 mod sizing;
 mod sketch;
 mod spread;
 mod store;
 
+pub use bounded::{BoundedMap, Expiring, Place, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
-pub use side::{Keep, Side, deque_bytes_after};
 pub use sizing::{Sizing, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;

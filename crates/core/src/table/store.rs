@@ -285,7 +285,7 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
 ///
 /// A shard is locked for less time than falling asleep takes. So a waiting thread spins at growing intervals
 /// first. It sleeps only when the holder of the lock is probably not running.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     for pauses in 0..LOCK_TRIES {
         match shard.try_lock() {
             Ok(shard) => return shard,

@@ -177,7 +177,7 @@ impl Throttle {
     }
 
     /// Forgets blocks that are over.
-    pub fn sweep_blocks(&self, now: Timestamp) {
+    pub(super) fn sweep_blocks(&self, now: Timestamp) {
         let mut operators = self.blocks.operators();
         if operators.sweep(now) {
             self.put_in_force(&operators);

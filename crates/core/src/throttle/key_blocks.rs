@@ -1,20 +1,12 @@
 //! The keys that SLOs have blocked.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use hashbrown::{DefaultHashBuilder, HashMap};
-
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
+use crate::table::{BoundedMap, Expiring};
 
 /// The most blocked keys, about 5 MB. Further keys are not blocked.
 pub const KEY_BLOCKS_MAX: usize = 100_000;
-
-/// Shards, so that connections on different cores seldom wait for each other.
-const SHARDS: usize = 64;
 
 /// The block of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,29 +18,19 @@ pub(super) struct KeyBlock {
     pub(super) is_dry_run: bool,
 }
 
-/// Some of the blocks.
-#[derive(Debug, Default)]
-struct Shard {
-    blocks: HashMap<Key, KeyBlock, DefaultHashBuilder>,
-    swept_at: Timestamp,
+impl Expiring for KeyBlock {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.until <= now
+    }
 }
-
-/// The least time between two sweeps of a full shard: a flood of new keys must not scan it for each.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Blocks by key.
 #[derive(Debug)]
-pub(super) struct KeyBlocks {
-    shards: Box<[Mutex<Shard>]>,
-    /// Blocks in all shards, those that are over included.
-    count: AtomicUsize,
-    refused: AtomicU64,
-}
+pub(super) struct KeyBlocks(BoundedMap<KeyBlock>);
 
 impl Default for KeyBlocks {
     fn default() -> KeyBlocks {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        KeyBlocks { shards, count: AtomicUsize::new(0), refused: AtomicU64::new(0) }
+        KeyBlocks(BoundedMap::new(KEY_BLOCKS_MAX))
     }
 }
 
@@ -56,94 +38,53 @@ impl KeyBlocks {
     /// Whether no key is blocked.
     #[inline]
     pub(super) fn are_none(&self) -> bool {
-        self.count.load(Relaxed) == 0
+        self.0.is_empty()
     }
 
     /// The block of a key, if one holds at `now`.
     pub(super) fn find(&self, key: Key, now: Timestamp) -> Option<KeyBlock> {
-        let block = self.shard(key).blocks.get(&key).copied();
-        block.filter(|block| block.until > now)
+        self.0.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
 
     /// Blocks a key. A block that ends later stays, unless a dry run set it. False if there are too many.
     pub(super) fn put(&self, key: Key, block: KeyBlock, now: Timestamp) -> bool {
-        let mut shard = self.shard(key);
-        let before = shard.blocks.get(&key).copied();
-        if before.is_some_and(|before| before.until >= block.until && before.is_dry_run == block.is_dry_run) {
-            return true;
-        }
-        if before.is_none() && !self.has_room(&mut shard, now) {
-            self.refused.fetch_add(1, Relaxed);
-            return false;
-        }
-        if shard.blocks.insert(key, block).is_none() {
-            self.count.fetch_add(1, Relaxed);
-        }
-        true
+        let mut place = self.0.at(key);
+        let stays =
+            |before: &mut KeyBlock| before.until >= block.until && before.is_dry_run == block.is_dry_run;
+        place.get().is_some_and(stays) || place.put(block, now)
     }
 
     /// Ends the block of a key. Returns the block, if there was one.
     pub(super) fn remove(&self, key: Key) -> Option<KeyBlock> {
-        let removed = self.shard(key).blocks.remove(&key);
-        self.count.fetch_sub(usize::from(removed.is_some()), Relaxed);
-        removed
+        self.0.at(key).remove()
     }
 
     /// Forgets blocks that are over.
     pub(super) fn sweep(&self, now: Timestamp) {
-        if !self.are_none() {
-            self.shards.iter().for_each(|shard| self.sweep_shard(&mut lock(shard), now));
-        }
+        self.0.sweep(now);
     }
 
     /// All blocks of keys that hold at `now`.
     pub(super) fn list(&self, now: Timestamp) -> Vec<(Key, KeyBlock)> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            let blocks = shard.blocks.iter().map(|(key, block)| (*key, *block));
-            all.extend(blocks.filter(|(_, block)| block.until > now));
-        }
-        all
+        self.0.pick(|key, block| (!block.is_over(now)).then_some((key, *block))).flatten().collect()
     }
 
     /// The number of blocks that hold at `now`, without those of dry runs.
     pub(super) fn count(&self, now: Timestamp) -> usize {
-        let in_force = |block: &&KeyBlock| block.until > now && !block.is_dry_run;
-        self.shards.iter().map(|shard| lock(shard).blocks.values().filter(in_force).count()).sum()
+        let in_force = |block: &KeyBlock| !block.is_over(now) && !block.is_dry_run;
+        self.0.pick(|_, block| in_force(block).then_some(())).map(|blocks| blocks.len()).sum()
     }
 
     /// Keys that were not blocked, because too many already were.
     pub(super) fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
+        self.0.refused()
     }
-
-    fn has_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
-        if self.count.load(Relaxed) >= KEY_BLOCKS_MAX && now.since(shard.swept_at) >= SWEEP_EVERY {
-            self.sweep_shard(shard, now);
-        }
-        self.count.load(Relaxed) < KEY_BLOCKS_MAX
-    }
-
-    fn sweep_shard(&self, shard: &mut Shard, now: Timestamp) {
-        let before = shard.blocks.len();
-        shard.blocks.retain(|_, block| block.until > now);
-        shard.swept_at = now;
-        self.count.fetch_sub(before - shard.blocks.len(), Relaxed);
-    }
-
-    fn shard(&self, key: Key) -> MutexGuard<'_, Shard> {
-        // The table and the throttled keys choose their shards by other bits.
-        lock(&self.shards[(key.bits() >> 48) as usize % SHARDS])
-    }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
@@ -186,6 +127,7 @@ mod tests {
         assert!(blocks.put(key(0), until(20), NOW), "a known key needs no room");
         assert_eq!((blocks.refused(), blocks.count(NOW)), (1, KEY_BLOCKS_MAX));
         let later = NOW + Duration::from_secs(10);
+        blocks.sweep(later);
         assert!(blocks.put(key(KEY_BLOCKS_MAX), until(30), later), "blocks that are over give way");
     }
 }

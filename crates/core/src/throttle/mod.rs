@@ -7,6 +7,7 @@
 //! Cases ─▶ foresee: the same without counting, for operators
 //! Cases ─▶ charge, standing: requests that a proxy decides by its own rules, and what it has to know for them
 //! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
+//! sweep: what is over goes, once a second; no decision removes it
 //! ```
 //! There is one way to decide; a single request is a batch of one.
 

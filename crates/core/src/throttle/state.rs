@@ -25,6 +25,8 @@ pub struct Throttle {
     /// None: this slowlane is alone.
     pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
+    /// The second of the last sweep.
+    swept_s: AtomicU64,
 }
 
 /// The policy in force at the time of the call. Holding it keeps an old policy alive; drop it promptly.
@@ -49,6 +51,7 @@ impl Throttle {
             blocks: Blocks::default(),
             cluster: None,
             fallbacks: AtomicU64::new(0),
+            swept_s: AtomicU64::new(0),
         }
     }
 
@@ -121,8 +124,22 @@ impl Throttle {
     }
 
     /// Puts such a copy back. False if there is no room for it, or if no law can have made it.
-    pub fn put_aside(&self, key: Key, aside: Aside, expires: Timestamp) -> bool {
-        self.annexes.put_back(key, aside, expires)
+    pub fn put_aside(&self, key: Key, aside: Aside, expires: Timestamp, now: Timestamp) -> bool {
+        self.annexes.put_back(key, aside, expires, now)
+    }
+
+    /// Forgets what is over, in the first call of a second: annexes and open tickets, blocks, and the keys that nodes share.
+    /// No decision does. Rows are cleared away by writes to the table.
+    pub fn sweep(&self, now: Timestamp) {
+        let second = now.since_epoch().as_secs();
+        if self.swept_s.swap(second, Relaxed) == second {
+            return;
+        }
+        self.annexes.sweep(now);
+        self.sweep_blocks(now);
+        if let Some(cluster) = &self.cluster {
+            cluster.sweep(now);
+        }
     }
 
     pub fn table(&self) -> &Table {

@@ -258,9 +258,9 @@ fn blocks_survive_a_reload() {
         "shop.example 2001\n",
     ));
     assert_eq!((verdict(&throttle, &path), verdict(&throttle, &shop)), (DENY(100), DENY(60)));
-    throttle.sweep_blocks(at(60));
+    throttle.sweep(at(60));
     assert_eq!(throttle.blocks(9, at(60)).len(), 1);
-    throttle.sweep_blocks(at(100));
+    throttle.sweep(at(100));
     assert_eq!(throttle.blocks(9, START), []);
 }
 

@@ -206,6 +206,7 @@ impl<'c> Run<'c> {
         for number in 0..count {
             let since = time.as_nanos() * u128::from(number) / u128::from(count);
             let now = begins + Duration::from_nanos(since as u64);
+            self.throttle.sweep(now);
             let decision = self.throttle.decide_one(&request, now, Draw::MIDDLE);
             tally.count(decision.verdict);
             if decision.is_let_through() {

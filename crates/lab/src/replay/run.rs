@@ -331,7 +331,9 @@ impl<'t> Running<'t> {
         while let Some((at_ns, ticket)) = self.ends.next_before(now_ns.saturating_add(1)) {
             self.subject.throttle.end(&self.policy, &ticket, Timestamp::from_nanos(at_ns));
         }
-        self.subject.throttle.decide_one(request, Timestamp::from_nanos(now_ns), draw)
+        let now = Timestamp::from_nanos(now_ns);
+        self.subject.throttle.sweep(now);
+        self.subject.throttle.decide_one(request, now, draw)
     }
 
     fn record(

@@ -302,6 +302,7 @@ fn decide(throttle: &Throttle, source: u32, now: Timestamp, draw: Draw) -> Decis
     let mut request = Request::new();
     request.push(b"source", Value::Address(address));
     request.push(b"website", Value::Text(WEBSITE.as_bytes()));
+    throttle.sweep(now);
     throttle.decide_one(&request, now, draw)
 }
 

@@ -1,5 +1,7 @@
 //! The table: the files of crates/core/src/table, but for `locks` and `spread`.
 
+#[path = "../../../../crates/core/src/table/bounded.rs"]
+mod bounded;
 #[path = "../../../../crates/core/src/table/entry.rs"]
 mod entry;
 #[path = "../../../../crates/core/src/table/freq_ctr.rs"]
@@ -11,8 +13,6 @@ mod locks;
 mod page;
 #[path = "../../../../crates/core/src/table/shard.rs"]
 mod shard;
-#[path = "../../../../crates/core/src/table/side.rs"]
-mod side;
 #[path = "../../../../crates/core/src/table/sizing.rs"]
 mod sizing;
 #[path = "../../../../crates/core/src/table/sketch.rs"]
@@ -21,10 +21,10 @@ mod spread;
 #[path = "../../../../crates/core/src/table/store.rs"]
 mod store;
 
+pub use bounded::{BoundedMap, Expiring, Place, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use page::{Cursor, Found, PAGE_ROWS, Page};
-pub use side::{Keep, Side, deque_bytes_after};
 pub use sizing::{Sizing, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;
