@@ -210,7 +210,7 @@ impl Objection {
             carries,
             peers: Vec::new(),
             carried_by: carrier.filter(|_| is_carried).map(|carrier| carrier.slo.number()),
-            told: Told::of(view.judgement().verdict, view.judgement().remaining),
+            told: Told::of(view.judgement.verdict, view.judgement.remaining),
         }
     }
 }

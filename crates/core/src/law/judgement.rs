@@ -1,5 +1,7 @@
-//! A law's answer to one request.
+//! The answer of a law to one request, or of a block before it.
 
+use crate::base::blocked::Blocked;
+use crate::base::time::Timestamp;
 use crate::base::verdict::{UNCOUNTED, Verdict};
 
 /// The verdict, and the room that is left.
@@ -10,11 +12,13 @@ pub struct Judgement {
     pub remaining: u32,
     /// There was no memory for the law's annex, so its simpler stand-in judged.
     pub fell_back: bool,
+    /// The end of the block of the key. The law was not asked.
+    pub blocked_until: Option<Timestamp>,
 }
 
 impl Judgement {
     pub(crate) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
-        Judgement { verdict, remaining, fell_back: false }
+        Judgement { verdict, remaining, fell_back: false, blocked_until: None }
     }
 
     /// Passed without being counted.
@@ -32,5 +36,16 @@ impl Judgement {
     /// Denied, at any time: the request costs more than the law ever lets through.
     pub(crate) const fn never(remaining: u32) -> Judgement {
         Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
+    }
+
+    /// Denied for the rest of a block, without a law.
+    pub(crate) fn blocked(blocked: Blocked, now: Timestamp) -> Judgement {
+        let verdict = Verdict::Deny { retry_after_s: blocked.rest_s(now) };
+        Judgement { blocked_until: Some(blocked.until), ..Judgement::new(verdict, 0) }
+    }
+
+    /// Whether the law was not asked.
+    pub(crate) fn is_block(&self) -> bool {
+        self.blocked_until.is_some()
     }
 }

@@ -8,7 +8,8 @@ use crate::base::key::Key;
 use crate::base::request::{Request, Value};
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Assurance, Decision, Judged, Verdict};
+use crate::base::verdict::{Decision, Judged, Verdict};
+use crate::law::Judgement;
 use crate::peers::lesson::{Lesson, Numbers};
 use crate::peers::names::{LIMITS, Pair};
 use crate::policy::{Case, Cases, Policy};
@@ -394,15 +395,7 @@ fn throttled(case: &Case<'_>, standing: Standing, news: [u32; 2], now: Timestamp
         }
         _ => Verdict::Pass,
     };
-    let judged = Judged {
-        slo: case.slo.id,
-        key: case.key,
-        verdict,
-        remaining: 0,
-        is_dry_run: false,
-        counts_end: false,
-        assurance: Assurance::NONE,
-    };
+    let judged = Judged { is_dry_run: false, ..case.judged(&Judgement::new(verdict, 0)) };
     (verdict != Verdict::Pass).then(|| Decision::of_one(judged, admitted.saturating_add(denied), now))
 }
 

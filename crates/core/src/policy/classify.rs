@@ -2,11 +2,12 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::blocked::Blocked;
+use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::key::{Key, KeyHasher};
 use crate::base::request::{Request, Value};
 use crate::base::time::Timestamp;
-use crate::base::verdict::JUDGED_MAX;
+use crate::base::verdict::{Assurance, JUDGED_MAX, Judged};
+use crate::law::Judgement;
 use crate::policy::batch::{BATCH_MAX, Batch};
 use crate::policy::bounds::COST_MAX;
 use crate::policy::fields::Values;
@@ -29,6 +30,29 @@ pub struct Case<'p> {
     pub sketch: Option<&'p Sketch>,
     /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
     pub assured: Option<Key>,
+}
+
+impl Case<'_> {
+    /// The part of a judgement in a decision.
+    #[inline]
+    pub(crate) fn judged(&self, judgement: &Judgement) -> Judged {
+        Judged {
+            slo: self.slo.id,
+            key: self.key,
+            verdict: judgement.verdict,
+            remaining: judgement.remaining,
+            is_dry_run: self.slo.dry_run,
+            counts_end: self.slo.law.counts_ends(),
+            assurance: Assurance::NONE,
+        }
+    }
+
+    /// The block of the key that decides. One of a dry run decides nothing.
+    #[inline]
+    pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
+        let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
+        Some(Blocked { by: BlockedBy::Slo(self.key), until })
+    }
 }
 
 /// All SLOs of a request, its own first.

@@ -12,10 +12,9 @@ use arrayvec::ArrayVec;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Assurance, JUDGED_MAX, Judged, Verdict};
-use crate::law::Assured;
+use crate::law::{Assured, Judgement};
 use crate::policy::{Case, Slo};
 use crate::table::Entry;
-use crate::throttle::ruling::Ruling;
 use crate::throttle::state::Throttle;
 
 /// An SLO of a request that carries it, and the SLOs that it is carried past.
@@ -45,18 +44,17 @@ impl Carried {
     /// or if it is refused all the same.
     pub(super) fn find(
         cases: &[Case<'_>],
-        rulings: &[Ruling],
+        judgements: &[Judgement],
         carriers: &[Carrier],
         cost: u32,
         now: Timestamp,
     ) -> Option<Carried> {
-        let stops =
-            |place: usize| !cases[place].slo.dry_run && rulings[place].judgement.verdict != Verdict::Pass;
+        let stops = |place: usize| !cases[place].slo.dry_run && judgements[place].verdict != Verdict::Pass;
         let last = (0..cases.len()).rev().find(|&place| stops(place))?;
         let has_room = |carrier: &&Carrier| carrier.assured.has_room(&carrier.entry, cost, now);
         let carrier = carriers.iter().filter(|carrier| carrier.place < last).find(has_room)?;
         let by = carrier.place;
-        let refuses = |place: usize| stops(place) && !rulings[place].judgement.verdict.is_let_through();
+        let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).any(refuses);
         // An SLO with rate 0 is closed for all.
         let is_closed = (by + 1..=last).any(|place| stops(place) && !cases[place].slo.law.can_owe());

@@ -16,7 +16,6 @@ use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::{EACH_MAX, Entry};
 use crate::throttle::assured::{Carried, Carrier, Carriers};
-use crate::throttle::ruling::Ruling;
 use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
@@ -104,17 +103,17 @@ impl Throttle {
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
         self.table.with_batch(keys, now, |place, entry, now| {
-            let Single { case, arrival, ruling } = &mut singles[place];
+            let Single { case, arrival, judgement } = &mut singles[place];
             // The row's moment is the decision's: a ticket or a client that leaves refers to it.
             arrival.now = now;
-            *ruling = Some(self.judge(case, entry, *arrival, Way::Judge));
+            *judgement = Some(self.judge(case, entry, *arrival, Way::Judge));
         });
         // Decisions are made after the rows are unlocked.
-        for Single { case, arrival, ruling } in singles.iter() {
-            let ruling = ruling.expect("each key has been written");
-            let judged = self.judged(case, &ruling);
+        for Single { case, arrival, judgement } in singles.iter() {
+            let judgement = judgement.expect("each key has been written");
+            let judged = self.judged(case, &judgement);
             let mut decision = Decision::of_one(judged, arrival.cost, arrival.now);
-            decision.blocked = ruling.blocked(case);
+            decision.blocked = case.blocked(&judgement);
             self.open_ticket(&mut decision, std::slice::from_ref(case));
             decisions.push(decision);
         }
@@ -130,7 +129,7 @@ impl Throttle {
         let staged = self.ask_sketches(cases, &mut arrival);
         let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
         let in_rows: ArrayVec<usize, JUDGED_MAX> =
-            (0..cases.len()).filter(|&place| staged.rulings[place].is_none()).collect();
+            (0..cases.len()).filter(|&place| staged.judgements[place].is_none()).collect();
         let mut keys: ArrayVec<_, EACH_MAX> =
             in_rows.iter().map(|&place| (cases[place].key, self.memory(&cases[place]))).collect();
         let mut carriers: Carriers = cases.iter().enumerate().filter_map(|it| self.carrier(it)).collect();
@@ -148,17 +147,18 @@ impl Throttle {
             }
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
             let mut rows = entries.iter_mut();
-            let rule = |(case, ruling): (&Case<'_>, &Option<Ruling>)| {
+            let rule = |(case, judgement): (&Case<'_>, &Option<Judgement>)| {
                 let mut rule = || self.rule(case, rows.next().expect("a row for each"), arrival, way);
-                ruling.unwrap_or_else(&mut rule)
+                judgement.unwrap_or_else(&mut rule)
             };
-            let rulings: ArrayVec<Ruling, JUDGED_MAX> = cases.iter().zip(&staged.rulings).map(rule).collect();
-            let carried = Carried::find(cases, &rulings, &carriers, arrival.cost, now);
-            let decision = self.combine(cases, &rulings, carried, &carriers, arrival);
+            let judgements: ArrayVec<Judgement, JUDGED_MAX> =
+                cases.iter().zip(&staged.judgements).map(rule).collect();
+            let carried = Carried::find(cases, &judgements, &carriers, arrival.cost, now);
+            let decision = self.combine(cases, &judgements, carried, &carriers, arrival);
             for (row, &place) in in_rows.iter().enumerate() {
                 let (judged, entry) = (&decision.judged()[place], &mut entries[row]);
                 let states = (before[row], entry);
-                self.settle_one(&cases[place], &rulings[place], judged, &decision, states, arrival);
+                self.settle_one(&cases[place], &judgements[place], judged, &decision, states, arrival);
             }
             for (carrier, entry) in carriers.iter().zip(assured) {
                 if decision.judged()[carrier.place].assurance.carries {
@@ -179,23 +179,23 @@ impl Throttle {
         Some(Carrier { place, assured: self.assured(case)?, entry: Entry::default() })
     }
 
-    /// The decision under several rulings.
+    /// The decision under several judgements.
     fn combine(
         &self,
         cases: &[Case<'_>],
-        rulings: &[Ruling],
+        judgements: &[Judgement],
         carried: Option<Carried>,
         carriers: &Carriers,
         arrival: Arrival,
     ) -> Decision {
-        let each = || cases.iter().zip(rulings);
+        let each = || cases.iter().zip(judgements);
         let mut judged: ArrayVec<Judged, JUDGED_MAX> =
-            each().map(|(case, ruling)| self.judged(case, ruling)).collect();
+            each().map(|(case, judgement)| self.judged(case, judgement)).collect();
         if let Some(carried) = carried {
             carried.mark(&mut judged, carriers);
         }
         let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
-        decision.blocked = blocked(cases, rulings, &judged);
+        decision.blocked = blocked(cases, judgements, &judged);
         decision
     }
 
@@ -204,14 +204,14 @@ impl Throttle {
     fn settle_one(
         &self,
         case: &Case<'_>,
-        ruling: &Ruling,
+        judgement: &Judgement,
         judged: &Judged,
         decision: &Decision,
         (before, entry): (Entry, &mut Entry),
         arrival: Arrival,
     ) {
         let (verdict, law) = (judged.verdict, &case.slo.law);
-        if !judged.assurance.is_carried && !ruling.is_block() {
+        if !judged.assurance.is_carried && !judgement.is_block() {
             self.refused(case, verdict, arrival.now);
         }
         match (decision.is_let_through(), verdict.is_let_through()) {
@@ -250,9 +250,9 @@ impl Throttle {
         self.table.with_each(&keys, arrival.now, false, |entries, now| {
             entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
         });
-        let ruling = Ruling::of_block(blocked, arrival.now);
+        let judgement = Judgement::blocked(blocked, arrival.now);
         let judged: ArrayVec<Judged, JUDGED_MAX> =
-            cases.iter().map(|case| ruling.judged_by_operator(case)).collect();
+            cases.iter().map(|case| Judged { is_dry_run: false, ..case.judged(&judgement) }).collect();
         let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
         decision.blocked = Some(blocked);
         decision
@@ -277,12 +277,12 @@ impl Throttle {
 
     /// Judges a request. A refusal may begin a block.
     #[inline]
-    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
-        let ruling = self.rule(case, entry, arrival, way);
-        if !ruling.is_block() {
-            self.refused(case, ruling.judgement.verdict, arrival.now);
+    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+        let judgement = self.rule(case, entry, arrival, way);
+        if !judgement.is_block() {
+            self.refused(case, judgement.verdict, arrival.now);
         }
-        ruling
+        judgement
     }
 
     /// A refusal may begin a block, but not one that only the silence of the store gives: no client has earned it.
@@ -298,17 +298,17 @@ impl Throttle {
 
     /// A request whose key is blocked counts as asked, and its law is not asked.
     #[inline]
-    fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Ruling {
+    fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
             entry.ask(arrival.cost, arrival.now);
-            return Ruling::of_block(blocked, arrival.now);
+            return Judgement::blocked(blocked, arrival.now);
         }
         let arrival = Arrival { sharer: case.sharer, ..arrival };
         let judgement = match self.cluster {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
         };
-        Ruling::of_law(judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way)))
+        judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way))
     }
 
     /// Judges a request that is a matter of this node alone.
@@ -330,13 +330,13 @@ impl Throttle {
         }
     }
 
-    /// Adds the SLO to a ruling, and counts a fallback.
+    /// Adds the SLO to a judgement, and counts a fallback.
     #[inline]
-    fn judged(&self, case: &Case<'_>, ruling: &Ruling) -> Judged {
-        if ruling.judgement.fell_back {
+    fn judged(&self, case: &Case<'_>, judgement: &Judgement) -> Judged {
+        if judgement.fell_back {
             self.count_fallback();
         }
-        ruling.judged(case)
+        case.judged(judgement)
     }
 
     /// Judges a request under a law that nodes share. None if it is a matter of this node alone.
@@ -372,9 +372,10 @@ impl Throttle {
 }
 
 /// The block of a key that decides, unless an assured rate carries the request past it.
-pub(super) fn blocked(cases: &[Case<'_>], rulings: &[Ruling], judged: &[Judged]) -> Option<Blocked> {
-    let in_force = cases.iter().zip(rulings).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
-    in_force.filter_map(|((case, ruling), _)| ruling.blocked(case)).next()
+pub(super) fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
+    let in_force =
+        cases.iter().zip(judgements).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
+    in_force.filter_map(|((case, judgement), _)| case.blocked(judgement)).next()
 }
 
 /// Whether a judgement counts.
@@ -399,7 +400,7 @@ struct Pending<'p> {
 struct Single<'p> {
     case: Case<'p>,
     arrival: Arrival,
-    ruling: Option<Ruling>,
+    judgement: Option<Judgement>,
 }
 
 impl<'p> Pending<'p> {
@@ -413,7 +414,7 @@ impl<'p> Pending<'p> {
     fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
         self.uses_annexes |= uses_annexes(&case.slo.law);
         self.keys.push((case.key, memory));
-        self.singles.push(Single { case, arrival, ruling: None });
+        self.singles.push(Single { case, arrival, judgement: None });
     }
 
     fn clear(&mut self) {

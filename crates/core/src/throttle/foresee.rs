@@ -12,7 +12,6 @@ use crate::policy::{Case, Cases, Slo};
 use crate::table::{Entry, Found, Sketch};
 use crate::throttle::assured::{Carried, Carrier, Carriers};
 use crate::throttle::decide::{Way, blocked};
-use crate::throttle::ruling::Ruling;
 use crate::throttle::sketches::Staged;
 use crate::throttle::state::Throttle;
 
@@ -35,13 +34,7 @@ pub struct View {
     pub used: Option<Used>,
     /// The formula of its assured rate. None without one, and if no SLO is above.
     pub assured: Option<String>,
-    ruling: Ruling,
-}
-
-impl View {
-    pub fn judgement(&self) -> Judgement {
-        self.ruling.judgement
-    }
+    pub judgement: Judgement,
 }
 
 impl Throttle {
@@ -78,22 +71,22 @@ impl Throttle {
         };
         let views: ArrayVec<View, JUDGED_MAX> = cases.list.iter().map(view).collect();
         let asked = cases.list.iter().zip(&views).filter(|(case, _)| staged.has(case));
-        let rulings: ArrayVec<Ruling, JUDGED_MAX> = asked.map(|(_, view)| view.ruling).collect();
+        let judgements: ArrayVec<Judgement, JUDGED_MAX> = asked.map(|(_, view)| view.judgement).collect();
         let cases = staged.cases.as_slice();
-        let mut judged: ArrayVec<Judged, JUDGED_MAX> = (cases.iter().zip(&rulings))
-            .map(|(case, ruling)| match by_operator {
-                None => ruling.judged(case),
-                Some(_) => ruling.judged_by_operator(case),
+        let mut judged: ArrayVec<Judged, JUDGED_MAX> = (cases.iter().zip(&judgements))
+            .map(|(case, judgement)| match by_operator {
+                None => case.judged(judgement),
+                Some(_) => Judged { is_dry_run: false, ..case.judged(judgement) },
             })
             .collect();
         if by_operator.is_none() {
             let carriers = self.carriers(cases, now);
-            if let Some(carried) = Carried::find(cases, &rulings, &carriers, arrival.cost, now) {
+            if let Some(carried) = Carried::find(cases, &judgements, &carriers, arrival.cost, now) {
                 carried.mark(&mut judged, &carriers);
             }
         }
         let mut decision = Decision::of(&judged, arrival.cost, now);
-        decision.blocked = by_operator.or_else(|| blocked(cases, &rulings, &judged));
+        decision.blocked = by_operator.or_else(|| blocked(cases, &judgements, &judged));
         Foreseen { decision, views }
     }
 
@@ -111,13 +104,13 @@ impl Throttle {
                 formula,
                 used,
                 assured: None,
-                ruling: Ruling::of_block(blocked, arrival.now),
+                judgement: Judgement::blocked(blocked, arrival.now),
             };
         }
         if let Some(sketch) = case.sketch {
             let formula = explain_sketched(case, sketch, arrival);
-            let ruling = self.read_sketched(case, sketch, &arrival);
-            return View { found, formula, used: None, assured: None, ruling };
+            let judgement = self.read_sketched(case, sketch, &arrival);
+            return View { found, formula, used: None, assured: None, judgement };
         }
         let shared = self.judge_shared(case, &mut { entry }, &arrival, Way::Foresee);
         let judgement =
@@ -129,7 +122,7 @@ impl Throttle {
             let entry = self.assured_entry(case, arrival.now);
             assured.explain(&entry, arrival.cost, arrival.now)
         });
-        View { found, formula, used, assured, ruling: Ruling::of_law(judgement) }
+        View { found, formula, used, assured, judgement }
     }
 
     /// The assured rates of a request, with copies of their rows.
@@ -161,8 +154,8 @@ impl Throttle {
             Some(sketch) => explain_sketched(case, sketch, arrival) + ": beyond it, the SLOs of also= decide",
             None => "not asked: the request is within the rate of the first stage".into(),
         };
-        let ruling = Ruling::of_law(Judgement::new(Verdict::Pass, UNCOUNTED));
-        View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, ruling }
+        let judgement = Judgement::new(Verdict::Pass, UNCOUNTED);
+        View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, judgement }
     }
 
     /// The formula of a law that nodes share. None if it is a matter of this node alone.

@@ -21,7 +21,6 @@ mod elsewhere;
 mod foresee;
 mod key_blocks;
 mod open_tickets;
-mod ruling;
 mod sketches;
 mod state;
 mod undo;

@@ -6,14 +6,13 @@ use crate::base::verdict::{JUDGED_MAX, Judged};
 use crate::law::{Arrival, Judgement};
 use crate::policy::Case;
 use crate::table::{Seen, Sketch};
-use crate::throttle::ruling::Ruling;
 use crate::throttle::state::Throttle;
 
-/// The SLOs that a request is judged by, those with a sketch with their ruling.
+/// The SLOs that a request is judged by, those with a sketch with their judgement.
 #[derive(Default)]
 pub(super) struct Staged<'p> {
     pub(super) cases: ArrayVec<Case<'p>, JUDGED_MAX>,
-    pub(super) rulings: ArrayVec<Option<Ruling>, JUDGED_MAX>,
+    pub(super) judgements: ArrayVec<Option<Judgement>, JUDGED_MAX>,
 }
 
 impl<'p> Staged<'p> {
@@ -23,7 +22,7 @@ impl<'p> Staged<'p> {
     #[inline]
     pub(super) fn new(
         cases: &[Case<'p>],
-        mut judge: impl FnMut(&Case<'p>, &Sketch, bool) -> Ruling,
+        mut judge: impl FnMut(&Case<'p>, &Sketch, bool) -> Judgement,
     ) -> Staged<'p> {
         let mut staged = Staged::default();
         for (place, case) in cases.iter().enumerate() {
@@ -32,10 +31,10 @@ impl<'p> Staged<'p> {
                 continue;
             };
             let is_stage = place + 1 < cases.len() && is_first_stage(case);
-            let ruling = judge(case, sketch, is_stage);
-            let is_within = ruling.judgement.verdict.is_let_through();
-            if !is_stage || is_within || ruling.is_block() {
-                staged.push(case, Some(ruling));
+            let judgement = judge(case, sketch, is_stage);
+            let is_within = judgement.verdict.is_let_through();
+            if !is_stage || is_within || judgement.is_block() {
+                staged.push(case, Some(judgement));
             }
             if is_stage && is_within {
                 break;
@@ -56,17 +55,17 @@ impl<'p> Staged<'p> {
         self.cases.iter().any(|own| own.slo.id == case.slo.id)
     }
 
-    fn push(&mut self, case: &Case<'p>, ruling: Option<Ruling>) {
+    fn push(&mut self, case: &Case<'p>, judgement: Option<Judgement>) {
         self.cases.push(*case);
-        self.rulings.push(ruling);
+        self.judgements.push(judgement);
     }
 
     /// Whether a sketch refuses the request, so that it must leave no new row.
     pub(super) fn is_refused(&self) -> bool {
-        let refuses = |(case, ruling): (&Case<'_>, &Option<Ruling>)| {
-            !case.slo.dry_run && ruling.is_some_and(|ruling| !ruling.judgement.verdict.is_let_through())
+        let refuses = |(case, judgement): (&Case<'_>, &Option<Judgement>)| {
+            !case.slo.dry_run && judgement.is_some_and(|judgement| !judgement.verdict.is_let_through())
         };
-        self.cases.iter().zip(&self.rulings).any(refuses)
+        self.cases.iter().zip(&self.judgements).any(refuses)
     }
 }
 
@@ -89,9 +88,9 @@ impl Throttle {
         sketch: &Sketch,
         is_stage: bool,
         arrival: &mut Arrival,
-    ) -> Ruling {
+    ) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
-            return Ruling::of_block(blocked, arrival.now);
+            return Judgement::blocked(blocked, arrival.now);
         }
         let (judgement, moment) = sketch.with(case.key, arrival.cost, arrival.now, |seen| {
             let judgement = judged(case, seen, arrival.cost);
@@ -102,14 +101,14 @@ impl Throttle {
         if !is_stage {
             self.blocks.refused(case, judgement.verdict, arrival.now);
         }
-        Ruling::of_law(judgement)
+        judgement
     }
 
-    /// The ruling of a sketch that would be given now.
-    pub(super) fn read_sketched(&self, case: &Case<'_>, sketch: &Sketch, arrival: &Arrival) -> Ruling {
+    /// The judgement of a sketch that would be given now.
+    pub(super) fn read_sketched(&self, case: &Case<'_>, sketch: &Sketch, arrival: &Arrival) -> Judgement {
         match self.blocks.find(case, arrival.now) {
-            Some(blocked) => Ruling::of_block(blocked, arrival.now),
-            None => Ruling::of_law(judged(case, &sketch.read(case.key, arrival.now), arrival.cost)),
+            Some(blocked) => Judgement::blocked(blocked, arrival.now),
+            None => judged(case, &sketch.read(case.key, arrival.now), arrival.cost),
         }
     }
 
