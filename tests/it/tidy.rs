@@ -18,7 +18,10 @@ const CRATES: &[(&str, &[&[&str]])] = &[
         "crates/core/src",
         &[&["base"], &["table"], &["law"], &["cluster", "policy"], &["throttle"], &["peers", "snapshot"]],
     ),
-    ("crates/lab/src", &[&["chart"], &["access_log", "conformance", "policy_test", "simulate"], &["replay"]]),
+    (
+        "crates/lab/src",
+        &[&["chart", "events"], &["access_log", "conformance", "policy_test", "simulate"], &["replay"]],
+    ),
     (
         "src",
         &[

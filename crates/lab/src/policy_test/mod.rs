@@ -19,6 +19,7 @@ mod mistakes;
 mod parse;
 mod report;
 mod run;
+mod statement;
 mod words;
 
 pub use cases::{Action, Expected, Fields, Slos, Step, Suite, TestCase};

@@ -1,0 +1,270 @@
+//! One statement of a file of cases, read word by word.
+//!
+//! ```text
+//! case      = field {field} "->" slos
+//! slos      = id {"," id} | "unlimited" | "refused"
+//! requests  = (count "at" "once" | count "in" time | ordinal) {field} "->" verdict {"," verdict}
+//! verdict   = [count] "pass" | [count] ("delay" | "deny") [time [".." time]]
+//! after     = "after" time
+//! done      = [count] "done"
+//! ```
+
+use std::time::Duration;
+
+use crate::policy_test::cases::{ANY, Action, Expected, Fields, REFUSED, Slos, UNLIMITED, Verdicts};
+use crate::policy_test::mistakes::quoted;
+use crate::policy_test::words::Token;
+use slowlane_core::base::kind::Kind;
+use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::units;
+
+/// The column of a mistake, and its text.
+pub(super) type Mistake = (usize, String);
+
+/// The most requests of a file. They take about a second.
+pub(super) const REQUESTS_MAX: u32 = 1_000_000;
+
+pub(super) const ARROW: &str = "->";
+
+/// The tokens of a statement that are not read yet.
+pub(super) struct Words<'t> {
+    tokens: &'t [Token<'t>],
+    /// The column behind the last token.
+    end: usize,
+}
+
+impl<'t> Words<'t> {
+    pub(super) fn new(tokens: &'t [Token<'t>]) -> Words<'t> {
+        Words { tokens, end: tokens.last().map_or(1, Token::end) }
+    }
+
+    pub(super) fn begins_case(&self) -> bool {
+        self.word().is_some_and(|word| word.contains('='))
+    }
+
+    pub(super) fn case(&mut self) -> Result<(Fields, Slos), Mistake> {
+        let fields = self.fields()?;
+        self.keyword(ARROW, "-> and the ids of SLOs, like `-> 3001`")?;
+        let slos = if self.accepts(UNLIMITED) {
+            Slos::Unlimited
+        } else if self.accepts(REFUSED) {
+            Slos::Refused
+        } else {
+            let mut ids = vec![self.id()?];
+            while self.accepts_comma() {
+                ids.push(self.id()?);
+            }
+            Slos::Ids(ids)
+        };
+        self.ends().map(|()| (fields, slos))
+    }
+
+    /// A step, and the number that it gives to its request.
+    pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), Mistake> {
+        let ordinal = self.word().and_then(ordinal);
+        let action = if self.accepts("after") {
+            Action::After(self.time()?)
+        } else if self.accepts("done") {
+            Action::Done(None)
+        } else if ordinal.is_some() {
+            self.next();
+            self.requests(1, Duration::ZERO)?
+        } else if self.is_number() {
+            let count = self.count()?;
+            if self.accepts("done") {
+                Action::Done(Some(count))
+            } else if self.accepts("at") {
+                self.keyword("once", "once")?;
+                self.requests(count, Duration::ZERO)?
+            } else if self.accepts("in") {
+                let time = self.time()?;
+                self.requests(count, time)?
+            } else {
+                return Err(self.expected("`at once`, `in` and a time, or `done`"));
+            }
+        } else {
+            let steps = "requests like `10 at once -> 10 pass`, `after 2s`, `done`, or the fields of a case";
+            return Err(self.expected(steps));
+        };
+        self.ends().map(|()| (action, ordinal))
+    }
+
+    fn requests(&mut self, count: u32, time: Duration) -> Result<Action, Mistake> {
+        let fields = self.fields()?;
+        self.keyword(ARROW, "-> and the verdicts, like `-> 10 pass`")?;
+        let expected = self.verdicts(count)?;
+        Ok(Action::Ask { count, time, fields, expected })
+    }
+
+    /// All fields before the arrow.
+    fn fields(&mut self) -> Result<Fields, Mistake> {
+        let mut fields = Fields::default();
+        while let Some(word) = self.word().filter(|&word| word != ARROW) {
+            fields.add(word).map_err(|mistake| (self.column(), mistake))?;
+            self.next();
+        }
+        Ok(fields)
+    }
+
+    /// The verdicts of so many requests. One of them may leave out its count, and gets the rest.
+    fn verdicts(&mut self, asked: u32) -> Result<Expected, Mistake> {
+        let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
+        loop {
+            let column = self.column();
+            let count = if self.is_number() { self.count()? } else { 0 };
+            let verdicts = self.verdict(count)?;
+            let name = quoted(verdicts.kind.name());
+            if all.iter().any(|other| other.overlaps(&verdicts)) {
+                let mistake = "overlaps with a verdict before: a request could count for either";
+                return Err((column, format!("{name}{mistake}")));
+            }
+            if count == 0 && rest.replace((all.len(), column)).is_some() {
+                return Err((column, format!("{name}expected a count: one verdict only may go without")));
+            }
+            all.push(verdicts);
+            if !self.accepts_comma() {
+                break;
+            }
+        }
+        let listed: u64 = all.iter().map(|verdicts| u64::from(verdicts.count)).sum();
+        match (rest, u64::from(asked).checked_sub(listed)) {
+            (Some((_, column)), None | Some(0)) => {
+                let mistake = "no request is left for this verdict";
+                Err((column, format!("{mistake}: {asked} are listed before, or give it a count")))
+            }
+            (None, Some(0)) => Ok(Expected(all)),
+            (None, _) => {
+                Err((begins, format!("{listed} for {asked}: expected one verdict for each request")))
+            }
+            (Some((place, _)), Some(left)) => {
+                all[place].count = left as u32;
+                Ok(Expected(all))
+            }
+        }
+    }
+
+    fn verdict(&mut self, count: u32) -> Result<Verdicts, Mistake> {
+        let of_name = |word: &str| Kind::ALL.into_iter().find(|kind| kind.name() == word);
+        let kind = self.read("pass, delay or deny", of_name)?;
+        let column = self.column();
+        let Some(word) = self.word().filter(|_| kind != Kind::Pass) else {
+            return Ok(Verdicts { count, kind, range: ANY });
+        };
+        self.next();
+        let (from, to) = word.split_once("..").unwrap_or((word, word));
+        let range = amount(from, kind, column)?..=amount(to, kind, column)?;
+        match range.is_empty() {
+            true => Err(expected(column, word, "the shorter time first, like 20ms..1s")),
+            false => Ok(Verdicts { count, kind, range }),
+        }
+    }
+
+    fn id(&mut self) -> Result<SloId, Mistake> {
+        let id = |word: &str| SloId::new(u16::try_from(digits(word)?).ok()?);
+        self.read("the id of an SLO, 0 to 9999, `unlimited` or `refused`", id)
+    }
+
+    fn count(&mut self) -> Result<u32, Mistake> {
+        self.read("a number of requests, 1 to 1000000, like 10", number)
+    }
+
+    fn time(&mut self) -> Result<Duration, Mistake> {
+        let column = self.column();
+        time(self.read("a time, like 2s", Some)?, column)
+    }
+
+    fn keyword(&mut self, word: &str, wanted: &str) -> Result<(), Mistake> {
+        self.read(wanted, |next| (next == word).then_some(()))
+    }
+
+    fn ends(&self) -> Result<(), Mistake> {
+        match self.tokens {
+            [] => Ok(()),
+            _ => Err(self.expected("the end of the line, or ; before the next step")),
+        }
+    }
+
+    /// Reads a word, or tells what is expected in its place.
+    fn read<T>(&mut self, wanted: &str, read: impl FnOnce(&'t str) -> Option<T>) -> Result<T, Mistake> {
+        let value = self.word().and_then(read).ok_or_else(|| self.expected(wanted))?;
+        self.next();
+        Ok(value)
+    }
+
+    /// Reads this word, if it is the next.
+    fn accepts(&mut self, word: &str) -> bool {
+        self.keyword(word, "").is_ok()
+    }
+
+    fn accepts_comma(&mut self) -> bool {
+        let is_next = self.tokens.first().is_some_and(|token| token.typed == ",");
+        if is_next {
+            self.next();
+        }
+        is_next
+    }
+
+    /// Whether a number is next, or a word that looks like one.
+    fn is_number(&self) -> bool {
+        self.word().is_some_and(|word| word.starts_with(|first: char| first.is_ascii_digit()))
+    }
+
+    fn word(&self) -> Option<&'t str> {
+        self.tokens.first().filter(|token| !token.is_mark()).map(|token| token.text.as_str())
+    }
+
+    /// The column of the next token.
+    pub(super) fn column(&self) -> usize {
+        self.tokens.first().map_or(self.end, |token| token.column)
+    }
+
+    fn next(&mut self) {
+        self.tokens = self.tokens.get(1..).unwrap_or_default();
+    }
+
+    /// The next token is another one.
+    pub(super) fn expected(&self, wanted: &str) -> Mistake {
+        match self.tokens.first() {
+            Some(token) => expected(token.column, &token.text, wanted),
+            None => (self.end, format!("expected {wanted}")),
+        }
+    }
+}
+
+const _: () = assert!(REQUESTS_MAX == 1_000_000, "as the messages say");
+
+/// A number of requests that a file may ask for.
+fn number(word: &str) -> Option<u32> {
+    digits(word).filter(|number| (1..=REQUESTS_MAX).contains(number))
+}
+
+/// The number of a word like 11th.
+fn ordinal(word: &str) -> Option<u32> {
+    ["st", "nd", "rd", "th"].iter().find_map(|ending| number(word.strip_suffix(ending)?))
+}
+
+fn digits(word: &str) -> Option<u32> {
+    word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
+}
+
+/// A word that has been read should be another one.
+fn expected(column: usize, word: &str, wanted: &str) -> Mistake {
+    (column, format!("{}expected {wanted}", quoted(word)))
+}
+
+fn time(word: &str, column: usize) -> Result<Duration, Mistake> {
+    units::duration(word).map_err(|reason| (column, format!("{}{reason}", quoted(word))))
+}
+
+/// The amount of a verdict: proxies delay by whole milliseconds, and `Retry-After` has whole seconds.
+fn amount(word: &str, kind: Kind, column: usize) -> Result<u64, Mistake> {
+    let time = time(word, column)?;
+    let (unit, wanted) = match kind {
+        Kind::Deny => (Duration::from_secs(1), "whole seconds, as in Retry-After, like 3s"),
+        Kind::Pass | Kind::Delay => (Duration::from_millis(1), "whole milliseconds, like 20ms"),
+    };
+    match time.as_nanos().is_multiple_of(unit.as_nanos()) {
+        true => Ok((time.as_nanos() / unit.as_nanos()) as u64),
+        false => Err(expected(column, word, wanted)),
+    }
+}
