@@ -1,11 +1,8 @@
 //! The choice of a log's format.
 
-use crate::access_log::date::Calendar;
 use crate::access_log::format::{Dialect, Format};
-use crate::access_log::line::Steps;
 use crate::access_log::plan::{Fault, Plan};
 use crate::access_log::record::Record;
-use crate::access_log::slots::SLOTS_MAX;
 
 /// How many lines are read to recognise the format.
 const LOOKED_AT: usize = 200;
@@ -26,58 +23,36 @@ impl Choice {
         match self {
             Choice::This(format) => Some(format.clone()),
             Choice::Any => recognised(head, |_| true),
-            Choice::Of(dialect) => recognised(head, |format| format.dialect() == *dialect),
+            Choice::Of(dialect) => recognised(head, |format| format.dialect == *dialect),
         }
     }
 }
 
-/// A known format and the two ways to try it on a line.
-struct Candidate {
-    whole: Steps,
-    plan: Plan,
-}
-
-impl Candidate {
-    fn new(format: Format) -> Candidate {
-        let whole = Steps::new(&format, |_| None);
-        let plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");
-        Candidate { whole, plan }
-    }
-
-    /// The line fits as a whole.
-    fn fits(&self, line: &[u8]) -> bool {
-        self.whole.take_apart_of_syslog(line, true, &mut false, &mut [None; SLOTS_MAX]).is_ok()
-    }
-
-    /// The line fits as far as the wanted items reach.
-    fn reads(&self, line: &[u8]) -> bool {
-        let read = self.plan.read(line, &mut Calendar::default(), &mut false, &mut Record::default());
-        matches!(read, Ok(()) | Err(Fault::NoRequest))
-    }
-}
-
-/// The format that fits most of the first lines as a whole; if none does, the one that fits most of them as far as
-/// its wanted items reach.
+/// The format that fits most of the first lines as a whole. Of equals, and if none does, it is the one that fits most of
+/// them as far as its wanted items reach.
 fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Format> {
-    let lines = || head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
-    let candidates: Vec<_> = Format::known().into_iter().filter(is_allowed).map(Candidate::new).collect();
-    let best = |is_of_it: &dyn Fn(&Candidate, &[u8]) -> bool| {
-        let count = |candidate| lines().filter(|line| is_of_it(candidate, line)).count();
-        let counts = candidates.iter().map(|candidate| (count(candidate), candidate));
-        // The first of equals wins.
-        let (count, best) = counts.rev().max_by_key(|(count, _)| *count)?;
-        (count > 0).then(|| best.plan.format.clone())
+    let counted = |format: Format| {
+        let mut plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");
+        let mut count = |is_whole| {
+            let lines = head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
+            let reads = |line| plan.read(line, is_whole, &mut Record::default());
+            lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(Fault::NoRequest))).count()
+        };
+        ([count(true), count(false)], plan.format)
     };
-    best(&|candidate, line| candidate.fits(line) && candidate.reads(line)).or_else(|| best(&Candidate::reads))
+    let allowed = Format::known().into_iter().filter(is_allowed).map(counted);
+    // The first of equals wins.
+    let (counts, best) = allowed.rev().max_by_key(|(counts, _)| *counts)?;
+    (counts != [0, 0]).then_some(best)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_log::examples::{EXAMPLES, HTTPLOG};
+    use crate::access_log::tests::{EXAMPLES, HTTPLOG};
 
     fn name(text: &str) -> Option<String> {
-        recognised(text.as_bytes(), |_| true).map(|format| format.name().to_owned())
+        recognised(text.as_bytes(), |_| true).map(|format| format.name.to_owned())
     }
 
     #[test]

@@ -7,61 +7,61 @@ use memchr::memchr;
 pub(super) enum Escape {
     /// HAProxy's request lines and captures: `#22` is a quote.
     Hash,
-    /// nginx's default: `\x22`.
-    Backslash,
-    /// nginx's `escape=json`: `\"`, `\n`, `\u001F`; and HAProxy's `+E`: `\"`, `\]`.
-    Json,
     /// HAProxy's `url_enc`: `%22`.
     Percent,
+    /// nginx's default: `\x22`. Its `escape=json`: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them escapes
+    /// the backslash too, so one reading does for all.
+    Backslash,
     /// No escapes.
     None,
 }
 
-/// The byte that an escape at the start of a text stands for, and the length of the escape.
-type Unescape = fn(&[u8]) -> Option<(u8, usize)>;
-
 impl Escape {
     /// Appends the bytes that a text stands for. An incomplete escape stands for itself.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
-        let (mark, escaped): (u8, Unescape) = match self {
-            Escape::Hash => (b'#', |text| Some((hex(text.get(1..3)?)?, 3))),
-            Escape::Percent => (b'%', |text| Some((hex(text.get(1..3)?)?, 3))),
-            Escape::Backslash => (b'\\', |text| match text.get(1)? {
-                b'x' => Some((hex(text.get(2..4)?)?, 4)),
-                _ => None,
-            }),
-            Escape::Json => (b'\\', json),
+        let mark = match self {
+            Escape::Hash => b'#',
+            Escape::Percent => b'%',
+            Escape::Backslash => b'\\',
             Escape::None => return out.extend_from_slice(text),
         };
         while let Some(at) = memchr(mark, text) {
             out.extend_from_slice(&text[..at]);
-            let (byte, length) = escaped(&text[at..]).unwrap_or((mark, 1));
+            let escaped = &text[at + 1..];
+            let (byte, length) = match self {
+                Escape::Backslash => behind_backslash(escaped),
+                _ => hex(escaped).map(|byte| (byte, 2)),
+            }
+            .unwrap_or((mark, 0));
             out.push(byte);
-            text = &text[at + length..];
+            text = &escaped[length..];
         }
         out.extend_from_slice(text);
     }
 }
 
-/// RFC 8259, section 7, as far as nginx writes it: it escapes single ASCII bytes.
-fn json(text: &[u8]) -> Option<(u8, usize)> {
-    Some(match text.get(1)? {
-        b'n' => (b'\n', 2),
-        b'r' => (b'\r', 2),
-        b't' => (b'\t', 2),
-        b'b' => (8, 2),
-        b'f' => (12, 2),
-        b'u' if text.get(2..4)? == b"00" => (hex(text.get(4..6)?)?, 6),
-        &byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 2),
+/// The byte behind a backslash, and how many bytes stand for it.
+fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
+    Some(match *text.first()? {
+        b'n' => (b'\n', 1),
+        b'r' => (b'\r', 1),
+        b't' => (b'\t', 1),
+        b'b' => (8, 1),
+        b'f' => (12, 1),
+        b'x' => (hex(&text[1..])?, 3),
+        // nginx writes single ASCII bytes so (RFC 8259, section 7).
+        b'u' => (hex(text.strip_prefix(b"u00")?)?, 5),
+        byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 1),
         _ => return None,
     })
 }
 
-fn hex(digits: &[u8]) -> Option<u8> {
-    let digit = |byte: u8| (byte as char).to_digit(16);
-    Some((digit(digits[0])? * 16 + digit(digits[1])?) as u8)
+/// The byte that two hexadecimal digits stand for.
+fn hex(text: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let &[high, low, ..] = text else { return None };
+    Some((digit(high)? * 16 + digit(low)?) as u8)
 }
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -78,7 +78,7 @@ mod tests {
     fn every_escape_is_decoded() {
         assert_eq!(decoded(Escape::Hash, "a#22b#7Cc"), b"a\"b|c");
         assert_eq!(decoded(Escape::Backslash, r"a\x22b\xFFc"), b"a\"b\xFFc");
-        assert_eq!(decoded(Escape::Json, r#"a\"b\\c\n\u001F/"#), b"a\"b\\c\n\x1F/");
+        assert_eq!(decoded(Escape::Backslash, r#"a\"b\\c\n\u001F/"#), b"a\"b\\c\n\x1F/");
         assert_eq!(decoded(Escape::Percent, "a%22b%2525+c%C3%A9"), "a\"b%25+cé".as_bytes());
         assert_eq!(decoded(Escape::None, r"a#22\x22%22"), br"a#22\x22%22");
     }
@@ -92,7 +92,6 @@ mod tests {
         }
         for text in [r"\", r"\x", r"\x2", r"\xg0", r"\y22"] {
             assert_eq!(decoded(Escape::Backslash, text), text.as_bytes());
-            assert_eq!(decoded(Escape::Json, text), text.as_bytes());
         }
     }
 

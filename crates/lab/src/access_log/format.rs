@@ -1,11 +1,8 @@
-//! A log format: what a proxy writes for each request, as literals and items.
+//! A log format: what a proxy writes for each request, as items with literals between them.
 
-use crate::access_log::directive::directive;
-use crate::access_log::format_error::FormatError;
-use crate::access_log::haproxy_format::haproxy;
-use crate::access_log::known::KNOWN;
-use crate::access_log::nginx_format::nginx;
-use crate::access_log::piece::{Item, Piece};
+use thiserror::Error;
+
+use crate::access_log::escape::Escape;
 
 /// The proxy in whose language a format is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,81 +18,298 @@ pub enum Dialect {
 /// ```
 /// use slowlane_lab::access_log::{Dialect, Format};
 /// let format = Format::parse("%ci [%tr] %{+Q}r").unwrap();
-/// assert_eq!((format.dialect(), format.items().count()), (Dialect::Haproxy, 3));
+/// assert_eq!((format.dialect, format.items.len()), (Dialect::Haproxy, 3));
 /// assert!(Format::parse("%ci%tr").is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    name: String,
-    dialect: Dialect,
-    pub(super) pieces: Vec<Piece>,
+    /// The name of a known format; the text of any other.
+    pub name: String,
+    pub dialect: Dialect,
+    /// The literal before the first item.
+    pub(super) before: String,
+    pub items: Vec<Item>,
+}
+
+/// A placeholder that the proxy replaces with a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// As the proxy names it: `%ci`, `%[src]`, `$host`; without flags.
+    pub noun: String,
+    /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
+    pub(super) label: Option<String>,
+    pub(super) shape: Shape,
+    pub(super) escape: Escape,
+    /// The literal between it and the next item, or the end of the line.
+    pub(super) after: String,
+}
+
+/// What a value looks like in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Text,
+    /// In quotes, except for numbers.
+    Quoted,
+    /// IPv6 addresses contain colons, and a colon may follow them.
+    Address,
+    /// `{a|b}`; if there are none, the space is missing too.
+    Captures,
+}
+
+/// The items with the request line.
+pub(super) const REQUEST_LINES: [&str; 2] = ["%r", "$request"];
+
+/// Why a format cannot be read, and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    #[error("no items: expected some, like %ci or $remote_addr")]
+    NoItems,
+    #[error("{0:?} is not closed")]
+    Open(String),
+    #[error("{0}: not an item of HAProxy")]
+    Unknown(String),
+    #[error("{0} and {1} touch: put something between them, like a space")]
+    Adjacent(String, String),
+    #[error("{0}: cannot be replayed: use a log-format without it")]
+    Encoded(String),
+    #[error("{0}: expected a single item, like %[var(txn.owner)] or $http_x_owner")]
+    NotOneItem(String),
+    #[error(
+        "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
+    )]
+    NoMapping,
+}
+
+/// Names and formats: those of HAProxy's options, nginx's `combined`, and those of the shipped files and older ones.
+const KNOWN: &str = include_str!("known.txt");
+
+/// How much of an open bracket an error repeats.
+const OPEN_CHARS_MAX: usize = 21;
+
+impl FormatError {
+    fn open(text: &str) -> FormatError {
+        FormatError::Open(text.chars().take(OPEN_CHARS_MAX).collect())
+    }
 }
 
 impl Format {
     /// The formats that are recognised without being named.
     pub fn known() -> Vec<Format> {
-        let format = |&(name, text): &(&str, &str)| {
-            let format = Format::parse(text).expect("a known format is a right one");
-            Format { name: name.to_owned(), ..format }
+        let read = |line: &str| {
+            let (name, text) = line.split_once('|')?;
+            Some(Format { name: name.to_owned(), ..Format::parse(text).ok()? })
         };
-        KNOWN.iter().map(format).collect()
+        KNOWN.lines().map(|line| read(line).expect("a known format is a right one")).collect()
     }
 
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
     ///
     /// # Errors
-    /// The text is no format, has an unknown variable, or names no field of a request.
+    /// A text without items, or with items that are unknown, not closed, or not apart.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
-        let dialect = dialect(&text);
-        let pieces = match dialect {
-            Dialect::Haproxy => haproxy(&text)?,
-            Dialect::Nginx => nginx(&text, escape)?,
-        };
-        let items = || pieces.iter().filter(|piece| matches!(piece, Piece::Item(_)));
-        if items().next().is_none() {
+        let dialect = Dialect::of(&text);
+        let (mut before, mut items) = (String::new(), Vec::<Item>::new());
+        let mut is_quoted_by_default = false;
+        let mut rest = text.as_str();
+        while let Some(letter) = rest.chars().next() {
+            let behind = &rest[letter.len_utf8()..];
+            let is_start = items.is_empty() && before.is_empty();
+            let literal = items.last_mut().map_or(&mut before, |item| &mut item.after);
+            let (item, next) = match (dialect, letter, behind.chars().next()) {
+                (Dialect::Nginx, '$', Some('{' | '_' | 'a'..='z' | 'A'..='Z' | '0'..='9')) => {
+                    let (name, next) = nginx_name(behind).ok_or_else(|| FormatError::open(rest))?;
+                    (Some(Item::new(format!("${name}"), None, false, escape)), next)
+                }
+                (Dialect::Haproxy, '%', Some(next)) if next != '%' => {
+                    let (word, next) = Word::read(behind).ok_or_else(|| FormatError::open(rest))?;
+                    (Some(word.item(is_quoted_by_default)?), next)
+                }
+                (Dialect::Haproxy, '%' | '\\', Some(next)) => {
+                    literal.push(next);
+                    (None, &behind[next.len_utf8()..])
+                }
+                // HAProxy merges spaces and drops those at the start.
+                (Dialect::Haproxy, ' ', _) if is_start || literal.ends_with(' ') => (None, behind),
+                _ => {
+                    literal.push(letter);
+                    (None, behind)
+                }
+            };
+            match item {
+                // `%o` stands for nothing but its flags.
+                Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == Shape::Quoted,
+                item => items.extend(item),
+            }
+            rest = next;
+        }
+        if items.is_empty() {
             return Err(FormatError::NoItems);
         }
-        for pair in pieces.windows(2) {
-            if let [Piece::Item(one), Piece::Item(other)] = pair {
-                return Err(FormatError::Adjacent(one.noun.clone(), other.noun.clone()));
-            }
+        if let Some((one, other)) = items.iter().zip(&items[1..]).find(|(one, _)| one.after.is_empty()) {
+            return Err(FormatError::Adjacent(one.noun.clone(), other.noun.clone()));
         }
-        Ok(Format { name: text, dialect, pieces })
+        Ok(Format { name: text, dialect, before, items })
     }
 
     /// Reads a text that is a single item.
     pub(super) fn item(text: &str) -> Result<Item, FormatError> {
-        match <[Piece; 1]>::try_from(Format::parse(text)?.pieces) {
-            Ok([Piece::Item(item)]) => Ok(item),
+        let Format { before, items, .. } = Format::parse(text)?;
+        match items.as_slice() {
+            [item] if before.is_empty() && item.after.is_empty() => Ok(item.clone()),
             _ => Err(FormatError::NotOneItem(text.to_owned())),
         }
     }
+}
 
-    /// The name of a known format; the text of any other.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn dialect(&self) -> Dialect {
-        self.dialect
-    }
-
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Item(item) => Some(item),
-            Piece::Literal(_) => None,
-        })
+impl Item {
+    fn new(noun: String, label: Option<String>, is_quoted: bool, escape: Escape) -> Item {
+        let shape = match noun.as_str() {
+            "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => Shape::Address,
+            "%hr" | "%hs" => Shape::Captures,
+            _ if is_quoted => Shape::Quoted,
+            _ => Shape::Text,
+        };
+        Item { noun, label, shape, escape, after: String::new() }
     }
 }
 
-/// The proxy with more items in the text: each may use the other's sign in a literal.
-fn dialect(text: &str) -> Dialect {
-    let count = |sign: char, opens: &[char]| {
-        let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
-        starts.filter(|c| c.is_ascii_alphabetic() || opens.contains(c)).count()
+impl Dialect {
+    /// The proxy with more items in the text: each may use the other's sign in a literal.
+    fn of(text: &str) -> Dialect {
+        let count = |sign: char, opens: &[char]| {
+            let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
+            starts.filter(|c| c.is_ascii_alphabetic() || opens.contains(c)).count()
+        };
+        if count('%', &['[', '{', '(']) >= count('$', &['{', '_']) {
+            Dialect::Haproxy
+        } else {
+            Dialect::Nginx
+        }
+    }
+}
+
+/// Takes a format out of `log-format "..."` or `log_format name escape=json '...' '...';`.
+/// Leaves a format alone unchanged.
+fn directive(text: &str) -> (Escape, String) {
+    let text = text.trim();
+    let text = match text.strip_prefix("log_format ").map(str::trim_start) {
+        Some(named) => named.split_once(char::is_whitespace).map_or(text, |(_, rest)| rest.trim_start()),
+        None => text.strip_prefix("log-format ").map_or(text, str::trim_start),
     };
-    if count('%', &['[', '{', '(']) >= count('$', &['{', '_']) { Dialect::Haproxy } else { Dialect::Nginx }
+    let escape = text.strip_prefix("escape=").and_then(|escape| escape.split_once(char::is_whitespace));
+    let (escape, text) = match escape {
+        Some(("none", text)) => (Escape::None, text.trim_start()),
+        Some(("default" | "json", text)) => (Escape::Backslash, text.trim_start()),
+        _ => (Escape::Backslash, text),
+    };
+    let strings = unquoted(text.trim_end_matches([';', ' ', '\t', '\n'])).filter(|text| !text.is_empty());
+    (escape, strings.unwrap_or_else(|| text.to_owned()))
+}
+
+/// The text of one or more strings in quotes. None: there is something else.
+///
+/// Only the quote itself is unescaped: the format has other uses for a backslash.
+fn unquoted(text: &str) -> Option<String> {
+    let mut joined = String::new();
+    let mut letters = text.chars();
+    while let Some(quote) = letters.find(|letter| !letter.is_whitespace()) {
+        if quote != '"' && quote != '\'' {
+            return None;
+        }
+        loop {
+            match letters.next()? {
+                letter if letter == quote => break,
+                '\\' => match letters.next()? {
+                    letter if letter == quote => joined.push(quote),
+                    letter => joined.extend(['\\', letter]),
+                },
+                letter => joined.push(letter),
+            }
+        }
+    }
+    Some(joined)
+}
+
+/// nginx's `name` or `{name}`, behind its `$`, and the rest. None: the brace is not closed.
+fn nginx_name(text: &str) -> Option<(&str, &str)> {
+    match text.starts_with('{') {
+        true => enclosed(text, '{', '}'),
+        false => Some(split_behind(text, |letter| letter.is_ascii_alphanumeric() || letter == '_')),
+    }
+}
+
+/// The text in brackets, if it begins with one, and the rest. None: the bracket is not closed.
+fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
+    text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
+}
+
+/// The longest start of letters of a kind, and the rest.
+fn split_behind(text: &str, is_inside: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|letter| !is_inside(letter)).unwrap_or(text.len()))
+}
+
+/// HAProxy's `(label){flags}name` or `(label){flags}[expression]`, behind its `%`.
+struct Word<'t> {
+    /// `owner`, or `age:sint` with a type.
+    label: &'t str,
+    /// `+Q,-E`
+    flags: &'t str,
+    /// `ci`, or `[src]`.
+    noun: &'t str,
+}
+
+/// All items of HAProxy 1.8 to 3.2 that are names.
+const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts Tt Tu Tw U ac b bc bi bp bq ci cp f fc fi \
+                     fp ft hr hrl hs hsl HM HP HPO HQ HU HV lc ms pid r rc rt s sc si sp sq sslc sslv t tr trg trl ts tsc";
+
+/// The items that HAProxy encodes with `#`.
+const ENCODED: &[&str] = &["r", "HP", "HPO", "HQ", "HU", "hr", "hs", "hrl", "hsl"];
+
+impl Word<'_> {
+    /// Reads configuration.txt, section 8.2.6. None: a bracket is not closed.
+    fn read(text: &str) -> Option<(Word<'_>, &str)> {
+        let (label, text) = enclosed(text, '(', ')')?;
+        let (flags, text) = enclosed(text, '{', '}')?;
+        let (noun, rest) = if text.starts_with('[') {
+            // `[src,map_regm(/a,[x])]`: up to the bracket that closes the first.
+            let mut depth = 0;
+            let end = text.find(|letter| {
+                depth += i32::from(letter == '[') - i32::from(letter == ']');
+                depth == 0
+            });
+            text.split_at(end? + 1)
+        } else {
+            split_behind(text, |letter| letter.is_ascii_alphabetic())
+        };
+        Some((Word { label, flags, noun }, rest))
+    }
+
+    /// Which of two opposite flags comes last: `on` is true. None: neither is given.
+    fn flag(&self, on: &str, off: &str) -> Option<bool> {
+        let last = self.flags.split(',').rfind(|&flag| flag == on || flag == off)?;
+        Some(last == on)
+    }
+
+    fn item(&self, is_quoted_by_default: bool) -> Result<Item, FormatError> {
+        if let Some(encoded) = self.flags.split(',').find(|flag| ["+json", "+cbor", "+bin"].contains(flag)) {
+            return Err(FormatError::Encoded(encoded.to_owned()));
+        }
+        let noun = format!("%{}", self.noun);
+        if !self.noun.starts_with('[') && !NAMES.split_whitespace().any(|name| name == self.noun) {
+            return Err(FormatError::Unknown(noun));
+        }
+        let escape = match self.flag("+E", "-E") {
+            _ if ENCODED.contains(&self.noun) => Escape::Hash,
+            Some(true) => Escape::Backslash,
+            _ if self.noun.ends_with(",url_enc]") => Escape::Percent,
+            _ => Escape::None,
+        };
+        // A type may follow the name: `%(age:sint)[...]`.
+        let label = self.label.split(':').next().filter(|label| !label.is_empty()).map(str::to_owned);
+        let is_quoted = self.flag("+Q", "-Q").unwrap_or(is_quoted_by_default);
+        Ok(Item::new(noun, label, is_quoted, escape))
+    }
 }
 
 #[cfg(test)]
@@ -106,11 +320,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::access_log::escape::Escape;
-    use crate::access_log::known::{OURS_OF_HAPROXY, OURS_OF_NGINX};
 
     fn nouns(text: &str) -> Vec<String> {
-        Format::parse(text).unwrap().items().map(|item| item.noun.clone()).collect()
+        Format::parse(text).unwrap().items.iter().map(|item| item.noun.clone()).collect()
     }
 
     #[test]
@@ -126,11 +338,12 @@ mod tests {
     #[test]
     fn flags_and_labels_are_read() {
         let format = Format::parse("%{+Q}o %{-Q}ci %r %(owner){-Q,+E}[var(txn.o)]").unwrap();
-        let items: Vec<&Item> = format.items().collect();
-        assert_eq!(items.iter().map(|item| item.is_quoted).collect::<Vec<_>>(), [false, true, false]);
+        let items = format.items;
+        let shapes: Vec<Shape> = items.iter().map(|item| item.shape).collect();
+        assert_eq!(shapes, [Shape::Address, Shape::Quoted, Shape::Text]);
         assert_eq!(items[1].escape, Escape::Hash);
-        assert_eq!((items[2].label.as_deref(), items[2].escape), (Some("owner"), Escape::Json));
-        assert_eq!(format.pieces[0], Piece::Item(items[0].clone()), "no space before the first");
+        assert_eq!((items[2].label.as_deref(), items[2].escape), (Some("owner"), Escape::Backslash));
+        assert_eq!(format.before, "", "no space before the first");
     }
 
     #[test]
@@ -138,10 +351,12 @@ mod tests {
         let alone = Format::parse("$remote_addr [$msec] \"$request\"").unwrap();
         let line = "log_format main escape=default '$remote_addr [$msec] '\n    '\"$request\"';";
         assert_eq!(Format::parse(line).unwrap(), alone);
-        let json = Format::parse("escape=json '{\"a\":\"$host\"}'").unwrap();
-        assert_eq!(json.items().next().unwrap().escape, Escape::Json);
+        for (escape, want) in [("json", Escape::Backslash), ("none", Escape::None)] {
+            let json = Format::parse(&format!("escape={escape} '{{\"a\":\"$host\"}}'")).unwrap();
+            assert_eq!((json.before.as_str(), json.items[0].escape), ("{\"a\":\"", want));
+        }
         let haproxy = Format::parse("log-format \"%ci \\\"%tr\\\"  %ST\"").unwrap();
-        assert_eq!(haproxy.pieces, Format::parse("%ci\\ \"%tr\" %ST").unwrap().pieces);
+        assert_eq!(haproxy.items, Format::parse("%ci\\ \"%tr\" %ST").unwrap().items);
     }
 
     #[test]
@@ -162,6 +377,7 @@ mod tests {
 
     #[test]
     fn our_known_formats_are_the_shipped_ones() {
+        let known = |name: &str| Format::known().into_iter().find(|known| known.name == name).unwrap();
         let read = |path: &str| {
             fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
         };
@@ -170,12 +386,12 @@ mod tests {
         {
             let shipped = read(&format!("haproxy/{file}"));
             let line = shipped.lines().find(|line| line.trim().starts_with("log-format")).unwrap();
-            assert_eq!(Format::parse(line).unwrap(), Format::parse(OURS_OF_HAPROXY).unwrap(), "{file}");
+            assert_eq!(Format::parse(line).unwrap().items, known("haproxy, slowlane's").items, "{file}");
         }
         let shipped = read("nginx/nginx.conf");
         let (_, after) = shipped.split_once("log_format ").unwrap();
         let line = format!("log_format {}", after.split_once(';').unwrap().0);
-        assert_eq!(Format::parse(&line).unwrap(), Format::parse(OURS_OF_NGINX).unwrap());
+        assert_eq!(Format::parse(&line).unwrap().items, known("nginx, slowlane's").items);
     }
 
     proptest! {

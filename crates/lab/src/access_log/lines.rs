@@ -1,6 +1,6 @@
 //! The lines of a log, plain or gzip, in bounded memory.
 
-use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::io::{BufReader, Cursor, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
 use memchr::memchr;
@@ -29,8 +29,9 @@ const MAGIC_BYTES: u64 = 6;
 /// assert_eq!(lines.next(), Some((2, Some(&b"two"[..]))));
 /// assert_eq!(lines.next(), None);
 /// ```
-pub struct Lines<R> {
-    input: Input<R>,
+pub struct Lines<'r> {
+    input: Box<dyn Read + 'r>,
+    is_gzip: bool,
     buffer: Box<[u8]>,
     /// The part of the buffer that has been read but not returned.
     start: usize,
@@ -40,27 +41,34 @@ pub struct Lines<R> {
     broken: Option<String>,
 }
 
-/// The input with its first bytes put back.
-type Whole<R> = io::Chain<Cursor<Vec<u8>>, R>;
-
-/// The input, by its first bytes.
-enum Input<R> {
-    Unknown(R),
-    Plain(Whole<R>),
-    Gzip(Box<MultiGzDecoder<BufReader<Whole<R>>>>),
-    Nothing,
-}
-
-impl<R: Read> Lines<R> {
-    pub fn new(input: R) -> Lines<R> {
+impl<'r> Lines<'r> {
+    /// Reads the first few bytes, which tell how the log is compressed.
+    pub fn new(mut input: impl Read + 'r) -> Lines<'r> {
+        let mut head = Vec::new();
+        // A single read may return one byte only.
+        let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut head);
+        let other = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic));
+        let broken = match (read, other) {
+            (Err(error), _) => Some(error.to_string()),
+            (_, Some((_, program))) => Some(format!(
+                "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
+            )),
+            _ => None,
+        };
+        let is_gzip = head.starts_with(GZIP_MAGIC);
+        let whole = Cursor::new(head).chain(input);
         Lines {
-            input: Input::Unknown(input),
+            input: match is_gzip {
+                true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
+                false => Box::new(whole),
+            },
+            is_gzip,
             buffer: vec![0; BUFFER_BYTES].into(),
             start: 0,
             end: 0,
             number: 0,
-            is_at_end: false,
-            broken: None,
+            is_at_end: broken.is_some(),
+            broken,
         }
     }
 
@@ -127,9 +135,9 @@ impl<R: Read> Lines<R> {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 self.is_at_end = true;
-                self.broken = Some(match (&self.input, error.kind()) {
-                    (Input::Gzip(_), ErrorKind::UnexpectedEof) => "its gzip data ends too early".to_owned(),
-                    (Input::Gzip(_), ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
+                self.broken = Some(match error.kind() {
+                    ErrorKind::UnexpectedEof if self.is_gzip => "its gzip data ends too early".to_owned(),
+                    ErrorKind::InvalidInput | ErrorKind::InvalidData if self.is_gzip => {
                         format!("its gzip data is broken: {error}")
                     }
                     _ => error.to_string(),
@@ -139,36 +147,9 @@ impl<R: Read> Lines<R> {
     }
 }
 
-impl<R: Read> Input<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Input::Unknown(_) = self {
-            let Input::Unknown(mut raw) = std::mem::replace(self, Input::Nothing) else { return Ok(0) };
-            let mut head = Vec::new();
-            // A single read may return one byte only.
-            raw.by_ref().take(MAGIC_BYTES).read_to_end(&mut head)?;
-            if let Some((_, program)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic)) {
-                return Err(io::Error::other(format!(
-                    "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
-                )));
-            }
-            let is_gzip = head.starts_with(GZIP_MAGIC);
-            let whole = Cursor::new(head).chain(raw);
-            *self = match is_gzip {
-                true => Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole)))),
-                false => Input::Plain(whole),
-            };
-        }
-        match self {
-            Input::Plain(plain) => plain.read(buffer),
-            Input::Gzip(gzip) => gzip.read(buffer),
-            Input::Unknown(_) | Input::Nothing => Ok(0),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{self, Write};
 
     use flate2::Compression;
     use flate2::write::GzEncoder;

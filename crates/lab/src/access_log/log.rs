@@ -2,32 +2,43 @@
 
 use std::cmp::Reverse;
 use std::io::Read;
+use std::ops::Range;
+
+use slowlane_core::base::shown::shown;
 
 use crate::access_log::choice::Choice;
-use crate::access_log::date::Calendar;
-use crate::access_log::faulty::{Faults, Faulty};
+use crate::access_log::field::Mapping;
 use crate::access_log::lines::Lines;
-use crate::access_log::mapping::Mapping;
 use crate::access_log::plan::{Fault, Plan, PlanError};
-use crate::access_log::put_back::PutBack;
 use crate::access_log::record::Record;
-use slowlane_core::base::shown::shown;
+
+/// How many line numbers are kept for each fault.
+pub const NUMBERS_MAX: usize = 5;
+
+/// Kinds of fault that are counted apart: as many as items can be missing from a line. The rest count as the last.
+const KINDS_MAX: usize = 64;
 
 /// A log that is being read.
 pub(crate) struct Log {
-    name: String,
+    pub(crate) name: String,
     number: u32,
-    lines: Lines<Box<dyn Read>>,
+    pub(crate) lines: Lines<'static>,
     /// None: no known format fits its lines.
-    plan: Option<Plan>,
-    calendar: Calendar,
-    is_prefixed: bool,
+    pub(crate) plan: Option<Plan>,
     requests: u64,
-    faults: Faults,
+    faults: Vec<(Fault, Faulty)>,
     is_empty: bool,
     last_ns: u64,
-    come_to_ns: u64,
+    /// The time that the log has reached. It never goes back.
+    pub(crate) come_to_ns: u64,
     put_back: PutBack,
+}
+
+/// How many lines had a fault, and the numbers of the first few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faulty {
+    pub count: u64,
+    pub numbers: Vec<u64>,
 }
 
 /// The result of reading a log.
@@ -56,17 +67,15 @@ impl Log {
         number: u32,
     ) -> Result<Log, PlanError> {
         let mut lines = Lines::new(input);
-        let is_empty = lines.peek().is_empty();
-        let format = choice.format(lines.peek());
+        let head = lines.peek();
+        let (is_empty, format) = (head.is_empty(), choice.format(head));
         Ok(Log {
             name,
             number,
             lines,
             plan: format.map(|format| Plan::new(format, mappings, wanted)).transpose()?,
-            calendar: Calendar::default(),
-            is_prefixed: false,
             requests: 0,
-            faults: Faults::default(),
+            faults: Vec::new(),
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
@@ -76,11 +85,11 @@ impl Log {
 
     /// Reads on to the next request. False: there is none.
     pub(crate) fn next(&mut self, record: &mut Record) -> bool {
-        let Some(plan) = &self.plan else { return false };
+        let Some(plan) = &mut self.plan else { return false };
         while let Some((number, line)) = self.lines.next() {
             let read = match line {
                 Some(b"") => continue,
-                Some(line) => plan.read(line, &mut self.calendar, &mut self.is_prefixed, record),
+                Some(line) => plan.read(line, false, record),
                 None => Err(Fault::TooLong),
             };
             match read {
@@ -93,19 +102,10 @@ impl Log {
                     self.put_back.see(number, self.come_to_ns.saturating_sub(record.at_ns));
                     return true;
                 }
-                Err(fault) => self.faults.count(fault, number),
+                Err(fault) => count(&mut self.faults, fault, number),
             }
         }
         false
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The time that the log has reached. It never goes back.
-    pub(crate) fn come_to_ns(&self) -> u64 {
-        self.come_to_ns
     }
 
     /// The time of its last request, or the time that it has reached, if that is later.
@@ -115,58 +115,69 @@ impl Log {
 
     /// The line from which on the clock is an hour behind, in a log without time zones.
     pub(crate) fn put_back(&self) -> Option<u64> {
-        self.put_back.found().filter(|_| !self.has_zone())
-    }
-
-    /// The number of lines read.
-    pub(crate) fn lines(&self) -> u64 {
-        self.lines.number()
-    }
-
-    /// Whether a format was found.
-    pub(crate) fn has_format(&self) -> bool {
-        self.plan.is_some()
-    }
-
-    /// The names of the fields in its records, without the source.
-    pub(crate) fn field_names(&self) -> &[String] {
-        self.plan.as_ref().map_or(&[], |plan| &plan.names)
-    }
-
-    /// Whether its lines carry a field.
-    pub(crate) fn has_field(&self, field: &str) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.has(field))
-    }
-
-    /// Whether it has the website only in request lines with an absolute URI.
-    pub(crate) fn has_website_by_chance(&self) -> bool {
-        self.plan.as_ref().is_some_and(Plan::has_website_by_chance)
-    }
-
-    /// Whether its times have a zone.
-    pub(crate) fn has_zone(&self) -> bool {
-        self.plan.as_ref().is_none_or(|plan| plan.time.has_zone())
-    }
-
-    /// Whether it tells how long each request took.
-    pub(crate) fn tells_how_long(&self) -> bool {
-        self.plan.as_ref().is_some_and(|plan| plan.time.tells_how_long())
+        let has_zone = self.plan.as_ref().is_none_or(|plan| plan.times.has_zone());
+        self.put_back.found.filter(|_| !has_zone)
     }
 
     pub(crate) fn outcome(&self) -> LogOutcome {
         let plan = self.plan.as_ref();
-        let told = |fault: Fault| plan.map_or(String::new(), |plan| shown(plan.tell(fault)));
-        let kinds = self.faults.kinds().iter();
-        let mut faults: Vec<_> = kinds.map(|(fault, faulty)| (told(*fault), faulty.clone())).collect();
+        let why = |fault| plan.map_or(String::new(), |plan| shown(plan.explain(fault)));
+        let mut faults: Vec<_> =
+            self.faults.iter().map(|(fault, faulty)| (why(*fault), faulty.clone())).collect();
         faults.sort_by_key(|(_, faulty)| Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
-            format: plan.map(|plan| shown(plan.format.name())),
+            format: plan.map(|plan| shown(&plan.format.name)),
             is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,
             faults,
             broken: self.lines.broken().map(str::to_owned),
+        }
+    }
+}
+
+/// Counts a fault of the line with this number.
+fn count(faults: &mut Vec<(Fault, Faulty)>, fault: Fault, number: u64) {
+    let place = faults.iter().position(|(known, _)| *known == fault).unwrap_or(faults.len());
+    if place == faults.len() && place < KINDS_MAX {
+        faults.push((fault, Faulty::default()));
+    }
+    let faulty = &mut faults[place.min(KINDS_MAX - 1)].1;
+    faulty.count += 1;
+    if faulty.numbers.len() < NUMBERS_MAX {
+        faulty.numbers.push(number);
+    }
+}
+
+/// Finds the line from which on the clock is an hour behind.
+#[derive(Debug, Default)]
+struct PutBack {
+    /// Consecutive lines that are an hour behind, and the number of the first.
+    lines: u64,
+    first: u64,
+    /// The first line after the clock was put back.
+    found: Option<u64>,
+}
+
+/// A connection that lasted an hour makes one such line; a clock that was put back makes many in a row.
+const PUT_BACK_LINES: u64 = 20;
+
+const AN_HOUR_NS: Range<u64> = 50 * 60_000_000_000..61 * 60_000_000_000;
+
+impl PutBack {
+    /// Notes how far this line is behind the ones before it.
+    fn see(&mut self, number: u64, behind_ns: u64) {
+        if !AN_HOUR_NS.contains(&behind_ns) {
+            self.lines = 0;
+            return;
+        }
+        if self.lines == 0 {
+            self.first = number;
+        }
+        self.lines += 1;
+        if self.lines == PUT_BACK_LINES {
+            self.found.get_or_insert(self.first);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::access_log::{Choice, Log, Mapping, PlanError, Record};
+use crate::access_log::{Choice, Log, Mapping, Plan, PlanError, Record};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
 use crate::replay::order::{Order, RECORDS_MAX};
@@ -152,17 +152,17 @@ impl Run<'_> {
                 self.take(&mut first, number, others_ns);
             }
             loop {
-                let before = self.logs[number].lines();
+                let before = self.logs[number].lines.number();
                 if !self.logs[number].next(&mut record) {
                     break;
                 }
                 self.take(&mut record, number, others_ns);
-                lines += self.logs[number].lines() - before;
+                lines += self.logs[number].lines.number() - before;
                 if lines - told >= TOLD_EVERY {
                     progress(lines);
                     told = lines;
                 }
-                let come_to_ns = self.logs[number].come_to_ns();
+                let come_to_ns = self.logs[number].come_to_ns;
                 if come_to_ns > others_ns {
                     next.push(Reverse((come_to_ns, number)));
                     break;
@@ -175,7 +175,7 @@ impl Run<'_> {
     /// Takes a record of one log, and decides all requests that no log can precede any more.
     fn take(&mut self, record: &mut Record, log: usize, others_ns: u64) {
         self.order.keep(record);
-        let come_to_ns = self.logs[log].come_to_ns().min(others_ns);
+        let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
         while self.order.due(come_to_ns, record) {
             self.ask(record);
         }
@@ -197,7 +197,8 @@ impl Run<'_> {
         self.begun_ns.get_or_insert(record.at_ns);
         self.late += u64::from(record.at_ns < self.now_ns);
         self.now_ns = self.now_ns.max(record.at_ns);
-        let request = record.request(self.logs[record.log as usize].field_names());
+        let request =
+            record.request(self.logs[record.log as usize].plan.as_ref().map_or(&[][..], |plan| &plan.names));
         let draw = Draw::from_bits(self.dice.u64(..));
         let now_ns = self.now_ns;
         match self.sides.as_mut_slice() {
@@ -218,12 +219,12 @@ impl Run<'_> {
 
     /// The reasons for caution with the figures.
     fn notes(&self, used: &BTreeSet<&str>) -> Vec<String> {
-        let logs: Vec<&Log> = self.logs.iter().filter(|log| log.has_format()).collect();
+        let plans: Vec<&Plan> = self.logs.iter().filter_map(|log| log.plan.as_ref()).collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
-            let without = logs.iter().filter(|log| !log.has_field(field)).count();
+            let without = plans.iter().filter(|plan| !plan.has(field)).count();
             if without > 0 {
-                let whose = if without == logs.len() { "the logs" } else { "some of the logs" };
+                let whose = if without == plans.len() { "the logs" } else { "some of the logs" };
                 let remedy = match *field {
                     "website" => "log the Host (HAProxy: capture request header Host len 64, and --field \
                                   website=%[capture.req.hdr(0)]; nginx: $host), or give --field website=NAME"
@@ -239,12 +240,12 @@ impl Run<'_> {
                 ));
             }
         }
-        if used.contains("website") && logs.iter().any(|log| log.has_website_by_chance()) {
+        if used.contains("website") && plans.iter().any(|plan| plan.has_website_by_chance()) {
             let note = "only requests with an absolute URI, like those of HTTP/2, have the website: log the Host, or \
                         give --field website=NAME";
             notes.push(note.to_owned());
         }
-        if logs.iter().any(|log| log.has_zone()) && logs.iter().any(|log| !log.has_zone()) {
+        if plans.iter().any(|plan| plan.times.has_zone()) && plans.iter().any(|plan| !plan.times.has_zone()) {
             notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
         }
         let late = self.late;
@@ -266,7 +267,7 @@ impl Run<'_> {
                     "{}: from line {line} on its clock is an hour behind, as at the end of summer time, and it has no \
                      zone: the requests of that hour were decided all at once; replay the lines before it in a separate \
                      run",
-                    log.name()
+                    log.name
                 ));
             }
         }
@@ -277,7 +278,7 @@ impl Run<'_> {
             ));
         }
         let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
-        if unknown > 0 && logs.iter().all(|log| log.tells_how_long()) {
+        if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
                 "the end of {unknown} requests under law=concurrency is unknown: they count for their whole lease"
             ));

@@ -1,0 +1,175 @@
+//! A field of a request and its place in a line.
+
+use std::str::FromStr;
+
+use memchr::memchr;
+
+use crate::access_log::escape::Escape;
+use crate::access_log::format::{Format, FormatError, Item, REQUEST_LINES};
+use crate::access_log::line::{Slots, Wanted, find};
+use crate::access_log::record::VALUE_BYTES_MAX;
+
+/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every
+/// request.
+///
+/// ```
+/// use slowlane_lab::access_log::Mapping;
+/// assert!("owner=$http_x_owner".parse::<Mapping>().is_ok());
+/// assert!("website=shop.example".parse::<Mapping>().is_ok());
+/// assert!("owner".parse::<Mapping>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub field: String,
+    /// The noun of an item, or the value.
+    pub(super) from: String,
+    is_item: bool,
+}
+
+impl FromStr for Mapping {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Mapping, FormatError> {
+        let (field, from) = text.split_once('=').ok_or(FormatError::NoMapping)?;
+        if field.is_empty() || from.is_empty() {
+            return Err(FormatError::NoMapping);
+        }
+        let is_item = from.starts_with(['%', '$']);
+        let from = if is_item { Format::item(from)?.noun } else { from.to_owned() };
+        Ok(Mapping { field: field.to_owned(), from, is_item })
+    }
+}
+
+/// The place of a field in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Constant(String),
+    Slot { slot: usize, part: Part, escape: Escape },
+}
+
+/// The part of a value that a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    /// One of `{a|b}`.
+    Capture(usize),
+    /// Of the request line, as the rest are.
+    Method,
+    Uri,
+    Path,
+    /// The host of an absolute URI, which HTTP/2 and forward proxies send.
+    Host,
+    Version,
+}
+
+impl Origin {
+    /// None: the format does not have the item.
+    pub(super) fn new(noun: &str, part: Part, wanted: &mut Wanted<'_>) -> Option<Origin> {
+        let (slot, item) = wanted.want(noun)?;
+        Some(Origin::Slot { slot, part, escape: item.escape })
+    }
+
+    /// A part of the request line. None: the format does not have it.
+    pub(super) fn of_request_line(part: Part, wanted: &mut Wanted<'_>) -> Option<Origin> {
+        REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted))
+    }
+
+    /// The origin of a mapped field: a value, an item of the format, or a part of one.
+    pub(super) fn mapped(mapping: &Mapping, wanted: &mut Wanted<'_>) -> Option<Origin> {
+        let noun = mapping.from.as_str();
+        if !mapping.is_item {
+            return Some(Origin::Constant(noun.to_owned()));
+        }
+        let part = match noun {
+            "%HM" | "$request_method" => Some(Part::Method),
+            "%HU" | "$request_uri" => Some(Part::Uri),
+            "%HP" | "$uri" => Some(Part::Path),
+            "%HV" | "$server_protocol" => Some(Part::Version),
+            _ => None,
+        };
+        let capture =
+            |prefix: &str| noun.strip_prefix(prefix)?.split(')').next()?.parse().ok().map(Part::Capture);
+        Origin::new(noun, Part::Whole, wanted)
+            .or_else(|| Origin::new("%hr", capture("%[capture.req.hdr(")?, wanted))
+            .or_else(|| Origin::new("%hs", capture("%[capture.res.hdr(")?, wanted))
+            .or_else(|| Origin::of_request_line(part?, wanted))
+    }
+
+    /// The value as it is in the line. None: there is none.
+    pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
+        match self {
+            Origin::Constant(text) => Some(text.as_bytes()),
+            // Proxies write an absent value as nothing or a hyphen.
+            Origin::Slot { slot, part, .. } => {
+                part.of(slots[*slot]?).filter(|&value| !value.is_empty() && value != b"-")
+            }
+        }
+    }
+
+    /// Appends the value, if there is one.
+    pub(super) fn append(&self, slots: &Slots<'_>, out: &mut Vec<u8>) -> bool {
+        let Some(value) = self.text(slots) else { return false };
+        let value = &value[..value.len().min(4 * VALUE_BYTES_MAX)];
+        match self {
+            Origin::Constant(_) => out.extend_from_slice(value),
+            Origin::Slot { escape, .. } => escape.decode(value, out),
+        }
+        true
+    }
+}
+
+impl Part {
+    fn of(self, text: &[u8]) -> Option<&[u8]> {
+        match self {
+            Part::Whole => return Some(text),
+            Part::Capture(number) => return text.split(|&byte| byte == b'|').nth(number),
+            _ => {}
+        }
+        let (method, rest) = split(text, b' ')?;
+        if self == Part::Method {
+            return Some(method);
+        }
+        let (uri, version) = match split(rest, b' ') {
+            Some((uri, version)) => (uri, Some(version)),
+            None => (rest, None),
+        };
+        match self {
+            Part::Path => uri.split(|&byte| byte == b'?').next(),
+            Part::Version => version,
+            Part::Host => {
+                let scheme_bytes = find(b"://", &uri[..uri.len().min(16)])?;
+                let authority = &uri[scheme_bytes + 3..];
+                let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+                // In a truncated line the host may be incomplete.
+                let authority = &authority[..end.or(version.map(|_| authority.len()))?];
+                authority.rsplit(|&byte| byte == b'@').next()
+            }
+            _ => Some(uri),
+        }
+    }
+}
+
+/// The text before the first such byte, and the text behind it.
+fn split(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
+    let at = memchr(byte, text)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+/// The field that an item's own name stands for.
+pub(super) fn field(item: &Item) -> Option<&str> {
+    if let Some(label) = &item.label {
+        return Some(label);
+    }
+    let noun = item.noun.as_str();
+    let is = |start: &str| noun.get(..start.len()).is_some_and(|given| given.eq_ignore_ascii_case(start));
+    match noun {
+        "%HM" | "%[method]" | "$request_method" => Some("method"),
+        "$host" | "$http_host" => Some("website"),
+        _ if ["%[req.hdr(host)", "%[req.fhdr(host)", "%[hdr(host)"].into_iter().any(is) => Some("website"),
+        // `txn.owner`; slowlane's own variables have one more dot.
+        _ => match noun.strip_prefix("%[var(") {
+            Some(variable) => Some(variable.split([')', ',']).next()?.split_once('.')?.1),
+            None => noun.strip_prefix('$').map(|name| name.strip_prefix("slowlane_").unwrap_or(name)),
+        },
+    }
+}

@@ -1,0 +1,278 @@
+//! The time of a request in a line, and its duration.
+
+use memchr::memchr;
+use time::{Date, Month};
+
+use crate::access_log::line::{Slots, Wanted};
+
+/// How a time is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// `06/Feb/2009:12:14:14.655`, without a zone and taken for UTC, or `06/Feb/2009:12:14:14 +0100`.
+    Clf,
+    /// `2009-02-06T12:14:14+01:00`
+    Iso8601,
+    /// A decimal number of units, so many nanoseconds each: `1233922454.655`.
+    Decimal(u64),
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+const SECONDS: Form = Form::Decimal(SECOND_NS);
+const MILLISECONDS: Form = Form::Decimal(1_000_000);
+const MICROSECONDS: Form = Form::Decimal(1_000);
+
+/// Items with a time, the best first: that of the request, of its connection, of its answer.
+const TIMES: &[(&str, Form)] = &[
+    ("%tr", Form::Clf),
+    ("%trg", Form::Clf),
+    ("%trl", Form::Clf),
+    ("%[request_date(0,us)]", MICROSECONDS),
+    ("%[request_date(0,ms)]", MILLISECONDS),
+    ("%[request_date]", SECONDS),
+    ("%t", Form::Clf),
+    ("%[accept_date(0,us)]", MICROSECONDS),
+    ("%[accept_date(0,ms)]", MILLISECONDS),
+    ("%[accept_date]", SECONDS),
+    ("%Ts", SECONDS),
+    ("%T", Form::Clf),
+    ("%Tl", Form::Clf),
+    ("%[date(0,us)]", MICROSECONDS),
+    ("%[date(0,ms)]", MILLISECONDS),
+    ("%[date]", SECONDS),
+    ("$msec", SECONDS),
+    ("$time_iso8601", Form::Iso8601),
+    ("$time_local", Form::Clf),
+];
+
+/// Items with the duration and its unit, those without the connection's idle time first.
+const DURATIONS: &[(&str, u64)] =
+    &[("%Ta", 1_000_000), ("%Tu", 1_000_000), ("%Tt", 1_000_000), ("$request_time", SECOND_NS)];
+
+/// Where a line has its times, and in which form.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    /// The item with the time.
+    pub(super) noun: &'static str,
+    slot: usize,
+    form: Form,
+    /// The time is that of the answer.
+    is_of_end: bool,
+    /// HAProxy's `%ms`, beside a time in whole seconds.
+    ms: Option<usize>,
+    duration: Option<(usize, u64)>,
+    minute: Minute,
+}
+
+impl Times {
+    /// None: no item of the format holds a time.
+    pub(super) fn new(wanted: &mut Wanted<'_>) -> Option<Times> {
+        let (noun, slot, form) =
+            TIMES.iter().find_map(|&(noun, form)| Some((noun, wanted.want(noun)?.0, form)))?;
+        let is_of_end = noun.starts_with('$') || noun.starts_with("%[date");
+        let is_whole = matches!(noun, "%Ts" | "%T" | "%Tl");
+        let ms = if is_whole { wanted.want("%ms").map(|(slot, _)| slot) } else { None };
+        let duration = DURATIONS.iter().find_map(|&(noun, unit_ns)| Some((wanted.want(noun)?.0, unit_ns)));
+        Some(Times { noun, slot, form, is_of_end, ms, duration, minute: Minute::default() })
+    }
+
+    /// HAProxy's usual times have no zone.
+    pub(crate) fn has_zone(&self) -> bool {
+        !matches!(self.noun, "%tr" | "%t")
+    }
+
+    pub(crate) fn has_duration(&self) -> bool {
+        self.duration.is_some()
+    }
+
+    /// The time of the request in nanoseconds since 1970, and its duration.
+    pub(super) fn read(&mut self, slots: &Slots<'_>) -> Option<(u64, Option<u64>)> {
+        let mut at_ns = self.minute.read(self.form, slots[self.slot]?)?;
+        if let Some(ms) = self.ms {
+            let ms_ns = decimal(slots[ms]?, 1_000_000).filter(|&ns| ns < SECOND_NS)?;
+            at_ns = at_ns.checked_add(ms_ns)?;
+        }
+        let duration_ns = self.duration.and_then(|(slot, unit_ns)| {
+            let text = slots[slot]?;
+            // With `option logasap` HAProxy writes a `+` before the time so far.
+            decimal(text.strip_prefix(b"+").unwrap_or(text), unit_ns)
+        });
+        if self.is_of_end {
+            at_ns = at_ns.saturating_sub(duration_ns.unwrap_or(0));
+        }
+        Some((at_ns, duration_ns))
+    }
+}
+
+/// The longest start of a time up to its minute: `06/Feb/2009:12:14`.
+const MINUTE_BYTES: usize = 17;
+
+/// The minute of the last time that was read. Mostly it is that of the next one, too.
+#[derive(Clone, Copy, Debug, Default)]
+struct Minute {
+    text: [u8; MINUTE_BYTES],
+    /// Its start since 1970, in the zone of the text.
+    start_s: i64,
+}
+
+impl Minute {
+    /// A time in nanoseconds since 1970.
+    fn read(&mut self, form: Form, text: &[u8]) -> Option<u64> {
+        let (minute, rest) = match form {
+            Form::Clf => text.split_at_checked(MINUTE_BYTES)?,
+            Form::Iso8601 => text.split_at_checked("2009-02-06T12:14".len())?,
+            Form::Decimal(unit_ns) => return decimal(text, unit_ns),
+        };
+        if !self.text.starts_with(minute) {
+            self.start_s = minute_start_s(minute)?;
+            self.text[..minute.len()].copy_from_slice(minute);
+        }
+        let zone = rest.iter().position(|byte| matches!(byte, b' ' | b'+' | b'-' | b'Z'));
+        let (second, zone) = rest.split_at(zone.unwrap_or(rest.len()));
+        // 60 is a leap second.
+        let second_ns = decimal(second.strip_prefix(b":")?, SECOND_NS).filter(|&ns| ns < 61 * SECOND_NS)?;
+        let start_s = u64::try_from(self.start_s - offset_s(zone)?).ok()?;
+        start_s.checked_mul(SECOND_NS)?.checked_add(second_ns)
+    }
+}
+
+/// The start of `06/Feb/2009:12:14` or `2009-02-06T12:14` since 1970.
+fn minute_start_s(text: &[u8]) -> Option<i64> {
+    let (date, &[h, h2, b':', n, n2]) = text.split_last_chunk()? else { return None };
+    let (century, year, month, day) = match *date {
+        [d, d2, b'/', ref name @ .., b'/', y, y2, y3, y4, b':'] => {
+            let month = (1..).zip(MONTHS).find_map(|(month, known)| (known == name).then_some(month));
+            (pair(y, y2)?, pair(y3, y4)?, month?, pair(d, d2)?)
+        }
+        [y, y2, y3, y4, b'-', m, m2, b'-', d, d2, b'T'] => {
+            (pair(y, y2)?, pair(y3, y4)?, pair(m, m2)?, pair(d, d2)?)
+        }
+        _ => return None,
+    };
+    let year = i32::from(century) * 100 + i32::from(year);
+    let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+    Some(date.with_hms(pair(h, h2)?, pair(n, n2)?, 0).ok()?.as_utc().unix_timestamp())
+}
+
+const MONTHS: [&[u8]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+/// How far a zone is ahead of UTC: `+0100`, `+01:00`, `Z` or nothing.
+fn offset_s(zone: &[u8]) -> Option<i64> {
+    let (sign, hours, minutes) = match *zone.strip_prefix(b" ").unwrap_or(zone) {
+        [] | [b'Z'] => return Some(0),
+        [sign, h, h2, m, m2] | [sign, h, h2, b':', m, m2] => (sign, pair(h, h2)?, pair(m, m2)?),
+        _ => return None,
+    };
+    let ahead_s = i64::from(hours) * 3_600 + i64::from(minutes) * 60;
+    match sign {
+        b'+' => Some(ahead_s),
+        b'-' => Some(-ahead_s),
+        _ => None,
+    }
+}
+
+/// The number that two digits are.
+fn pair(ten: u8, one: u8) -> Option<u8> {
+    (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| (ten - b'0') * 10 + one - b'0')
+}
+
+/// A decimal number of units, `unit_ns` nanoseconds each.
+fn decimal(text: &[u8], unit_ns: u64) -> Option<u64> {
+    let (whole, fraction) = match memchr(b'.', text) {
+        Some(point) => (&text[..point], Some(&text[point + 1..])),
+        None => (text, None),
+    };
+    let whole_ns = number(whole)?.checked_mul(unit_ns)?;
+    let Some(fraction) = fraction else { return Some(whole_ns) };
+    let parts = 10u64.checked_pow(fraction.len() as u32)?;
+    whole_ns.checked_add(number(fraction)?.checked_mul(unit_ns)? / parts)
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |number: u64, &digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    digits.iter().try_fold(0, add).filter(|_| !digits.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use slowlane_core::base::date::written;
+    use slowlane_core::base::time::Timestamp;
+
+    fn read(form: Form, text: &str) -> Option<u64> {
+        Minute::default().read(form, text.as_bytes())
+    }
+
+    #[test]
+    fn one_moment_is_read_from_every_way_of_writing_it() {
+        // date -u -d '2009-02-06 12:14:14' +%s
+        let ns = 1_233_922_454_655_000_000;
+        let second_ns = 1_233_922_454_000_000_000;
+        assert_eq!(read(Form::Clf, "06/Feb/2009:12:14:14.655"), Some(ns));
+        assert_eq!(read(Form::Clf, "06/Feb/2009:12:14:14 +0000"), Some(second_ns));
+        assert_eq!(read(Form::Clf, "06/Feb/2009:13:44:14 +0130"), Some(second_ns));
+        assert_eq!(read(Form::Clf, "06/Feb/2009:09:14:14 -0300"), Some(second_ns));
+        assert_eq!(read(Form::Iso8601, "2009-02-06T13:14:14+01:00"), Some(second_ns));
+        assert_eq!(read(Form::Iso8601, "2009-02-06T12:14:14.655Z"), Some(ns));
+        assert_eq!(read(SECONDS, "1233922454"), Some(second_ns));
+        assert_eq!(read(SECONDS, "1233922454.655"), Some(ns));
+        assert_eq!(read(MILLISECONDS, "1233922454655"), Some(ns));
+        assert_eq!(read(MICROSECONDS, "1233922454655000"), Some(ns));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in [
+            "",
+            "-",
+            "06/Feb/2009",
+            "06/Fab/2009:12:14:14.655",
+            "06/Feb/2009:24:14:14.655",
+            "06/Feb/2009:12:14:61.655",
+            "06/Feb/2009:12:14:14.",
+            "06/Feb/2009:12:14:14 0000",
+            "06/Feb/1969:12:14:14.655",
+            "06/Feb/9999:12:14:14.655",
+            "32/Feb/2009:12:14:14.655",
+            "06/Feb/2009:12:14:14x",
+        ] {
+            assert_eq!(read(Form::Clf, text), None, "{text:?}");
+        }
+        for text in ["", "x", "1.", "-1", "99999999999999999999", "18446744074"] {
+            assert_eq!(read(SECONDS, text), None, "{text:?}");
+        }
+        for text in ["2009-02-06", "2009-02-06 12:14:14", "2009-02-06T12:14:14+1"] {
+            assert_eq!(read(Form::Iso8601, text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_minute_that_has_read_others_reads_the_same(
+            texts in prop::collection::vec("[0-3][0-9]/(Jan|Feb|Dec)/20[0-9]{2}:[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9]{3}", 1..9)
+        ) {
+            let mut minute = Minute::default();
+            for text in &texts {
+                prop_assert_eq!(minute.read(Form::Clf, text.as_bytes()), read(Form::Clf, text));
+            }
+        }
+
+        #[test]
+        fn a_moment_is_read_as_it_is_written(at_s in 0u64..18_000_000_000) {
+            let text = written(Timestamp::from_nanos(at_s * SECOND_NS)).replace(' ', "T");
+            prop_assert_eq!(read(Form::Iso8601, &text), Some(at_s * SECOND_NS));
+        }
+
+        #[test]
+        fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
+            for form in [Form::Clf, Form::Iso8601, SECONDS, MILLISECONDS] {
+                Minute::default().read(form, &text);
+            }
+        }
+    }
+}
