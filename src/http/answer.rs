@@ -3,8 +3,9 @@
 use std::fmt::Display;
 use std::io::Write;
 
+use time::UtcDateTime;
+
 use crate::http::head::Version;
-use slowlane_core::base::date;
 use slowlane_core::base::time::Timestamp;
 
 /// The status of an answer.
@@ -31,28 +32,22 @@ pub struct Date {
     text: String,
 }
 
-const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
-const DAY: u64 = 86_400;
-
 impl Date {
     /// The date of a moment (RFC 9110, section 5.6.7).
     pub fn at(now: Timestamp) -> Date {
-        let second = now.as_nanos() / 1_000_000_000;
-        let (days, of_day) = ((second / DAY) as u32, second % DAY);
-        let date::Date { year, month, day } = date::Date::of_days(days);
-        let (weekday, month) = (WEEKDAYS[days as usize % 7], MONTHS[month as usize - 1]);
-        let (hour, minute, second_of_minute) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+        let second = now.since_epoch().as_secs();
+        let at = UtcDateTime::from_unix_timestamp(second as i64).expect("a timestamp ends in the year 2554");
+        let (weekday, month, (hour, minute, of_minute)) = (at.weekday(), at.month(), at.as_hms());
         let text = format!(
-            "date: {weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second_of_minute:02} GMT\r\n"
+            "date: {weekday:.3}, {:02} {month:.3} {:04} {hour:02}:{minute:02}:{of_minute:02} GMT\r\n",
+            at.day(),
+            at.year()
         );
         Date { second, text }
     }
 
     pub fn advance(&mut self, now: Timestamp) {
-        if now.as_nanos() / 1_000_000_000 != self.second {
+        if now.since_epoch().as_secs() != self.second {
             *self = Date::at(now);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane_core::base::date::Date;
+use time::{Date, Month};
 
 /// Tags of DER (X.690).
 const SEQUENCE: u8 = 0x30;
@@ -62,22 +62,19 @@ impl<'a> Part<'a> {
             (GENERALIZED_TIME, 14) => (pair(digits)?, &digits[2..]),
             _ => return None,
         };
-        let numbers: Vec<u32> = digits.chunks_exact(2).map(pair).collect::<Option<_>>()?;
+        let numbers: Vec<u8> = digits.chunks_exact(2).map(pair).collect::<Option<_>>()?;
         let &[year, month, day, hour, minute, second] = &numbers[..] else { return None };
-        // RFC 5280 writes "no end" as the year 9999.
-        let date = match century * 100 + year {
-            9999 => Date::new(slowlane_core::base::date::YEAR_MAX, 12, 31)?,
-            year => Date::new(year, month, day)?,
-        };
-        let seconds = u64::from(date.days()) * 86_400 + u64::from(hour * 3_600 + minute * 60 + second);
-        Some(Duration::from_secs(seconds))
+        let year = i32::from(century) * 100 + i32::from(year);
+        let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+        let end_s = date.with_hms(hour, minute, second).ok()?.as_utc().unix_timestamp();
+        u64::try_from(end_s).ok().map(Duration::from_secs)
     }
 }
 
 /// The number that two digits are.
-fn pair(digits: &[u8]) -> Option<u32> {
+fn pair(digits: &[u8]) -> Option<u8> {
     let &[ten, one, ..] = digits else { return None };
-    (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| u32::from(ten - b'0') * 10 + u32::from(one - b'0'))
+    (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| (ten - b'0') * 10 + one - b'0')
 }
 
 #[cfg(test)]

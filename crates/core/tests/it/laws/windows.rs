@@ -44,7 +44,6 @@ fn fixed_window_lets_twice_its_number_through_about_a_boundary() {
 /// A quota of a month is whole again on the first of the next one, however long the months are.
 #[test]
 fn a_month_of_the_calendar_ends_with_it() {
-    use slowlane_core::base::date::Date;
     use slowlane_core::base::time::Timestamp;
     use slowlane_core::law::{Arrival, Law, Objective, Options};
     use slowlane_core::table::Entry;
@@ -54,8 +53,8 @@ fn a_month_of_the_calendar_ends_with_it() {
         Law::new("fixed-window", objective, Options::new(options.iter().copied())).unwrap()
     };
     let at = |year, month, day, hour: u64| {
-        let days = u64::from(Date::new(year, month, day).unwrap().days());
-        Timestamp::from_millis((days * 24 + hour) * 3_600_000)
+        let date = time::Date::from_calendar_date(year, time::Month::try_from(month).unwrap(), day).unwrap();
+        Timestamp::from_millis((date.midnight().as_utc().unix_timestamp() as u64 + hour * 3_600) * 1_000)
     };
     let (calendar, rolling) = (law(&[]), law(&[("reset", "first")]));
     let mut entries = [Entry::default(); 2];
