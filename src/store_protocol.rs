@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_no_slowlane_of_this_version_is_named() {
         for (bytes, told) in [
-            (&b"*2\r\n$4\r\nAUTH\r\n"[..], "it speaks RESP"),
+            (&b"*2\r\n$4\r\nAUTH\r\n$16\r\n"[..], "it speaks RESP"),
             (b"-ERR Protocol error: expected an array of bulk strings\r\n", "it speaks RESP"),
             (
                 b"slowlane-store 17\n",
