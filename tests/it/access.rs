@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
+use slowlane::store_protocol::{HELLO, Question, frame};
 use slowlane_core::base::network::Network;
 use socket2::{Domain, Socket, Type};
 
@@ -44,7 +45,6 @@ fn answer(mut stream: TcpStream, bytes: &[u8]) -> Vec<u8> {
 
 const CHECK: &[u8] = b"GET /check HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 #[test]
 fn a_connection_from_another_network_is_closed_unread() {
@@ -54,11 +54,13 @@ fn a_connection_from_another_network_is_closed_unread() {
         "[spop]\n{allow}\n[http]\n{allow}\n[admin]\n{allow}\n[cluster]\nlisten = [\"{store}\"]\n{allow}\n"
     );
     let slowlane = Slowlane::with_config(POLICY, &config);
+    let login: Question = Question::Login(None);
+    let login = [HELLO.as_bytes(), &frame(&login)].concat();
     let listeners = [
         ("spop", slowlane.spop, &hello()[..]),
         ("http", slowlane.http, CHECK),
         ("admin", slowlane.admin, HEALTH),
-        ("cluster", store, PING),
+        ("cluster", store, &login[..]),
     ];
     for (name, address, question) in listeners {
         for allowed in [[127, 0, 0, 1], [127, 1, 2, 3], [127, 1, 255, 255]] {
