@@ -5,48 +5,50 @@
 //!
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
-//!  socket ─bytes─▶ hyper ─────────── headers ─────────────▶ proxy::nginx ───fields─▶┤
+//!  socket ─bytes─▶ http::Head ───────────────────────────▶ proxy::nginx ────fields─▶┤
 //!                                                                          Batch     ▼
-//!     Throttle::decide(&Batch, now, draw, &mut Decisions)
+//!     Throttle::decide(&Batch, now, draw, &mut Decisions)                slowlane_core::throttle
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
 //!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, annex, &arrival)) -> Judgement
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
 //!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀─────── Decision ◀──────┤
-//!  socket ◀─bytes── hyper ◀──status, headers── proxy::nginx ◀─────── Decision ◀──────┘
+//!  socket ◀─bytes── http::Answer ◀──headers── proxy::nginx ◀──────── Decision ◀──────┘
 //!
 //!  a file edit ─▶ watch ─Policy─▶ Throttle, swapped whole
 //! ```
 //!
 //! To follow it through the code: [`server::spoe::Conversation`] reads, decides, observes and answers without a
-//! socket; [`throttle::Throttle::decide`] is the decision; a file of [`law`] is the arithmetic.
+//! socket; [`slowlane_core::throttle::Throttle::decide`] is the decision; a file of [`slowlane_core::law`] is the
+//! arithmetic.
 //!
-//! The floors, highest first. A directory of `src/` is a room; a file names only its own room and rooms below it:
+//! The crates, highest first. Cargo refuses an import from a crate above:
 //!
 //! ```text
-//!  main, cli  one file per command
-//!  tools      access logs, replay, tests of policies, simulate, conformance, chart, demo, top
-//!  daemon     builds everything once              config    flags and slowlane.toml
+//!  slowlane        the daemon and its commands: what follows below
+//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, demo, charts
+//!  slowlane-core   the decision: base, table, law, policy, cluster, throttle, snapshot, peers
+//!  spop            SPOP and HAProxy's peers protocol as values
+//! ```
+//!
+//! The modules of this crate, highest first. A file names only its own module and those below it:
+//!
+//! ```text
+//!  main, cli  one file per command                top       the terminal view
+//!  daemon     builds everything once              admin_client  asks a running daemon
+//!  config     flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
 //!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
-//!  proxy      the words of HAProxy and nginx, and the files shipped for them
-//!  peers      HAProxys that keep the pace by themselves: their counts, and what they are taught
-//!  snapshot   what a restart does not forget, as the parts of a file
-//!  throttle   the decision
-//!  policy     which SLOs a request falls under: read, index, classify
-//!  cluster    many nodes share one SLO
-//!  law        entry, SLO and moment become a verdict
-//!  table      entries by key                      wire      SPOP as values
-//!  base       values for all: keys, moments, requests, verdicts, addresses
+//!  proxy      the messages of HAProxy and nginx, and the files shipped for them
+//!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
-//! Deliberately absent below [`observe`]: clocks, sockets, tasks, logs, metrics, and locks that
-//! outlive a call.
-//! The moment and the dice are read at the edge and handed down, so every test of the core is arithmetic.
-//! [`throttle::Throttle::decide`] cannot fail.
+//! Deliberately absent in the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment and
+//! the dice are read at the edge and handed down, so every test of the core is arithmetic.
+//! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 
 #![cfg_attr(
     test,

@@ -23,7 +23,7 @@ pub struct Mistake {
 /// The mistakes of a file. As an error they are at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mistakes {
-    /// The first [`MISTAKES_MAX`].
+    /// The first of them.
     pub listed: Vec<Mistake>,
     pub count: usize,
 }
