@@ -60,7 +60,8 @@ fn nodes_share_an_slo_by_a_token_server_over_tls() {
         passed += (0..30).filter(|_| ask(&one) == 204).count();
         (passed >= 10).then_some(())
     });
-    assert_eq!(passed, 10);
+    // A node's local budget, a quarter of the burst of two nodes, may come on top while the key is new.
+    assert!((10..=12).contains(&passed), "{passed} of 10");
     eventually("the other node knows", || (ask(&two) == 403).then_some(()));
     assert!(server.metric("slowlane_tls_handshakes_total", "listener=\"cluster\"") >= 2.0);
 
