@@ -1,67 +1,68 @@
 //! A child process with its log, killed when it is dropped.
 
-use std::fs::{self, DirEntry};
-use std::io::{BufRead, BufReader, Read};
+use std::fs::{self, DirEntry, File};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use super::eventually;
 
 /// The most lines of a program's log that a failed test shows.
 const DUMP_LINES: usize = 50;
 
-/// A running program. All of its output is kept.
+/// A running program. All of its output is kept, in a file: HAProxy drops a line for which a pipe has no room.
 pub struct Process {
     name: String,
     child: Child,
-    log: Arc<Mutex<Vec<String>>>,
-    /// The threads that keep the log.
-    readers: Vec<JoinHandle<()>>,
+    output: File,
 }
 
 impl Process {
     pub fn start(command: &mut Command) -> Process {
-        Process::start_with(command, Stdio::null(), Stdio::piped())
+        Process::spawn(command, Stdio::null(), None)
     }
 
     /// Starts a program with its own standard input and output. Only standard error is kept.
     pub fn start_with(command: &mut Command, input: Stdio, output: Stdio) -> Process {
+        Process::spawn(command, input, Some(output))
+    }
+
+    fn spawn(command: &mut Command, input: Stdio, output: Option<Stdio>) -> Process {
         let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(input).stdout(output).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
-        let log = Arc::default();
-        let mut readers = vec![keep(child.stderr.take().unwrap(), &log)];
-        readers.extend(child.stdout.take().map(|output| keep(output, &log)));
-        Process { name, child, log, readers }
+        let kept = tempfile::tempfile().unwrap();
+        // Of one open file, all its descriptors have one place to write at, and `log` reads without it.
+        let again = || Stdio::from(kept.try_clone().unwrap());
+        command.stdin(input).stdout(output.unwrap_or_else(again)).stderr(again());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
+        Process { name, child, output: kept }
     }
 
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
+    /// The lines that the program has ended.
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        let mut bytes = vec![0; self.output.metadata().unwrap().len() as usize];
+        self.output.read_exact_at(&mut bytes, 0).unwrap();
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+        let text = String::from_utf8_lossy(&bytes[..whole]);
+        if text.is_empty() { Vec::new() } else { text.split('\n').map(str::to_owned).collect() }
     }
 
     /// Waits for a line that contains `marker`, and returns the rest of the line.
     pub fn logged(&mut self, marker: &str) -> String {
         let what = format!("{} logs {marker:?}", self.name);
         eventually(&what, || {
-            // Before the log: one that has ended may have lines that nobody has read yet.
-            let is_whole = self.readers.iter().all(JoinHandle::is_finished);
+            // Before the log, so that one that has ended has written all of it.
+            let ended = self.child.try_wait().unwrap();
             let log = self.log();
             let found = log.iter().find_map(|line| line.split_once(marker));
-            if found.is_none() && is_whole {
-                self.assert_running(&log);
+            if let (None, Some(status)) = (found, ended) {
+                panic!("{} ended ({status}):\n{}", self.name, log.join("\n"));
             }
             found.map(|(_, rest)| rest.to_owned())
         })
-    }
-
-    fn assert_running(&mut self, log: &[String]) {
-        let ended = self.child.try_wait().unwrap();
-        assert!(ended.is_none(), "{} ended ({}):\n{}", self.name, ended.unwrap(), log.join("\n"));
     }
 
     pub fn is_running(&mut self) -> bool {
@@ -114,14 +115,4 @@ impl Drop for Process {
             );
         }
     }
-}
-
-fn keep(output: impl Read + Send + 'static, log: &Arc<Mutex<Vec<String>>>) -> JoinHandle<()> {
-    let log = log.clone();
-    thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n') {
-            let Ok(line) = line else { return };
-            log.lock().unwrap().push(String::from_utf8_lossy(&line).into_owned());
-        }
-    })
 }
