@@ -7,9 +7,9 @@
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
 //!  socket ─bytes─▶ http::Head ───────────────────────────▶ proxy::nginx ────fields─▶┤
 //!                                                                          Batch     ▼
-//!     Throttle::decide(&Batch, now, draw, &mut Decisions)                slowlane_core::throttle
+//!     Throttle::decide(&Batch, now, sample, &mut Decisions)                slowlane_core::throttle
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
-//!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, annex, &arrival)) -> Judgement
+//!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, aux, &arrival)) -> Judgement
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
@@ -39,15 +39,15 @@
 //!  daemon     builds everything once              admin_client  asks a running daemon
 //!  config     flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
-//!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
+//!  sync       the task that spop_states to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the messages of HAProxy and nginx, and the files shipped for them
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
-//! Deliberately absent in the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment and
-//! the dice are read at the edge and handed down, so every test of the core is arithmetic.
+//! Deliberately absent in the core: clocks, sockets, tasks, logs, metrics, and locks that outlive a call. The moment
+//! and the random numbers are read at the edge and handed down, so every test of the core is arithmetic.
 //! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 
 #![cfg_attr(

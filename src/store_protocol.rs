@@ -5,7 +5,7 @@
 //! frame:      length ─ 4 bytes, little-endian │ message, postcard
 //!
 //! node ─▶ Question::Login ─▶ Answer::Welcome
-//! node ─▶ Question::Exchange ─▶ Answer::Told      one at a time
+//! node ─▶ Question::Exchange ─▶ Answer::Response      one at a time
 //! ```
 //! The version changes with each type of a message.
 
@@ -17,7 +17,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use slowlane_core::base::shown::shown;
-use slowlane_core::cluster::{Due, Told};
+use slowlane_core::cluster::{Due, Response};
 
 /// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.
 pub const HELLO: &str = "slowlane-store 02\n";
@@ -38,7 +38,7 @@ pub enum Question<D = Due> {
 pub enum Answer {
     /// The token is right, or neither side has one.
     Welcome,
-    Told(Told),
+    Response(Response),
     Refused(Refusal),
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_no_slowlane_of_this_version_is_named() {
-        for (bytes, told) in [
+        for (bytes, response) in [
             (&b"*2\r\n$4\r\nAUTH\r\n$16\r\n"[..], "it speaks RESP"),
             (b"-ERR Protocol error: expected an array of bulk strings\r\n", "it speaks RESP"),
             (
@@ -180,20 +180,20 @@ mod tests {
             (b"slow", "early eof"),
         ] {
             let error = greeted(&mut &bytes[..]).await.unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(response), "{error}");
         }
     }
 
     #[tokio::test]
     async fn what_is_too_long_is_refused_before_it_comes() {
-        for (bytes, told) in [
+        for (bytes, response) in [
             (&[101, 0, 0, 0][..], "a message of 101 bytes"),
             (&[0xFF; 4], "a message of 4294967295 bytes"),
             (&[100, 0, 0, 0, 1], "unexpected end of file"),
             (&[1, 0, 0, 0, 9], "a message cannot be read"),
         ] {
             let error = read::<Question>(&mut &bytes[..], 100).await.err().unwrap().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(response), "{error}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The hot reload: an edited policy replaces the old one, unless it has an error.
 //!
-//! [`settling`] decides when to read: half of a file must not go into force.
+//! [`debounce`] decides when to read: half of a file must not go into force.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads files, in its own thread")]
 
+mod debounce;
 mod directories;
 mod files;
 mod fingerprint;
-mod settling;
 mod writers;
 
 use std::collections::BTreeSet;
@@ -23,13 +23,13 @@ use crate::observe::metrics::Metrics;
 use crate::observe::revive::revived;
 use crate::observe::status::Status;
 use crate::observe::systemd;
+use debounce::{Debounce, SECOND_LOOK, Step};
 use directories::{LOOK, Watch, follow};
-pub(crate) use files::{Again, Sight};
+pub(crate) use files::{Again, FileState};
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
-use settling::{SECOND_LOOK, Settling, Step};
 use slowlane_core::base::key::KeySecret;
-use slowlane_core::policy::{Layout, Policy, Problems, Strays};
+use slowlane_core::policy::{Layout, Policy, PolicyErrors, Strays};
 use slowlane_core::throttle::Throttle;
 use writers::{Noticed, Writers};
 
@@ -75,7 +75,7 @@ impl Source {
         &self.layout
     }
 
-    pub(crate) fn read(&self) -> Result<Policy, Problems> {
+    pub(crate) fn read(&self) -> Result<Policy, PolicyErrors> {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
         if let Some(period) = self.period {
@@ -86,7 +86,7 @@ impl Source {
 
     /// Reads the policy at the start, and gives the metadata that the files had before. If the files change all the
     /// time, the last reading counts: there is no policy from before.
-    pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, Problems>) {
+    pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
     }
@@ -97,7 +97,7 @@ impl Source {
         &self,
         mut found: Fingerprint,
         readings_max: u32,
-    ) -> Option<(Fingerprint, Result<Policy, Problems>)> {
+    ) -> Option<(Fingerprint, Result<Policy, PolicyErrors>)> {
         for _ in 0..readings_max {
             let read = self.read();
             let after = self.fingerprint();
@@ -174,8 +174,8 @@ pub(crate) fn start(
             let _ = noticed.send(Wake::Noticed(event));
         }
     });
-    let (settling, writers) = (Settling::new(seen), Writers::default());
-    let reloader = Reloader { source, throttle, metrics, status, clock, settling, writers };
+    let (debounce, writers) = (Debounce::new(seen), Writers::default());
+    let reloader = Reloader { source, throttle, metrics, status, clock, debounce, writers };
     thread::Builder::new()
         .name("reload".into())
         .spawn(move || {
@@ -192,7 +192,7 @@ struct Reloader {
     metrics: Arc<Metrics>,
     status: Arc<Status>,
     clock: Clock,
-    settling: Settling,
+    debounce: Debounce,
     writers: Writers,
 }
 
@@ -203,7 +203,7 @@ impl Reloader {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
             let is_open = self.writers.have_open(&found);
-            let wait = match self.settling.look(self.clock.now(), &found, is_open) {
+            let wait = match self.debounce.look(self.clock.now(), &found, is_open) {
                 Step::Rest => {
                     tracing::debug!("policy files unchanged");
                     LOOK
@@ -230,10 +230,10 @@ impl Reloader {
         for wake in iter::once(first).chain(wakes.try_iter()) {
             match wake {
                 Wake::Noticed(noticed) => self.writers.notice(noticed),
-                Wake::Ask => self.settling.ask(),
+                Wake::Ask => self.debounce.ask(),
                 Wake::Rekey(secret) => {
                     self.source.key_secret = secret;
-                    self.settling.ask();
+                    self.debounce.ask();
                 }
             }
         }
@@ -241,19 +241,19 @@ impl Reloader {
 
     /// Reads the policy, and puts it in force or refuses it. Files that change meanwhile are not taken.
     fn read(&mut self, found: Fingerprint, force: bool) {
-        let is_asked = self.settling.is_asked();
+        let is_asked = self.debounce.is_asked();
         if is_asked {
             systemd::reloading();
         }
         match self.source.read_whole(found, if is_asked { READINGS_MAX } else { 1 }) {
             Some((found, Ok(policy))) => self.accept(found, policy, force),
             Some((found, Err(problems))) => {
-                self.settling.taken(found);
+                self.debounce.taken(found);
                 self.refuse(&problems);
             }
             None => {
                 tracing::warn!("policy files change while they are read: the previous policy stays in force");
-                self.settling.torn(self.clock.now());
+                self.debounce.torn(self.clock.now());
             }
         }
         if is_asked {
@@ -269,12 +269,12 @@ impl Reloader {
             for map in shrunk {
                 tracing::warn!("{map}: in force in {seconds} s if it stays so, or at once by SIGHUP");
             }
-            return self.settling.shrunk(self.clock.now());
+            return self.debounce.shrunk(self.clock.now());
         }
-        if self.settling.is_asked() {
+        if self.debounce.is_asked() {
             shrunk.iter().for_each(|map| tracing::warn!("{map}"));
         }
-        self.settling.taken(found);
+        self.debounce.taken(found);
         self.put_in_force(policy);
     }
 
@@ -291,7 +291,7 @@ impl Reloader {
         free(old);
     }
 
-    fn refuse(&self, problems: &Problems) {
+    fn refuse(&self, problems: &PolicyErrors) {
         self.metrics.policy_refused.set(1);
         let problems = problems.to_string();
         systemd::status(&format!("serving the previous policy: {problems}"));

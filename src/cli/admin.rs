@@ -15,7 +15,8 @@ use slowlane_core::base::address::{Address, AddressError};
 /// The address of the daemon, and its token.
 #[derive(Debug, Args)]
 pub(super) struct At {
-    /// The admin address of a running daemon, or https://HOST:PORT with TLS [default: from --config, else 127.0.0.1:9002]
+    /// The admin address of a running daemon, or https://HOST:PORT with TLS [default: from --config, else
+    /// 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR", global = true)]
     pub(super) admin: Option<AdminAddress>,
     /// The file with the admin token [default: the token in --config]

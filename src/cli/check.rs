@@ -11,7 +11,7 @@ use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::config::{Config, ConfigError, Flags};
 use crate::sync::StoreUrl;
 use slowlane_core::base::slo_id::SloId;
-use slowlane_core::policy::{Policy, Problem, Problems, Warning};
+use slowlane_core::policy::{Policy, PolicyError, PolicyErrors, Warning};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +81,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
         eprintln!("slowlane: warning: {warning}");
     }
     let mut lines: Vec<String> = errors.iter().map(ConfigError::to_string).collect();
-    lines.extend(policy.as_ref().err().map(Problems::to_string));
+    lines.extend(policy.as_ref().err().map(PolicyErrors::to_string));
     let count = report.warnings_total;
     if lines.is_empty() && !report.ok {
         let noun = if count == 1 { "warning" } else { "warnings" };
@@ -110,7 +110,7 @@ impl Report {
         (config, dir): (Option<PathBuf>, Option<PathBuf>),
         errors: &[ConfigError],
         limits: Vec<String>,
-        policy: Result<&Policy, &Problems>,
+        policy: Result<&Policy, &PolicyErrors>,
         strict: bool,
     ) -> Report {
         let (problems, problems_total) = policy.err().map_or((&[][..], 0), |all| (all.listed(), all.count()));
@@ -155,14 +155,14 @@ impl From<&ConfigError> for Finding {
     }
 }
 
-impl From<&Problem> for Finding {
-    fn from(Problem { path, line, fault }: &Problem) -> Finding {
-        Finding { file: Some(path.clone()), line: *line, text: fault.to_string() }
+impl From<&PolicyError> for Finding {
+    fn from(PolicyError { path, line, kind }: &PolicyError) -> Finding {
+        Finding { file: Some(path.clone()), line: *line, text: kind.to_string() }
     }
 }
 
 impl From<&Warning> for Finding {
-    fn from(Warning { path, line, doubt }: &Warning) -> Finding {
-        Finding { file: Some(path.clone()), line: *line, text: doubt.to_string() }
+    fn from(Warning { path, line, kind }: &Warning) -> Finding {
+        Finding { file: Some(path.clone()), line: *line, text: kind.to_string() }
     }
 }

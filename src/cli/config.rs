@@ -56,7 +56,8 @@ pub(super) struct Haproxy {
     /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
-    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has it]
+    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
+    /// it]
     #[arg(long, value_name = "WAY")]
     delivery: Option<Way>,
     /// Print only the lines to paste into your own configuration
@@ -230,8 +231,8 @@ impl Used {
     }
 }
 
-/// The fields of each lookup that has a map, in order; those of the default SLO are none, and come last. A policy without
-/// a limit has the shipped one.
+/// The fields of each lookup that has a map, in order; those of the default SLO are none, and come last. A policy
+/// without a limit has the shipped one.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();
     for fields in policy.looked_up() {

@@ -186,7 +186,7 @@ impl<R: Read> Read for Counted<R> {
 
 /// Prints notes and skipped lines on standard error.
 fn tell_problems(outcome: &Outcome) {
-    for LogOutcome { name, format, is_empty, lines, requests, faults, broken } in &outcome.logs {
+    for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in &outcome.logs {
         if *is_empty && broken.is_none() {
             eprintln!("slowlane: {name}: is empty");
         } else if format.is_none() && broken.is_none() {
@@ -195,7 +195,7 @@ fn tell_problems(outcome: &Outcome) {
                  --format"
             );
         }
-        for (why, faulty) in faults {
+        for (why, faulty) in errors {
             let numbers: Vec<String> = faulty.numbers.iter().map(u64::to_string).collect();
             let more = if faulty.count > faulty.numbers.len() as u64 { ", ..." } else { "" };
             let noun = if faulty.numbers.len() == 1 { "line" } else { "lines" };

@@ -11,7 +11,7 @@ use crate::cli::arguments::Files;
 use crate::config::{Config, Flags};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::policy::Policy;
-use slowlane_lab::policy_test::{self, FILE_BYTES_MAX, FileOutcome, Mistakes, Settings, Suite};
+use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -81,7 +81,7 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
                 policy = same;
                 Ok(outcome)
             }
-            Err(mistakes) => Err(mistakes),
+            Err(errors) => Err(errors),
         };
         outcomes.push(FileOutcome { file: path.display().to_string(), result });
     }
@@ -92,7 +92,7 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
         for warning in outcomes.iter().flat_map(FileOutcome::warnings) {
             eprintln!("slowlane: warning: {warning}");
         }
-        for mistake in outcomes.iter().flat_map(FileOutcome::mistakes) {
+        for mistake in outcomes.iter().flat_map(FileOutcome::errors) {
             eprintln!("slowlane: {mistake}");
         }
         io::stdout().write_all(policy_test::report(&outcomes, verbose).as_bytes())?;
@@ -102,9 +102,9 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
 }
 
 /// Reads one byte more than a file may have, so that no device fills the memory.
-fn text(path: &Path) -> Result<Vec<u8>, Mistakes> {
+fn text(path: &Path) -> Result<Vec<u8>, CaseErrors> {
     let mut text = Vec::new();
     let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));
-    file.map_err(|error| Mistakes::of_file(format!("cannot be read: {error}")))?;
+    file.map_err(|error| CaseErrors::of_file(format!("cannot be read: {error}")))?;
     Ok(text)
 }

@@ -215,7 +215,7 @@ pub(super) struct Table {
     pub(super) size: u32,
     #[serde(deserialize_with = "expire", serialize_with = "written")]
     pub(super) expire: Duration,
-    /// 0 is allowed: laws with annexes then always use their fallback.
+    /// 0 is allowed: laws with auxiliary states then always use their fallback.
     #[serde(deserialize_with = "within::<0, 1_099_511_627_776, _, _>")]
     pub(super) annex_bytes_max: usize,
 }
@@ -314,8 +314,8 @@ impl Cluster {
         (self, server)
     }
 
-    /// None without a store: this slowlane is alone. A token server is its own store by default. `identity` is the node's
-    /// certificate and the key.
+    /// None without a store: this slowlane is alone. A token server is its own store by default. `identity` is the
+    /// node's certificate and the key.
     pub(super) fn settings(
         self,
         identity: Option<(PathBuf, PathBuf)>,

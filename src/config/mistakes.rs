@@ -18,15 +18,15 @@ const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
 /// A mistake, and its line counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mistake {
+pub(super) struct ConfigMistake {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
 /// The settings of a text. A setting with a mistake has its default; after too many mistakes, all have.
-pub(super) fn read(text: &str) -> (File, Vec<Mistake>) {
+pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
-    let mut mistakes: Vec<Mistake> = Vec::new();
+    let mut mistakes: Vec<ConfigMistake> = Vec::new();
     for error in &errors {
         // Further errors on a line follow from the first one.
         let mistake = mistake(text, error);
@@ -73,10 +73,10 @@ pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
     Some(line(text, key.span().start))
 }
 
-fn mistake(text: &str, error: &Error) -> Mistake {
+fn mistake(text: &str, error: &Error) -> ConfigMistake {
     let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
     // The message may quote the text, and go to a terminal.
-    Mistake { line: line(text, error.span().map_or(0, |span| span.start)), message: shown(message) }
+    ConfigMistake { line: line(text, error.span().map_or(0, |span| span.start)), message: shown(message) }
 }
 
 /// The line of a byte, counted from 1.

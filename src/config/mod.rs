@@ -21,7 +21,7 @@ pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use file::Flags;
 pub(crate) use listen::Listen;
 use listen::{HANDSHAKE_MAX, node_files, tls_files};
-use mistakes::Mistake;
+use mistakes::ConfigMistake;
 pub(crate) use peers::PeersConfig;
 use warnings::Secret;
 
@@ -49,7 +49,7 @@ use slowlane_core::table::Sizing;
 /// ```
 pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     let (mut file, mistakes) = mistakes::read(text);
-    let told = mistakes.into_iter().map(|Mistake { line, message }| (Some(line), message));
+    let told = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
     let mut told: Vec<(Option<usize>, String)> = told.collect();
     let shown = show::show(&file).unwrap_or_else(|error| {
         told.push((None, error.to_string()));
@@ -71,7 +71,7 @@ pub(crate) struct Config {
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// The memory limit for the side store: annexes and open tickets, in bytes.
+    /// The memory limit for the side store: auxiliary states and open tickets, in bytes.
     pub annex_bytes_max: usize,
     /// `None`: the built-in policy.
     pub policy: Option<Source>,
@@ -83,7 +83,7 @@ pub(crate) struct Config {
     pub state: Option<StateFile>,
     /// `None`: this slowlane is the store of no others.
     pub token_server: Option<TokenServerConfig>,
-    /// `None`: no proxy keeps the pace by itself.
+    /// `None`: no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
@@ -450,7 +450,8 @@ fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
         }
     };
     let (file, mistakes) = mistakes::read(&text);
-    let invalid = |Mistake { line, message }| ConfigError::Invalid { path: path.to_owned(), line, message };
+    let invalid =
+        |ConfigMistake { line, message }| ConfigError::Invalid { path: path.to_owned(), line, message };
     (file, Some(text), mistakes.into_iter().map(invalid).collect())
 }
 

@@ -6,9 +6,9 @@
     reason = "it starts the runtime, its threads and its timers"
 )]
 
-mod doors;
+mod access_lists;
 mod edited;
-mod gates;
+mod listeners;
 mod parts;
 mod rounds;
 mod run;

@@ -11,7 +11,7 @@ use crate::observe::metrics::Metrics;
 use crate::observe::status::Status;
 use crate::server::Agent;
 use crate::server::peers::Peers;
-use crate::sync::Keeper;
+use crate::sync::SnapshotWriter;
 use crate::watch::{self, Reload};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
@@ -80,10 +80,11 @@ pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
 }
 
 /// Starts to keep the state in a file.
-pub(super) fn keeper(config: &Config, agent: &Agent) -> anyhow::Result<Option<Keeper>> {
+pub(super) fn snapshot_writer(config: &Config, agent: &Agent) -> anyhow::Result<Option<SnapshotWriter>> {
     let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
-    let keeper = Keeper::start(file.clone(), agent.throttle.clone(), agent.clock, metrics.clone());
-    Ok(Some(keeper.context("cannot start a thread")?))
+    let snapshot_writer =
+        SnapshotWriter::start(file.clone(), agent.throttle.clone(), agent.clock, metrics.clone());
+    Ok(Some(snapshot_writer.context("cannot start a thread")?))
 }
 
 /// Opens the decision log. The start fails if it cannot be written.

@@ -75,7 +75,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the sweep", shutdown, move || {
         let now = agent.clock.now();
         agent.throttle.sweep(now);
-        agent.repeats.sweep(now);
+        agent.dedup.sweep(now);
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_told {
             tracing::warn!(

@@ -8,23 +8,23 @@ use crate::config::Config;
 use crate::daemon::serving::{Serving, start, take_over};
 use crate::daemon::signals::{Order, Signals};
 use crate::observe::systemd;
-use crate::upgrade::{Predecessor, Program};
+use crate::upgrade::{OldProcess, Program};
 
 /// Serves until SIGTERM or SIGINT, or until a new process has taken over. An error means that the start failed and
 /// nothing was served.
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
     raise_file_limit();
     let program = Program::of_this_process().context("cannot find the program of this process")?;
-    let predecessor = Predecessor::find()?;
+    let old_process = OldProcess::find()?;
     let runtime = Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(serve(config, program, predecessor))
+    runtime.block_on(serve(config, program, old_process))
 }
 
-async fn serve(config: Config, program: Program, predecessor: Option<Predecessor>) -> anyhow::Result<()> {
+async fn serve(config: Config, program: Program, old_process: Option<OldProcess>) -> anyhow::Result<()> {
     tracing::info!("slowlane {} starts", env!("CARGO_PKG_VERSION"));
     let mut signals = Signals::new().context("cannot listen to signals")?;
-    let mut serving = match predecessor {
-        Some(predecessor) => take_over(&config, predecessor).await?,
+    let mut serving = match old_process {
+        Some(old_process) => take_over(&config, old_process).await?,
         None => {
             let serving = start(&config)?;
             systemd::status(&serving.summary());

@@ -11,18 +11,18 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::config::Config;
-use crate::daemon::doors::Doors;
+use crate::daemon::listeners::Listeners;
 use crate::daemon::{parts, rounds};
 use crate::observe::clock::Clock;
 use crate::observe::status::Status;
 use crate::observe::systemd;
 use crate::server::Agent;
 use crate::server::admin::UpgradeRequest;
-use crate::server::handed::Handed;
+use crate::server::inherited::Inherited;
 use crate::server::shutdown::{self, Trigger};
 use crate::server::transfer::{Transfer, Transfers};
-use crate::sync::{Found, Keeper, Node, RunningNode};
-use crate::upgrade::{Giver, NotUpgraded, Predecessor, Program};
+use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
+use crate::upgrade::{Handover, NotUpgraded, OldProcess, Program};
 use crate::watch::{Again, Reload};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
@@ -45,8 +45,8 @@ pub(crate) struct Serving {
     pub end: Arc<Trigger>,
     pub upgrades: mpsc::Receiver<UpgradeRequest>,
     agent: Arc<Agent>,
-    doors: Doors,
-    keeper: Option<Keeper>,
+    listeners: Listeners,
+    snapshot_writer: Option<SnapshotWriter>,
     node: Option<RunningNode>,
     hold_max: Duration,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Serving {
 /// A daemon that is built and bound, and does not serve yet.
 struct Built {
     agent: Arc<Agent>,
-    doors: Doors,
+    listeners: Listeners,
     reload: Option<Reload>,
     cluster: Option<Arc<Cluster>>,
     upgrades: mpsc::Receiver<UpgradeRequest>,
@@ -66,7 +66,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
         config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
     let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
     let earlier = found.as_ref().and_then(Found::key_secret);
-    let built = Built::new(config, clock, earlier, Handed::from_systemd())?;
+    let built = Built::new(config, clock, earlier, Inherited::from_systemd())?;
     if let Some(found) = found {
         found.restore(&built.agent.throttle);
     }
@@ -74,18 +74,18 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
 }
 
 /// Builds all parts, takes everything from the process before this one, and starts to serve.
-pub(super) async fn take_over(config: &Config, mut predecessor: Predecessor) -> anyhow::Result<Serving> {
-    let (clock, secret) = (predecessor.clock, predecessor.key_secret);
-    let built = Built::new(config, clock, secret, predecessor.listeners())?;
+pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> anyhow::Result<Serving> {
+    let (clock, secret) = (old_process.clock, old_process.key_secret);
+    let built = Built::new(config, clock, secret, old_process.listeners())?;
     let agent = built.agent.clone();
-    let taking = spawn_blocking(move || predecessor.take(&agent).map(|taken| (taken, predecessor)));
-    let (connections, predecessor) = taking.await?.context("cannot take over from the process before")?;
+    let taking = spawn_blocking(move || old_process.take(&agent).map(|taken| (taken, old_process)));
+    let (connections, old_process) = taking.await?.context("cannot take over from the process before")?;
     let summary = summary(&built.agent, built.reload.as_ref());
     let named = move || {
         systemd::status(&summary);
         systemd::ready();
     };
-    predecessor.taken(built.agent.clone(), named)?;
+    old_process.taken(built.agent.clone(), named)?;
     built.open(config, connections.open())
 }
 
@@ -102,7 +102,7 @@ impl Built {
         config: &Config,
         clock: Clock,
         earlier: Option<KeySecret>,
-        handed: Handed,
+        inherited: Inherited,
     ) -> anyhow::Result<Built> {
         let metrics = Arc::new(parts::metrics(config));
         let status = Arc::new(Status::default());
@@ -114,36 +114,36 @@ impl Built {
         let agent = Arc::new(agent.with_peers(parts::peers(config, &metrics)));
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
-        let doors = Doors::bind(config, handed, clock, &metrics, ask)?;
-        Ok(Built { agent, doors, reload, cluster, upgrades })
+        let listeners = Listeners::bind(config, inherited, clock, &metrics, ask)?;
+        Ok(Built { agent, listeners, reload, cluster, upgrades })
     }
 
     fn open(self, config: &Config, earlier: Transfers) -> anyhow::Result<Serving> {
-        let Built { agent, doors, reload, cluster, upgrades } = self;
+        let Built { agent, listeners, reload, cluster, upgrades } = self;
         let mut node = None;
         if let (Some(config), Some(cluster), Some(metrics)) =
             (&config.cluster, cluster, &agent.metrics.cluster)
         {
             let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
             let (throttle, status, clock) = (agent.throttle.clone(), agent.status.clone(), agent.clock);
-            let token_server = doors.token_server();
+            let token_server = listeners.token_server();
             let joining = Node { config, token_server, cluster, throttle, reload, clock, metrics, status };
             node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
         }
         let (end, shutdown) = shutdown::channel();
-        doors.open(&agent, &shutdown, earlier);
+        listeners.open(&agent, &shutdown, earlier);
         rounds::watchdog(&shutdown);
-        let keeper = parts::keeper(config, &agent)?;
-        let (spop, admin, hold_max) = (doors.spop(), doors.admin(), config.hold.hold_max);
+        let snapshot_writer = parts::snapshot_writer(config, &agent)?;
+        let (spop, admin, hold_max) = (listeners.spop(), listeners.admin(), config.hold.hold_max);
         let end = Arc::new(end);
-        Ok(Serving { spop, admin, reload, end, upgrades, agent, doors, keeper, node, hold_max })
+        Ok(Serving { spop, admin, reload, end, upgrades, agent, listeners, snapshot_writer, node, hold_max })
     }
 }
 
 impl Serving {
     /// `None` without TLS.
     pub(super) fn certificates(&self) -> Option<Again> {
-        self.doors.certificates().cloned()
+        self.listeners.certificates().cloned()
     }
 
     /// What it serves, for the operator.
@@ -159,8 +159,8 @@ impl Serving {
         if let Some(log) = self.agent.decision_log() {
             log.flush();
         }
-        if let Some(keeper) = self.keeper {
-            keeper.end();
+        if let Some(snapshot_writer) = self.snapshot_writer {
+            snapshot_writer.end();
         }
     }
 
@@ -169,9 +169,10 @@ impl Serving {
     pub(super) async fn upgrade(&mut self, program: &Program) -> Result<String, String> {
         tracing::info!("upgrade: starting {}", program.path().display());
         let (agent, end) = (self.agent.clone(), self.end.clone());
-        let giver = Giver { agent, listeners: self.doors.listeners(), end, runtime: Handle::current() };
+        let handover =
+            Handover { agent, listeners: self.listeners.listeners(), end, runtime: Handle::current() };
         let program = program.clone();
-        let given = spawn_blocking(move || giver.hand_over(&program)).await;
+        let given = spawn_blocking(move || handover.hand_over(&program)).await;
         let successor = match given.map_err(|error| error.to_string())? {
             Ok(successor) => successor,
             Err(NotUpgraded { failure, transfers }) => {
@@ -181,9 +182,9 @@ impl Serving {
                 return Err(failure.to_string());
             }
         };
-        self.doors.listeners().iter().for_each(|(_, listener)| listener.leave());
-        if let Some(keeper) = self.keeper.take() {
-            keeper.leave();
+        self.listeners.listeners().iter().for_each(|(_, listener)| listener.leave());
+        if let Some(snapshot_writer) = self.snapshot_writer.take() {
+            snapshot_writer.leave();
         }
         drop(self.node.take());
         if let Some(log) = self.agent.decision_log() {
@@ -202,11 +203,11 @@ impl Serving {
         Ok(news)
     }
 
-    /// Opens the doors again after a handover that failed.
+    /// Opens the listeners again after a handover that failed.
     fn serve_on(&self, stopped: Vec<Transfer>) {
         let since = self.end.go_on();
         let shutdown = self.end.shutdown();
-        self.doors.open(&self.agent, &shutdown, Transfers::of(stopped.into_iter().chain(since)));
+        self.listeners.open(&self.agent, &shutdown, Transfers::of(stopped.into_iter().chain(since)));
         rounds::watchdog(&shutdown);
     }
 

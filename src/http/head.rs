@@ -44,7 +44,7 @@ struct Span {
 
 /// Room for the places of a head's headers: names and values.
 #[derive(Clone, Debug, Default)]
-pub struct Room(ArrayVec<(Span, Span), HEADERS_MAX>);
+pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 
 /// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +62,13 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its headers
-    /// are turned into lower case in place, and `room` tells where they are.
+    /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its
+    /// headers are turned into lower case in place, and `room` tells where they are.
     ///
     /// ```
-    /// use slowlane::http::{Head, Room};
+    /// use slowlane::http::{Head, HeaderSlots};
     /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
-    /// let mut room = Room::default();
+    /// let mut room = HeaderSlots::default();
     /// let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
     /// assert_eq!((head.method(), head.path(), head.query()), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
     /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
@@ -77,8 +77,11 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// It is no request, or it is not clear where its body ends, or it is too large.
-    pub fn cut(bytes: &'a mut [u8], room: &'a mut Room) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
-        let Room(headers) = room;
+    pub fn cut(
+        bytes: &'a mut [u8],
+        room: &'a mut HeaderSlots,
+    ) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
+        let HeaderSlots(headers) = room;
         let Some(parsed) = Parsed::of(bytes, headers)? else {
             return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
         };
@@ -149,8 +152,8 @@ impl<'a> Head<'a> {
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere, so
-    /// that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
+    /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere,
+    /// so that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
         let (mut has_close, mut has_keep_alive) = (false, false);
         let mut framing = Framing::None;
@@ -290,12 +293,12 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> Option<Refusal> {
-        Head::cut(&mut text.to_owned().into_bytes(), &mut Room::default()).err()
+        Head::cut(&mut text.to_owned().into_bytes(), &mut HeaderSlots::default()).err()
     }
 
     #[test]
     fn who_speaks_another_protocol_is_told_so() {
-        let told = |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut Room::default()).unwrap_err();
+        let told = |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut HeaderSlots::default()).unwrap_err();
         assert_eq!(told(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
         assert_eq!(told(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
         assert_eq!(told(b"\x16oh"), Refusal::Malformed);
@@ -308,7 +311,7 @@ mod tests {
         let mut bytes =
             b"GET / HTTP/1.1\r\nX-Slowlane-API-Key:  Abc \r\nEmpty:\r\nx-slowlane-api-key: 2\r\n\r\n"
                 .to_vec();
-        let mut room = Room::default();
+        let mut room = HeaderSlots::default();
         let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
         let all: Vec<_> = head.headers().collect();
         let expected =
@@ -322,7 +325,7 @@ mod tests {
     fn the_target_has_several_forms() {
         let cut = |target: &str| {
             let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
-            let mut room = Room::default();
+            let mut room = HeaderSlots::default();
             let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             (text(head.path()), head.query().map(text))
@@ -356,7 +359,7 @@ mod tests {
             ("HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", false),
         ] {
             let mut bytes = format!("GET / {rest}").into_bytes();
-            let mut room = Room::default();
+            let mut room = HeaderSlots::default();
             let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             assert_eq!(head.keeps_alive, keeps_alive, "{rest:?}");
         }
@@ -411,7 +414,7 @@ mod tests {
             prop_assume!(!names.iter().any(known));
             let headers: String = names.iter().map(|name| format!("{name}: {value}\r\n")).collect();
             let mut bytes = format!("GET /check HTTP/1.1\r\n{headers}\r\n").into_bytes();
-            let (whole, mut room) = (bytes.len(), Room::default());
+            let (whole, mut room) = (bytes.len(), HeaderSlots::default());
             for short in 0..whole {
                 prop_assert!(matches!(Head::cut(&mut bytes[..short], &mut room), Ok(None)));
             }
@@ -441,7 +444,7 @@ mod tests {
             let (target, headers) = pieces.split_at(pieces.len() / 2);
             let text = format!("GET {}{line}{}{end}", target.concat(), headers.concat());
             let mut bytes = text.into_bytes();
-            let (whole, mut room) = (bytes.len(), Room::default());
+            let (whole, mut room) = (bytes.len(), HeaderSlots::default());
             if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
                 prop_assert!(rest.len() < whole);
                 prop_assert_eq!(head.method(), b"GET");

@@ -15,4 +15,4 @@ mod head;
 
 pub use answer::{Answer, Date, Status};
 pub use framing::Framing;
-pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, Refusal, Room, Version};
+pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, HeaderSlots, Refusal, Version};

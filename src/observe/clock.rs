@@ -29,8 +29,8 @@ impl Clock {
         Clock { started: Instant::now(), started_at: moment }
     }
 
-    /// A clock that goes on with that of another process: `moment` is its moment at `monotonic`, a time of the monotonic
-    /// clock of the system.
+    /// A clock that goes on with that of another process: `moment` is its moment at `monotonic`, a time of the
+    /// monotonic clock of the system.
     pub fn going_on_from(moment: Timestamp, monotonic: Duration) -> Clock {
         let started = Instant::now();
         Clock { started, started_at: moment + monotonic_now().saturating_sub(monotonic) }
@@ -97,9 +97,9 @@ mod tests {
         let objective = Objective { burst: 10, rate: "10/h".parse().unwrap() };
         for name in Law::NAMES {
             let law = Law::new(name, objective, Options::default()).unwrap();
-            let (mut entry, mut annex) = (Entry::default(), law.annex());
+            let (mut entry, mut aux) = (Entry::default(), law.aux());
             let mut burst = |now| {
-                let mut ask = || law.judge(&mut entry, annex.as_mut(), &Arrival::at(now)).verdict;
+                let mut ask = || law.judge(&mut entry, aux.as_mut(), &Arrival::at(now)).verdict;
                 (0..100).take_while(|_| ask() == Verdict::Pass).count()
             };
             let first = burst(start);

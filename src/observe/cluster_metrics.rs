@@ -17,7 +17,7 @@ pub struct ClusterMetrics {
     pub nodes: Gauge,
     pub round_trip_s: Gauge<f64, AtomicU64>,
     pub messages: Counter,
-    pub taught: Counter,
+    pub restored: Counter,
     pub silent_s: Counter<f64, AtomicU64>,
     pub keys_refused: Counter,
     pub other_policies: Gauge,
@@ -37,7 +37,7 @@ impl ClusterMetrics {
                 "Time from a message to the store's answer, as of the last one",
             ),
             messages: metric(at, "messages", "Messages about a key that the store has answered"),
-            taught: metric(at, "taught", "Messages that taught the store a key that it had forgotten"),
+            restored: metric(at, "taught", "Messages that taught the store a key that it had forgotten"),
             silent_s: metric(at, "silent_seconds", "Time without an answer of the store"),
             keys_refused: metric(
                 at,
@@ -66,7 +66,7 @@ pub struct TokenServerMetrics {
     pub records: Gauge,
     pub refused: Counter,
     pub commands: Counter,
-    pub strangers_gone: Counter,
+    pub unauthenticated_closed: Counter,
 }
 
 impl TokenServerMetrics {
@@ -80,7 +80,7 @@ impl TokenServerMetrics {
                 "Messages about a key for which this token server had no room",
             ),
             commands: metric(at, "commands", "Messages of nodes to this token server"),
-            strangers_gone: metric(
+            unauthenticated_closed: metric(
                 at,
                 "strangers_gone",
                 "Connections without the token that gave way to newer ones",

@@ -296,8 +296,8 @@ pub struct Verdicts {
     given: Counts,
     shadow: Counts,
     pub delays: Arc<Delays>,
-    /// The sum of the delays of each SLO. With the number of its delays it gives their mean. A histogram for each SLO would
-    /// be 23 series instead of one.
+    /// The sum of the delays of each SLO. With the number of its delays it gives their mean. A histogram for each SLO
+    /// would be 23 series instead of one.
     delays_us: Box<[AtomicU64]>,
 }
 

@@ -48,7 +48,7 @@ impl Observer {
         batch: &Batch<'_, '_>,
         decisions: &[Decision],
         table: &Table,
-        dice: &mut Rng,
+        rng: &mut Rng,
         fields: impl Fn(usize) -> F,
     ) where
         F: Iterator<Item = (&'a [u8], Value<'a>)>,
@@ -60,12 +60,12 @@ impl Observer {
                 self.blocked.inc();
             }
             if decision.is_throttled() {
-                self.status.throttled.note(decision, dice.u32(..), |slo, label| {
+                self.status.throttled.note(decision, rng.u32(..), |slo, label| {
                     batch.facts(number, slo, |fact| label.push(fact));
                 });
             }
             if let Some(log) = &self.decision_log
-                && log.wants(decision, decision.at, || dice.u64(..))
+                && log.wants(decision, decision.at, || rng.u64(..))
             {
                 let entry = table.get(decision.key, decision.at);
                 let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
@@ -80,9 +80,9 @@ impl Observer {
         policy: &Policy,
         request: &Request<'_>,
         decision: &Decision,
-        dice: &mut Rng,
+        rng: &mut Rng,
     ) {
-        self.status.throttled.note(decision, dice.u32(..), |slo, label| {
+        self.status.throttled.note(decision, rng.u32(..), |slo, label| {
             let mut batch = Batch::of(policy);
             batch.push(request);
             batch.facts(0, slo, |fact| label.push(fact));

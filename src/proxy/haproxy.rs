@@ -1,7 +1,7 @@
 //! HAProxy's SPOE messages as questions, and decisions as HAProxy's variables.
 //!
-//! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and the
-//! variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
+//! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and
+//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
 
 use std::fmt::Write;
 use std::time::Duration;

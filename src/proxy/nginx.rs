@@ -28,14 +28,15 @@ const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const TICKET: &str = "x-slowlane-ticket";
 const RETRY_AFTER: &str = "retry-after";
 
-/// Whether a header of answers has this name after its prefix. It is never a field: a proxy may copy it into its next check.
+/// Whether a header of answers has this name after its prefix. It is never a field: a proxy may copy it into its next
+/// check.
 fn is_answer(name: &[u8]) -> bool {
     matches!(name, b"verdict" | b"slo" | b"delay" | b"remaining" | b"ticket")
 }
 
 /// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct CheckOptions {
     /// Status of a request that goes on: 204, or 200 with `/check/200/`.
     pub pass: Status,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
@@ -58,10 +59,10 @@ pub struct QueryError {
 
 const KEYS: [&str; 4] = ["deny", "hold", "max_delay", "ratelimit"];
 
-impl Default for Manner {
+impl Default for CheckOptions {
     /// That of a question without a query.
-    fn default() -> Manner {
-        Manner {
+    fn default() -> CheckOptions {
+        CheckOptions {
             pass: Status::NO_CONTENT,
             deny: Status::FORBIDDEN,
             hold: true,
@@ -71,21 +72,22 @@ impl Default for Manner {
     }
 }
 
-impl Manner {
-    /// That of a proxy that appends the path of its client to `/check`. Envoy takes only 200 for a request that may go on,
-    /// and appends it to `/check/200`.
-    pub fn appended(path: &[u8]) -> Manner {
+impl CheckOptions {
+    /// That of a proxy that appends the path of its client to `/check`. Envoy takes only 200 for a request that may go
+    /// on, and appends it to `/check/200`.
+    pub fn appended(path: &[u8]) -> CheckOptions {
         let takes_200 = path.strip_prefix(CHECK_200).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
         let pass = if takes_200 { Status::OK } else { Status::NO_CONTENT };
-        Manner { pass, ..Manner::default() }
+        CheckOptions { pass, ..CheckOptions::default() }
     }
 
     /// Reads the query.
     ///
     /// # Errors
-    /// An unknown key, a key given twice, or a wrong value: a slip of the pen would otherwise change nothing in silence.
-    pub fn of(query: Option<&str>) -> Result<Manner, QueryError> {
-        let mut manner = Manner::default();
+    /// An unknown key, a key given twice, or a wrong value: a slip of the pen would otherwise change nothing in
+    /// silence.
+    pub fn of(query: Option<&str>) -> Result<CheckOptions, QueryError> {
+        let mut options = CheckOptions::default();
         let mut given = [false; KEYS.len()];
         for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
             let wrong = |expected| QueryError { part: part.to_owned(), expected };
@@ -95,9 +97,9 @@ impl Manner {
             if std::mem::replace(&mut given[place], true) {
                 return Err(wrong("each key once"));
             }
-            manner.set(key, value).map_err(wrong)?;
+            options.set(key, value).map_err(wrong)?;
         }
-        Ok(manner)
+        Ok(options)
     }
 
     /// The error is what is expected for this key.
@@ -141,8 +143,8 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
 /// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
-pub fn fields<'a>(head: &Head<'a>, manner: Manner) -> impl Iterator<Item = Field<'a>> {
-    let forwarded = (manner.deny == Status::TOO_MANY_REQUESTS).then(|| forwarded(head));
+pub fn fields<'a>(head: &Head<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
+    let forwarded = (options.deny == Status::TOO_MANY_REQUESTS).then(|| forwarded(head));
     named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
 }
 
@@ -172,12 +174,16 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// The lines of all that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
+/// The lines of all that the decision depends on, if it may be a question that nginx repeats. None without nginx's id
+/// of the request.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
-pub fn repeatable<'a>(head: &Head<'a>, manner: Manner) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
+pub fn repeatable<'a>(
+    head: &Head<'a>,
+    options: CheckOptions,
+) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
     let has_id = head.header(REQUEST_ID).is_some_and(|id| !id.is_empty());
-    if !has_id || manner.deny != Status::FORBIDDEN || head.path() != CHECK {
+    if !has_id || options.deny != Status::FORBIDDEN || head.path() != CHECK {
         return None;
     }
     // A decision knows no other headers.
@@ -196,15 +202,15 @@ pub fn ticket<'a>(head: &Head<'a>) -> Option<&'a str> {
 /// The body is empty, because nginx closes the connection after an answer with a body.
 pub fn answer<'o>(
     reply: &Reply,
-    manner: Manner,
+    options: CheckOptions,
     secret: KeySecret,
     quota: Option<Quota>,
     begin: impl FnOnce(Status) -> Answer<'o>,
 ) {
     let slo = reply.slo.number();
     let mut answer = begin(match reply.verdict {
-        Verdict::Pass | Verdict::Delay(_) => manner.pass,
-        Verdict::Deny { .. } => manner.deny,
+        Verdict::Pass | Verdict::Delay(_) => options.pass,
+        Verdict::Deny { .. } => options.deny,
     })
     .text(VERDICT, reply.verdict.name())
     .number(SLO, slo.into())
@@ -217,7 +223,7 @@ pub fn answer<'o>(
         answer = answer.header(TICKET, ticket.sealed(secret));
     }
     answer = match reply.verdict {
-        Verdict::Delay(_) if !manner.hold => answer.number(DELAY, reply.verdict.delay_ms()),
+        Verdict::Delay(_) if !options.hold => answer.number(DELAY, reply.verdict.delay_ms()),
         Verdict::Pass | Verdict::Delay(_) => answer,
         Verdict::Deny { retry_after_s } => answer.number(RETRY_AFTER, retry_after_s.into()),
     };
@@ -250,16 +256,16 @@ mod tests {
         Head::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
     }
 
-    fn request(head: &Head<'static>, manner: Manner) -> Request<'static> {
+    fn request(head: &Head<'static>, options: CheckOptions) -> Request<'static> {
         let mut request = Request::new();
-        fields(head, manner).for_each(|Field { name, value }| request.push(name, value));
+        fields(head, options).for_each(|Field { name, value }| request.push(name, value));
         request
     }
 
     /// An answer, as a head that can be read.
-    fn answered(decision: &Decision, manner: Manner, quota: Option<Quota>) -> (u16, Head<'static>) {
+    fn answered(decision: &Decision, options: CheckOptions, quota: Option<Quota>) -> (u16, Head<'static>) {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
-        answer(&Reply::to(decision), manner, KeySecret::KNOWN, quota, |told| {
+        answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |told| {
             status = told.code;
             Answer::begin(&mut out, Version::Http11, told, &date, true)
         });
@@ -273,13 +279,13 @@ mod tests {
         Some(String::from_utf8(head.header(name)?.to_vec()).unwrap())
     }
 
-    fn manner(query: Option<&str>) -> Manner {
-        Manner::of(query).unwrap()
+    fn options(query: Option<&str>) -> CheckOptions {
+        CheckOptions::of(query).unwrap()
     }
 
     #[test]
     fn a_query_that_makes_no_sense_is_refused() {
-        let error = |query| Manner::of(Some(query)).unwrap_err().to_string();
+        let error = |query| CheckOptions::of(Some(query)).unwrap_err().to_string();
         assert_eq!(error("deny=503"), "\"deny=503\": expected deny=403 or deny=429");
         assert_eq!(
             error("hold=off&max_delay=6"),
@@ -289,16 +295,16 @@ mod tests {
         for query in
             ["max_delay=abc", "max_delay=", "hold", "hold=", "hold=OFF", "ratelimit=1", "=", "x", "%"]
         {
-            assert!(Manner::of(Some(query)).is_err(), "{query:?}");
+            assert!(CheckOptions::of(Some(query)).is_err(), "{query:?}");
         }
         assert_eq!(error("hold=off&deny=429&hold=off"), "\"hold=off\": expected each key once");
-        assert_eq!(Manner::of(Some("")), Manner::of(None));
+        assert_eq!(CheckOptions::of(Some("")), CheckOptions::of(None));
     }
 
     #[test]
     fn a_question_is_repeatable_as_a_whole_and_only_for_nginx() {
         let parts = |uri: &str, fields: &[(&str, &str)]| {
-            let (question, asked) = (head(uri, fields), manner(uri.split('?').nth(1)));
+            let (question, asked) = (head(uri, fields), options(uri.split('?').nth(1)));
             Some(repeatable(&question, asked)?.map(<[u8]>::to_vec).collect::<Vec<_>>())
         };
         let (id, website) = (("x-request-id", "1"), ("x-slowlane-website", "a"));
@@ -332,7 +338,7 @@ mod tests {
                 ("cookie", "a=b"),
             ],
         );
-        let request = request(&head, manner(None));
+        let request = request(&head, options(None));
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));
         for field in [&b"owner"[..], b"verdict", b"method", b"cookie"] {
@@ -351,7 +357,7 @@ mod tests {
                 ("x-slowlane-method", "GET"),
             ],
         );
-        let asked = manner(Some("deny=429"));
+        let asked = options(Some("deny=429"));
         let request = request(&head, asked);
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"Shop.Example.:8443")));
@@ -361,14 +367,14 @@ mod tests {
     #[test]
     fn of_two_lists_of_addresses_the_proxys_own_counts() {
         let forwarded = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "7.7.7.7, 192.0.2.1")];
-        let request = request(&head("/check", &forwarded), manner(Some("deny=429")));
+        let request = request(&head("/check", &forwarded), options(Some("deny=429")));
         assert_eq!(request.get(b"source"), Some(Value::Text(b"192.0.2.1")));
     }
 
     #[test]
     fn a_client_may_get_its_quota_and_the_remaining_requests() {
-        assert!(manner(Some("hold=off&ratelimit=on")).ratelimit);
-        assert!(!manner(Some("ratelimit=off")).ratelimit);
+        assert!(options(Some("hold=off&ratelimit=on")).ratelimit);
+        assert!(!options(Some("ratelimit=off")).ratelimit);
         let told = |verdict| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged {
@@ -382,7 +388,7 @@ mod tests {
             };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
             let quota = Some(Quota::Concurrent { requests: 20 });
-            let (_, head) = answered(&decision, manner(None), quota);
+            let (_, head) = answered(&decision, options(None), quota);
             ["ratelimit", "ratelimit-policy"].map(|name| text(&head, name).unwrap())
         };
         let policy = "\"3001\";q=20;qu=\"concurrent-requests\"";
@@ -392,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_delay_beyond_max_delay_is_a_refusal_with_retry_after() {
-        let refusal = |query, ms| manner(query).refusal(Verdict::after(Duration::from_millis(ms)));
+        let refusal = |query, ms| options(query).refusal(Verdict::after(Duration::from_millis(ms)));
         let deny = |retry_after_s| Some(Verdict::Deny { retry_after_s });
         assert_eq!(
             [0, 6_000, 6_001, 7_001].map(|ms| refusal(Some("max_delay=6s"), ms)),
@@ -400,7 +406,7 @@ mod tests {
         );
         assert_eq!([1, 86_400_000].map(|ms| refusal(Some("max_delay=0s"), ms)), [deny(1), deny(86_400)]);
         assert_eq!(refusal(None, 86_400_000), None);
-        assert_eq!(manner(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
+        assert_eq!(options(Some("max_delay=0s")).refusal(Verdict::Deny { retry_after_s: 3 }), None);
     }
 
     #[test]
@@ -417,7 +423,7 @@ mod tests {
                 assurance: Assurance::NONE,
             };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-            let (status, head) = answered(&decision, manner(query), None);
+            let (status, head) = answered(&decision, options(query), None);
             let header = |name| text(&head, name);
             assert_eq!(header("x-slowlane-verdict").unwrap(), verdict.name());
             assert_eq!(header("x-slowlane-slo").unwrap(), "3001");

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
-use crate::server::http1::Patiences;
+use crate::server::http1::WriteTimeouts;
 use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
@@ -84,7 +84,7 @@ impl Admin {
                 false => admin.answer(request, agent, ending).await,
             })
         };
-        let patience = Patiences { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
+        let patience = WriteTimeouts { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
         http1::serve(stream, patience, &mut shutdown, answer).await;
     }
 

@@ -12,9 +12,9 @@ use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::Metrics;
 use crate::observe::observer::Observer;
 use crate::observe::status::Status;
+use crate::server::dedup::DedupCache;
 use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
-use crate::server::repeats::Repeats;
 use slowlane_core::base::hold::HoldLimits;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::ticket::Ticket;
@@ -34,12 +34,12 @@ pub struct Agent {
     pub(super) observer: Observer,
     pub(super) holds: Arc<Holds>,
     /// In a box, so that its locks share no cache line with what every request reads.
-    pub(crate) repeats: Box<Repeats>,
+    pub(crate) dedup: Box<DedupCache>,
     /// Where requests are taken back, if another process has the table.
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
-    /// None: no proxy keeps the pace by itself.
+    /// None: no proxy enforces limits locally.
     peers: Option<Arc<Peers>>,
 }
 
@@ -64,7 +64,7 @@ impl Agent {
             secret,
             observer,
             holds,
-            repeats: Box::new(Repeats::new(secret)),
+            dedup: Box::new(DedupCache::new(secret)),
             elsewhere,
             holds_line,
             abandoned_line,

@@ -11,7 +11,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Stream, linger};
+use crate::server::stream::{Stream, drain};
 use crate::server::write_timeout::{WriteTimeout, limited};
 
 /// The approximate limit for the head of a request: every connection may hold one in memory.
@@ -19,7 +19,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The limits of one connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patiences {
+pub(super) struct WriteTimeouts {
     /// The longest wait for a whole request.
     pub(super) idle: Duration,
     /// The longest wait for a peer that reads nothing.
@@ -30,7 +30,7 @@ pub(super) struct Patiences {
 /// error ends only this connection.
 pub(super) async fn serve<B, F>(
     stream: Stream,
-    patience: Patiences,
+    patience: WriteTimeouts,
     shutdown: &mut Shutdown,
     answer: impl Fn(Request<Incoming>) -> F,
 ) where
@@ -43,7 +43,7 @@ pub(super) async fn serve<B, F>(
     let Err(error) = requests(&mut stream, patience.idle, shutdown, answer).await else { return };
     tracing::debug!("http connection closed: {error}");
     if error.is_parse() {
-        signal.unless_begun(linger(stream)).await;
+        signal.unless_begun(drain(stream)).await;
     }
 }
 

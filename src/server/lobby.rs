@@ -9,7 +9,7 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The few places for connections whose clients have not shown who they are. Without a free one, the oldest guest goes:
-/// however many strangers come and stay, a client that shows itself at once gets in.
+/// however many unauthenticated clients come and stay, a client that shows itself at once gets in.
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,

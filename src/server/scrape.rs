@@ -21,16 +21,16 @@ pub(super) fn metrics(agent: &Agent) -> String {
 
 fn of_throttle(agent: &Agent) -> Registry {
     let throttle = &agent.throttle;
-    let (usage, annexes) = (throttle.usage(), throttle.annex_usage());
+    let (usage, aux_store) = (throttle.usage(), throttle.aux_usage());
     let (policy, blocks) = (throttle.policy(), throttle.block_usage(agent.clock.now()));
     let mut registry = Registry::with_prefix(PREFIX);
     let at = &mut registry;
     gauge(at, "table_entries", "Entries in the table", usage.entries as i64);
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
     let help = "Bytes that fair, sliding-log and concurrency use beside the table";
-    gauge(at, "annex_bytes", help, annexes.bytes as i64);
+    gauge(at, "annex_bytes", help, aux_store.bytes as i64);
     let help = "Requests for which fair, sliding-log or concurrency had no memory beside the table";
-    counter(at, "law_fallbacks", help, annexes.fallbacks);
+    counter(at, "law_fallbacks", help, aux_store.fallbacks);
     gauge(at, "sketch_bytes", "Bytes of the sketches of the policy in force", policy.sketch_bytes() as i64);
     let help = "Blocks in force, of operators and of block=";
     gauge(at, "cluster_blocks", help, (blocks.operators + blocks.keys) as i64);
@@ -39,7 +39,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     if let (Some(_), Some(cluster)) = (&agent.metrics.cluster, throttle.cluster()) {
         gauge(at, "cluster_keys", "Keys that this node shares now", cluster.keys() as i64);
         let help = "Requests let through by this node that the store does not know of yet";
-        gauge(at, "cluster_owed_requests", help, cluster.owed());
+        gauge(at, "cluster_owed_requests", help, cluster.debt());
     }
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {

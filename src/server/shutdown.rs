@@ -92,8 +92,8 @@ impl Trigger {
     pub(crate) async fn hand_over(&self, within: Duration) -> Result<Vec<Transfer>, Vec<Transfer>> {
         self.phase.send_replace(Phase::HandOver);
         let stopped = timeout(within, self.deciding.wait()).await;
-        let handed = self.passed_on();
-        if stopped.is_ok() { Ok(handed) } else { Err(handed) }
+        let inherited = self.passed_on();
+        if stopped.is_ok() { Ok(inherited) } else { Err(inherited) }
     }
 
     /// Ends the handover: new tasks serve again. Returns the connections that were passed on since it failed.

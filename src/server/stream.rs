@@ -15,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
 /// The longest wait for the peer to close.
-const LINGER: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// The most bytes that are read meanwhile.
 const BYTES_MAX: u64 = 16 << 20;
@@ -69,7 +69,8 @@ impl Stream {
         matches!(self, Stream::Tls(_))
     }
 
-    /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a flush.
+    /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a
+    /// flush.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),
@@ -127,10 +128,10 @@ impl AsyncWrite for Stream {
 
 /// Reads and drops bytes until the peer closes, for a second at most.
 ///
-/// A close with unread bytes resets the connection, and the peer may lose the last answer. To a proxy that is no answer,
-/// and the request passes.
-pub(crate) async fn linger(stream: impl AsyncRead + Unpin) {
+/// A close with unread bytes resets the connection, and the peer may lose the last answer. To a proxy that is no
+/// answer, and the request passes.
+pub(crate) async fn drain(stream: impl AsyncRead + Unpin) {
     let (mut rest, mut nowhere) = (stream.take(BYTES_MAX), sink());
     // A peer that is gone, or that goes on sending, has had its answer.
-    let _ = timeout(LINGER, copy(&mut rest, &mut nowhere)).await;
+    let _ = timeout(DRAIN, copy(&mut rest, &mut nowhere)).await;
 }

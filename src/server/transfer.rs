@@ -7,20 +7,20 @@ use bytes::Bytes;
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::server::spop_state::SpopState;
 use crate::server::stream::Stream;
-use crate::server::talk::Talk;
 
 /// A connection that goes on in another process, with what was read of it and not yet used.
 #[derive(Debug)]
 pub(crate) enum Transfer {
-    Spop(Stream, Talk),
+    Spop(Stream, SpopState),
     Http(Stream, Bytes),
 }
 
 /// The connections from an earlier process, by their protocol.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
-    pub spop: Vec<(Stream, Talk)>,
+    pub spop: Vec<(Stream, SpopState)>,
     pub http: Vec<(Stream, Bytes)>,
 }
 
@@ -29,7 +29,7 @@ impl Transfers {
         let mut sorted = Transfers::default();
         for transfer in transfers {
             match transfer {
-                Transfer::Spop(stream, talk) => sorted.spop.push((stream, talk)),
+                Transfer::Spop(stream, spop_state) => sorted.spop.push((stream, spop_state)),
                 Transfer::Http(stream, unread) => sorted.http.push((stream, unread)),
             }
         }

@@ -1,6 +1,6 @@
 //! The calls of a store: scripts of Redis.
 
-use slowlane_core::cluster::Words;
+use slowlane_core::cluster::Arguments;
 
 /// A call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,11 +16,11 @@ impl Call {
     pub(super) const ALL: [Call; 5] = [Call::Rate, Call::Count, Call::Lease, Call::Beat, Call::Blocks];
 
     /// Words of one mode have one call.
-    pub(super) const fn of(words: &Words) -> Call {
-        match words {
-            Words::Rate(_) => Call::Rate,
-            Words::Count(_) => Call::Count,
-            Words::Lease(_) => Call::Lease,
+    pub(super) const fn of(arguments: &Arguments) -> Call {
+        match arguments {
+            Arguments::Rate(_) => Call::Rate,
+            Arguments::Count(_) => Call::Count,
+            Arguments::Lease(_) => Call::Lease,
         }
     }
 

@@ -4,15 +4,15 @@
 //! Cluster::collect ─▶ Store::exchange ─▶ Cluster::reply      one exchange at a time
 //!                       rate.lua, count.lua, lease.lua: keys
 //!                       beat.lua: nodes, key secret, crowded keys
-//!                       blocks.lua: blocks, by the Courier
+//!                       blocks.lua: blocks, by the BlockSync
 //! no answer ─▶ Cluster::lost; a new connection, after a pause
 //! ```
-//! It runs in a thread of its own, as the keeper of the state file does. No request waits for either.
+//! It runs in a thread of its own, as the snapshot writer of the state file does. No request waits for either.
 //!
-//! The store may be a slowlane, too, the token server: `cluster`'s Desk answers the same questions.
+//! The store may be a slowlane, too, the token server: `cluster::StoreServer` answers the same questions.
 //!
 //! ```text
-//! TokenLink ─frames─▶ TokenServer ─Due─▶ Desk ─▶ Ledger: keys; Roll: nodes; Board: blocks ─Told─▶
+//! TokenLink ─frames─▶ TokenServer ─Due─▶ StoreServer ─▶ Records: keys; NodeList: nodes; BlockLog: blocks ─Response─▶
 //! ```
 
 #![allow(
@@ -21,21 +21,21 @@
     reason = "it talks to the store, in its own thread"
 )]
 
+mod block_sync;
 mod call;
-mod courier;
-mod keeper;
 mod numbers;
 mod pause;
 mod redis;
 mod settings;
+mod snapshot_writer;
 mod store;
 mod task;
 mod token_link;
 mod token_server;
 mod url;
 
-pub(crate) use keeper::{Found, Keeper, StateFile};
 pub(crate) use settings::{Files, SyncConfig};
+pub(crate) use snapshot_writer::{Found, SnapshotWriter, StateFile};
 pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use slowlane_core::cluster::{
-    Answer, CountMessage, CountReply, LeaseMessage, LeaseReply, Message, Plan, Reply, Words,
+    Answer, Arguments, CountMessage, CountReply, LeaseMessage, LeaseReply, Message, Plan, Reply,
 };
 
 /// The arguments of a key, for the script of these words.
-pub(super) fn of(words: &Words) -> Vec<String> {
-    match words {
-        Words::Rate(message) => of_rate(message),
-        Words::Count(message) => of_count(message),
-        Words::Lease(message) => of_lease(message),
+pub(super) fn of(arguments: &Arguments) -> Vec<String> {
+    match arguments {
+        Arguments::Rate(message) => of_rate(message),
+        Arguments::Count(message) => of_count(message),
+        Arguments::Lease(message) => of_lease(message),
     }
 }
 
@@ -22,7 +22,7 @@ fn of_rate(message: &Message) -> Vec<String> {
         format!("{:.3}", message.asked_lately),
         us(message.burst_s),
         us(message.cap_s + Plan::AHEAD_MAX_S),
-        message.taught_s.map_or(String::new(), us),
+        message.restore_s.map_or(String::new(), us),
         us(message.memory_s),
         ms(message.kept_s),
         us(message.known_age_s),
@@ -31,10 +31,10 @@ fn of_rate(message: &Message) -> Vec<String> {
 }
 
 fn of_count(message: &CountMessage) -> Vec<String> {
-    let CountReply { current, before, over, age_s } = message.taught.unwrap_or_default();
+    let CountReply { current, before, over, age_s } = message.restore.unwrap_or_default();
     vec![
         number(message.charge),
-        message.taught.map_or(String::new(), |_| number(current)),
+        message.restore.map_or(String::new(), |_| number(current)),
         number(before),
         number(over),
         us(age_s),
@@ -45,11 +45,11 @@ fn of_count(message: &CountMessage) -> Vec<String> {
 }
 
 fn of_lease(message: &LeaseMessage) -> Vec<String> {
-    let (given, rest_s) = message.taught.unwrap_or_default();
+    let (given, rest_s) = message.restore.unwrap_or_default();
     vec![
         number(message.want),
         number(message.asked),
-        message.taught.map_or(String::new(), |_| number(given)),
+        message.restore.map_or(String::new(), |_| number(given)),
         us(rest_s),
         number(message.limit),
         number(message.kept_back),
@@ -83,23 +83,23 @@ fn number(number: f64) -> String {
 }
 
 /// Reads the answer to these words. None if a number is missing.
-pub(super) fn answer(words: &Words, text: &str) -> Option<Answer> {
+pub(super) fn answer(arguments: &Arguments, text: &str) -> Option<Answer> {
     let mut numbers = text.split(' ').map(|number| number.parse::<f64>().ok());
     let mut next = || numbers.next().flatten();
-    let answer = match words {
-        Words::Rate(_) => Answer::Rate(Reply {
+    let answer = match arguments {
+        Arguments::Rate(_) => Answer::Rate(Reply {
             ahead_s: next()? / 1e6,
             demand: next()?,
             slow_demand: next()?,
             age_s: next()? / 1e6,
         }),
-        Words::Count(_) => Answer::Count(CountReply {
+        Arguments::Count(_) => Answer::Count(CountReply {
             current: next()?,
             before: next()?,
             over: next()?,
             age_s: next()? / 1e6,
         }),
-        Words::Lease(_) => {
+        Arguments::Lease(_) => {
             Answer::Lease(LeaseReply { granted: next()?, given: next()?, rest_s: next()? / 1e6 })
         }
     };
@@ -112,20 +112,20 @@ mod tests {
 
     use super::*;
 
-    fn words() -> [Words; 3] {
+    fn arguments() -> [Arguments; 3] {
         let count = CountMessage { limit: 1_000.0, window_s: 60.0, ..CountMessage::default() };
         let lease = LeaseMessage { want: 5.0, limit: 1_000.0, window_s: 60.0, ..LeaseMessage::default() };
-        [Words::Rate(Message::default()), Words::Count(count), Words::Lease(lease)]
+        [Arguments::Rate(Message::default()), Arguments::Count(count), Arguments::Lease(lease)]
     }
 
     /// The answer that a node takes.
-    fn answer(words: &Words, text: &str) -> Option<Answer> {
-        super::answer(words, text).filter(|answer| answer.fits(words))
+    fn answer(arguments: &Arguments, text: &str) -> Option<Answer> {
+        super::answer(arguments, text).filter(|answer| answer.fits(arguments))
     }
 
     #[test]
     fn numbers_beyond_all_reason_are_no_answer() {
-        let [rate, count, lease] = words();
+        let [rate, count, lease] = arguments();
         assert!(answer(&rate, "-20000 3.5 7.25 1000000").is_some());
         assert!(answer(&count, "3 4 0 59999999").is_some());
         assert!(answer(&lease, "5 500 59999999").is_some());
@@ -144,8 +144,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_an_answer_with_finite_numbers_or_none(text in "[-0-9naif.e ]{0,40}") {
-            for words in words() {
-                if let Some(Answer::Rate(reply)) = answer(&words, &text) {
+            for arguments in arguments() {
+                if let Some(Answer::Rate(reply)) = answer(&arguments, &text) {
                     prop_assert!(reply.ahead_s.is_finite() && reply.demand >= 0.0 && reply.age_s >= 0.0);
                 }
             }

@@ -13,11 +13,11 @@ const LONGEST: Duration = Duration::from_millis(250);
 pub(super) struct Pauses(u32);
 
 impl Pauses {
-    /// The next pause, for dice from 0 to 1.
-    pub(super) fn next(&mut self, dice: f64) -> Duration {
+    /// The next pause, for random numbers from 0 to 1.
+    pub(super) fn next(&mut self, rng: f64) -> Duration {
         let whole = FIRST.saturating_mul(1 << self.0.min(16)).min(LONGEST);
         self.0 = self.0.saturating_add(1);
-        whole.mul_f64(1.0 - dice / 2.0)
+        whole.mul_f64(1.0 - rng / 2.0)
     }
 
     pub(super) fn reset(&mut self) {

@@ -19,8 +19,8 @@ use crate::sync::store::{CONNECT, StoreError};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::target::Target;
 use slowlane_core::cluster::{
-    Answer, Beat, BlockNews, BlockWord, BlockWords, Census, Due, Extent, Member, PRESENT, SECRET_KEPT,
-    Telling, Told,
+    Answer, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership, PRESENT,
+    Response, SECRET_KEPT,
 };
 
 /// A message has this many keys at most, so that the store is never busy for longer than about 2 ms.
@@ -75,46 +75,47 @@ impl Redis {
         Redis { link, prefix: prefix.to_owned(), scripts }
     }
 
-    /// Tells the store everything that is due, in one flight. The answers have the order of the tellings.
-    pub(super) async fn exchange(&self, due: &Due) -> Result<Told, StoreError> {
-        let (answers, census, blocks) = try_join3(
-            self.tell(&due.tellings),
+    /// Tells the store everything that is due, in one flight. The answers have the order of the key updates.
+    pub(super) async fn exchange(&self, due: &Due) -> Result<Response, StoreError> {
+        let (answers, membership, blocks) = try_join3(
+            self.send(&due.updates),
             OptionFuture::from(due.beat.as_ref().map(|beat| self.beat(beat))).map(Option::transpose),
-            OptionFuture::from(due.blocks.as_ref().map(|blocks| self.tell_blocks(blocks)))
+            OptionFuture::from(due.blocks.as_ref().map(|blocks| self.send_blocks(blocks)))
                 .map(Option::transpose),
         )
         .await?;
-        Ok(Told { answers, census, blocks })
+        Ok(Response { answers, membership, blocks })
     }
 
-    async fn tell(&self, tellings: &[Telling]) -> Result<Vec<Answer>, StoreError> {
+    async fn send(&self, updates: &[KeyUpdate]) -> Result<Vec<Answer>, StoreError> {
         let is_cluster = matches!(self.link, Link::Cluster(_));
         let group = |place: &usize| {
-            let Telling { key, words } = &tellings[*place];
-            (Call::of(words), if is_cluster { tag(*key) } else { 0 })
+            let KeyUpdate { key, arguments } = &updates[*place];
+            (Call::of(arguments), if is_cluster { tag(*key) } else { 0 })
         };
-        let mut places: Vec<usize> = (0..tellings.len()).collect();
+        let mut places: Vec<usize> = (0..updates.len()).collect();
         places.sort_by_key(group);
         // The keys of one message have one script, and one tag in a Redis Cluster.
         let groups = places.chunk_by(|one, other| group(one) == group(other));
         let messages = groups.flat_map(|group| group.chunks(KEYS_MAX));
-        let told = try_join_all(messages.map(|places| self.tell_some(tellings, places))).await?;
-        let mut answers: Vec<_> = places.iter().zip(told.into_iter().flatten()).collect();
+        let response = try_join_all(messages.map(|places| self.send_some(updates, places))).await?;
+        let mut answers: Vec<_> = places.iter().zip(response.into_iter().flatten()).collect();
         answers.sort_by_key(|(place, _)| **place);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
     /// Tells of keys whose words have one script.
-    async fn tell_some(&self, tellings: &[Telling], places: &[usize]) -> Result<Vec<Answer>, StoreError> {
-        let some = || places.iter().map(|&place| &tellings[place]);
-        let keys = some().map(|Telling { key, .. }| self.name(tag(*key), &key.to_string())).collect();
-        let arguments = some().flat_map(|telling| numbers::of(&telling.words)).collect();
-        let told: Vec<Value> = self.call(Call::of(&tellings[places[0]].words), keys, arguments).await?;
-        if told.len() != places.len() {
+    async fn send_some(&self, updates: &[KeyUpdate], places: &[usize]) -> Result<Vec<Answer>, StoreError> {
+        let some = || places.iter().map(|&place| &updates[place]);
+        let keys = some().map(|KeyUpdate { key, .. }| self.name(tag(*key), &key.to_string())).collect();
+        let arguments = some().flat_map(|update| numbers::of(&update.arguments)).collect();
+        let response: Vec<Value> =
+            self.call(Call::of(&updates[places[0]].arguments), keys, arguments).await?;
+        if response.len() != places.len() {
             return Err(StoreError::Garbage);
         }
         let answers =
-            some().zip(&told).map(|(telling, answer)| numbers::answer(&telling.words, text(answer)?));
+            some().zip(&response).map(|(update, answer)| numbers::answer(&update.arguments, text(answer)?));
         answers.collect::<Option<_>>().ok_or(StoreError::Garbage)
     }
 
@@ -141,36 +142,36 @@ impl Redis {
         }
     }
 
-    async fn tell_blocks(&self, words: &BlockWords) -> Result<BlockNews, StoreError> {
+    async fn send_blocks(&self, update: &BlockUpdate) -> Result<BlockNews, StoreError> {
         let mut arguments =
-            vec![words.epoch.clone(), words.seq.to_string(), format!("{:016x}", fastrand::u64(..))];
-        for BlockWord { target, rest, is_taught } in &words.changes {
-            let is_taught = u8::from(*is_taught).to_string();
-            arguments.extend([target.to_string(), numbers::of_rest(*rest), is_taught]);
+            vec![update.epoch.clone(), update.seq.to_string(), format!("{:016x}", fastrand::u64(..))];
+        for BlockChange { target, rest, is_restored } in &update.changes {
+            let is_restored = u8::from(*is_restored).to_string();
+            arguments.extend([target.to_string(), numbers::of_rest(*rest), is_restored]);
         }
         type Answer = (String, u64, String, Vec<Vec<u8>>, Vec<usize>);
         let keys = self.common(&["state", "blocks", "keys", "changes"]);
         let (epoch, seq, kind, list, refused): Answer = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
-            // A stranger's text is no block.
+            // A foreign text is no block.
             Some((Target::parse(&pair[0]).ok()?, numbers::rest(&pair[1])?))
         });
         let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
-    async fn beat(&self, beat: &Beat) -> Result<Census, StoreError> {
+    async fn beat(&self, beat: &Beat) -> Result<Membership, StoreError> {
         let Beat { member, secret, crowded } = beat;
-        let mut arguments = vec![member.run.clone(), member.words(), secret.clone()];
+        let mut arguments = vec![member.run.clone(), member.arguments(), secret.clone()];
         arguments.extend([PRESENT.as_micros().to_string(), SECRET_KEPT.as_millis().to_string()]);
         arguments.extend(crowded.iter().map(ToString::to_string));
         type Answer = (u64, String, Vec<Vec<u8>>, Vec<String>);
         let keys = self.common(&["nodes", "secret", "crowded"]);
         let (now_us, secret, members, crowded): Answer = self.call(Call::Beat, keys, arguments).await?;
-        Ok(Census {
+        Ok(Membership {
             now_us,
             secret,
-            members: members.iter().filter_map(|words| Member::read(words)).collect(),
+            members: members.iter().filter_map(|arguments| Member::read(arguments)).collect(),
             crowded: crowded.iter().filter_map(|key| Key::from_hex(key)).collect(),
         })
     }

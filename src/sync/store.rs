@@ -14,14 +14,14 @@ use crate::sync::settings::Files;
 use crate::sync::token_link::TokenLink;
 use crate::sync::token_server::TokenServer;
 use crate::sync::url::{StorePlace, StoreUrl};
-use slowlane_core::cluster::{Cluster, Due, Presence, Told};
+use slowlane_core::cluster::{Cluster, Due, Presence, Response};
 
 /// A connection is given up if it takes longer.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// How to reach a store, and where its keys are.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct StoreAddress {
     pub(super) url: StoreUrl,
     pub(super) files: Files,
     /// The beginning of all keys.
@@ -101,10 +101,10 @@ pub(super) enum Store {
     Own(Own),
 }
 
-impl Door {
+impl StoreAddress {
     /// Connects. Sentinels are asked anew each time: the master may be another one.
     pub(super) async fn open(&self) -> Result<Store, StoreError> {
-        let Door { url, files, prefix, own } = self;
+        let StoreAddress { url, files, prefix, own } = self;
         Ok(match &url.place {
             StorePlace::Server(info) => Store::Redis(Redis::server(info.clone(), files, prefix).await?),
             StorePlace::Sentinel { sentinels, name, master } => {
@@ -123,12 +123,12 @@ impl Door {
 
 impl Store {
     /// Tells the store everything that is due.
-    pub(super) async fn exchange(&mut self, due: &Due) -> Result<Told, StoreError> {
-        let told = match self {
+    pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
+        let response = match self {
             Store::Redis(redis) => redis.exchange(due).await?,
             Store::TokenServer(link) => link.exchange(due).await?,
             Store::Own(own) => own.server.exchange(due, own.presence()).ok_or(Refusal::Numbers)?,
         };
-        if told.fits(due) { Ok(told) } else { Err(StoreError::Garbage) }
+        if response.fits(due) { Ok(response) } else { Err(StoreError::Garbage) }
     }
 }

@@ -13,16 +13,16 @@ use crate::observe::cluster_metrics::ClusterMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::observe::revive::revived;
 use crate::observe::status::{ClusterLine, Status};
-use crate::sync::courier::Courier;
+use crate::sync::block_sync::BlockSync;
 use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
-use crate::sync::store::{Door, Own, Store, StoreError};
+use crate::sync::store::{Own, Store, StoreAddress, StoreError};
 use crate::sync::token_server::TokenServer;
 use crate::watch::Reload;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::shown::Shown;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::cluster::{Beat, Census, Cluster, Due, Member, PRESENT, Told};
+use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
 use slowlane_core::throttle::Throttle;
 
 /// How often the task looks for messages that are due. News wait for this long at most.
@@ -58,7 +58,7 @@ impl Node {
         let SyncConfig { store, files, prefix, is_secret_fixed, .. } = self.config.clone();
         let cluster = self.cluster.clone();
         let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
-        let door = Door { url: store, files, prefix, own };
+        let door = StoreAddress { url: store, files, prefix, own };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
@@ -86,9 +86,9 @@ pub(crate) struct RunningNode {
 /// The task, from the start or from its last failure.
 struct Task<'n> {
     node: &'n Node,
-    door: &'n Door,
+    door: &'n StoreAddress,
     run: String,
-    dice: Rng,
+    rng: Rng,
     pauses: Pauses,
     /// Since when the store answers, or not.
     since: Timestamp,
@@ -96,13 +96,13 @@ struct Task<'n> {
     /// When the last heartbeat that was answered was sent, and the last question about blocks.
     beaten: Option<Instant>,
     asked: Option<Instant>,
-    courier: Courier,
+    block_sync: BlockSync,
     /// Blocks that hold on this node alone, as told last.
     alone: usize,
     /// Whether this node had had a request under a shared SLO at its last exchange.
     was_used: bool,
     without_room_line: OncePerSecond,
-    census: Census,
+    membership: Membership,
     /// The nodes with other SLOs, as told last.
     others: Vec<String>,
     /// The key secret in the store, while it is another than this node's.
@@ -112,23 +112,23 @@ struct Task<'n> {
 }
 
 impl<'n> Task<'n> {
-    fn new(node: &'n Node, door: &'n Door) -> Task<'n> {
-        let mut dice = Rng::new();
+    fn new(node: &'n Node, door: &'n StoreAddress) -> Task<'n> {
+        let mut rng = Rng::new();
         Task {
             node,
             door,
-            run: format!("{:016x}", dice.u64(..)),
-            dice,
+            run: format!("{:016x}", rng.u64(..)),
+            rng,
             pauses: Pauses::default(),
             since: node.clock.now(),
             silent: Some("not yet reached".into()),
             beaten: None,
             asked: None,
-            courier: Courier::default(),
+            block_sync: BlockSync::default(),
             alone: 0,
             was_used: false,
             without_room_line: OncePerSecond::default(),
-            census: Census::default(),
+            membership: Membership::default(),
             others: Vec::new(),
             other_secret: None,
             clock_ms: 0,
@@ -142,17 +142,17 @@ impl<'n> Task<'n> {
         loop {
             let door = self.door;
             let error = match self.meanwhile_alone(door.open()).await {
-                Ok(mut store) => self.talk(&mut store).await,
+                Ok(mut store) => self.spop_state(&mut store).await,
                 Err(error) => error,
             };
             self.fails(&error);
-            let pause = self.pauses.next(self.dice.f64());
+            let pause = self.pauses.next(self.rng.f64());
             self.meanwhile_alone(sleep(pause)).await;
         }
     }
 
     /// Talks to the store until it fails.
-    async fn talk(&mut self, store: &mut Store) -> StoreError {
+    async fn spop_state(&mut self, store: &mut Store) -> StoreError {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.beaten = None;
@@ -172,27 +172,27 @@ impl<'n> Task<'n> {
         let is_new = self.was_used != cluster.is_used();
         let is_beat_due = is_new || self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
         self.was_used = cluster.is_used();
-        let has_changes = self.courier.gather(throttle, now);
+        let has_changes = self.block_sync.gather(throttle, now);
         let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= cluster.settings().period);
         let due = Due {
-            tellings: cluster.collect(now, KEYS_MAX),
+            updates: cluster.collect(now, KEYS_MAX),
             beat: is_beat_due.then(|| self.beat()),
-            blocks: (has_changes || are_blocks_due).then(|| self.courier.words(now)),
+            blocks: (has_changes || are_blocks_due).then(|| self.block_sync.arguments(now)),
         };
         if due.is_empty() {
             return Ok(());
         }
         let (sent, silent_after) = (Instant::now(), cluster.settings().silent_after);
-        let told = timeout(silent_after, store.exchange(&due)).await;
-        match told.unwrap_or(Err(StoreError::Silent(silent_after))) {
-            Ok(told) => {
+        let response = timeout(silent_after, store.exchange(&due)).await;
+        match response.unwrap_or(Err(StoreError::Silent(silent_after))) {
+            Ok(response) => {
                 self.round_trip = sent.elapsed();
-                self.answered(&due, told, sent);
+                self.answered(&due, response, sent);
                 Ok(())
             }
             Err(error) => {
-                due.tellings.iter().for_each(|telling| cluster.lost(telling));
-                self.courier.lost();
+                due.updates.iter().for_each(|update| cluster.lost(update));
+                self.block_sync.lost();
                 Err(error)
             }
         }
@@ -201,20 +201,20 @@ impl<'n> Task<'n> {
     /// Takes up the answers of the store.
     fn answered(
         &mut self,
-        Due { tellings, .. }: &Due,
-        Told { answers, census, blocks }: Told,
+        Due { updates, .. }: &Due,
+        Response { answers, membership, blocks }: Response,
         sent: Instant,
     ) {
         let Node { cluster, clock, metrics, throttle, .. } = self.node;
         let now = clock.now();
         cluster.set_round_trip(self.round_trip);
-        for (telling, answer) in tellings.iter().zip(&answers) {
-            if telling.words.teach(answer) {
-                metrics.taught.inc();
+        for (update, answer) in updates.iter().zip(&answers) {
+            if update.arguments.restores(answer) {
+                metrics.restored.inc();
             }
-            cluster.reply(telling, answer, self.round_trip, now);
+            cluster.reply(update, answer, self.round_trip, now);
         }
-        metrics.messages.inc_by(tellings.len() as u64);
+        metrics.messages.inc_by(updates.len() as u64);
         metrics.round_trip_s.set(self.round_trip.as_secs_f64());
         if self.silent.take().is_some() {
             let silent_s = now.since(self.since).as_secs();
@@ -225,18 +225,18 @@ impl<'n> Task<'n> {
         }
         if let Some(blocks) = blocks {
             self.asked = Some(sent);
-            let without_room = self.courier.news(blocks, throttle, now);
-            self.tell_of_blocks(without_room, now);
+            let without_room = self.block_sync.news(blocks, throttle, now);
+            self.report_blocks(without_room, now);
         }
-        if let Some(census) = census {
+        if let Some(membership) = membership {
             self.beaten = Some(sent);
-            self.counted(census, now);
+            self.counted(membership, now);
         }
     }
 
     /// Tells of blocks that not all nodes have: when they come and when they go, and those without room here.
-    fn tell_of_blocks(&mut self, without_room: usize, now: Timestamp) {
-        let alone = self.courier.alone();
+    fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
+        let alone = self.block_sync.alone();
         match (self.alone, alone) {
             (0, 1..) => tracing::warn!(
                 "cluster: the store has no room for {alone} blocks: they hold on this node alone, and are offered again"
@@ -257,15 +257,15 @@ impl<'n> Task<'n> {
     }
 
     /// Takes up the answer to a heartbeat.
-    fn counted(&mut self, census: Census, now: Timestamp) {
+    fn counted(&mut self, membership: Membership, now: Timestamp) {
         let Node { cluster, .. } = self.node;
         let half_trip_us = self.round_trip.as_micros() as i64 / 2;
-        self.clock_ms = ((now.as_nanos() / 1_000) as i64 - half_trip_us - census.now_us as i64) / 1_000;
-        cluster.set_nodes(self.nodes(census.members.len(), now));
-        self.share_secret(&census.secret);
-        self.compare(&census.members);
-        census.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
-        self.census = census;
+        self.clock_ms = ((now.as_nanos() / 1_000) as i64 - half_trip_us - membership.now_us as i64) / 1_000;
+        cluster.set_nodes(self.nodes(membership.members.len(), now));
+        self.share_secret(&membership.secret);
+        self.compare(&membership.members);
+        membership.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
+        self.membership = membership;
         self.show(now);
     }
 
@@ -345,7 +345,7 @@ impl<'n> Task<'n> {
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);
-        // The store's own words, which may be those of a stranger.
+        // The store's own words, which may be foreign.
         let reason = Shown(error.to_string().as_bytes()).to_string();
         let now = self.node.clock.now();
         match &self.silent {
@@ -355,7 +355,7 @@ impl<'n> Task<'n> {
                 self.since = now;
                 tracing::warn!(
                     "cluster: the store is silent: {reason}; this node {}",
-                    self.node.cluster.settings().on_silence.told()
+                    self.node.cluster.settings().on_silence.response()
                 );
             }
         }
@@ -372,7 +372,7 @@ impl<'n> Task<'n> {
                 result = &mut waited_for => return result,
                 _ = look.tick() => {
                     let Node { cluster, clock, metrics, .. } = self.node;
-                    cluster.collect(clock.now(), KEYS_MAX).iter().for_each(|telling| cluster.lost(telling));
+                    cluster.collect(clock.now(), KEYS_MAX).iter().for_each(|update| cluster.lost(update));
                     metrics.silent_s.inc_by(LOOK.as_secs_f64());
                 }
             }
@@ -389,8 +389,8 @@ impl<'n> Task<'n> {
             since_s: now.since(self.since).as_secs(),
             round_trip_ms: self.round_trip.as_secs_f64() * 1e3,
             keys: cluster.keys(),
-            owed: cluster.owed(),
-            nodes: self.census.members.clone(),
+            debt: cluster.debt(),
+            nodes: self.membership.members.clone(),
         };
         metrics.up.set(i64::from(self.silent.is_none()));
         metrics.nodes.set(i64::from(cluster.nodes()));

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
 use crate::sync::settings::Files;
 use crate::sync::store::StoreError;
-use slowlane_core::cluster::{Due, Told};
+use slowlane_core::cluster::{Due, Response};
 
 /// The longest answer: all blocks, each with the longest target.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
@@ -34,13 +34,13 @@ impl TokenLink {
         match link.ask(&Question::Login(token)).await? {
             Answer::Welcome => Ok(link),
             Answer::Refused(refusal) => Err(refusal.into()),
-            Answer::Told(_) => Err(StoreError::Garbage),
+            Answer::Response(_) => Err(StoreError::Garbage),
         }
     }
 
-    pub(super) async fn exchange(&mut self, due: &Due) -> Result<Told, StoreError> {
+    pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
         match self.ask(&Question::Exchange(due)).await? {
-            Answer::Told(told) => Ok(told),
+            Answer::Response(response) => Ok(response),
             Answer::Refused(refusal) => Err(refusal.into()),
             Answer::Welcome => Err(StoreError::Garbage),
         }

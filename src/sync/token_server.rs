@@ -11,11 +11,11 @@ use crate::observe::cluster_metrics::TokenServerMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Stream, linger};
+use crate::server::stream::{Stream, drain};
 use crate::server::write_timeout::{WriteTimeout, limited};
 use crate::store_protocol::{Answer, ProtocolError, Question, Refusal, greet, greeted, read, write};
 use slowlane_core::base::token::Token;
-use slowlane_core::cluster::{Desk, Due, Presence, Told};
+use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 
 /// Nodes send a heartbeat each second. A connection without a message for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -27,11 +27,11 @@ const LOGIN_MAX: Duration = Duration::from_secs(5);
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
 
 /// The longest message of a client that has not shown the token.
-const STRANGER_BYTES_MAX: usize = 512;
+const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
 /// The most connections that have not shown the token. A node shows it at once: while its bytes are on their way,
-/// hundreds of strangers would have to come.
-const STRANGERS_MAX: usize = 200;
+/// hundreds of unauthenticated clients would have to come.
+const UNAUTHENTICATED_MAX: usize = 200;
 
 /// The answer to a node of an older version, in its own protocol, RESP.
 const TO_RESP: &[u8] =
@@ -40,7 +40,7 @@ const TO_RESP: &[u8] =
 /// A slowlane that is the store of others. All connections share what it keeps.
 #[derive(Debug)]
 pub(crate) struct TokenServer {
-    desk: Mutex<Desk>,
+    desk: Mutex<StoreServer>,
     token: Option<Token>,
     pub(crate) lobby: Arc<Lobby>,
     clock: Clock,
@@ -50,8 +50,8 @@ pub(crate) struct TokenServer {
 
 impl TokenServer {
     pub(crate) fn new(token: Option<Token>, clock: Clock, metrics: TokenServerMetrics) -> Arc<TokenServer> {
-        let desk = Mutex::new(Desk::new(format!("{:016x}", fastrand::u64(..))));
-        let lobby = Lobby::new(STRANGERS_MAX, metrics.strangers_gone.clone());
+        let desk = Mutex::new(StoreServer::new(format!("{:016x}", fastrand::u64(..))));
+        let lobby = Lobby::new(UNAUTHENTICATED_MAX, metrics.unauthenticated_closed.clone());
         Arc::new(TokenServer { desk, token, lobby, clock, metrics, foreign_line: OncePerSecond::default() })
     }
 
@@ -72,13 +72,13 @@ impl TokenServer {
     }
 
     /// Answers a node. None: a number of it is beyond all reason.
-    pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Told> {
+    pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = desk.exchange(due, presence, self.clock.now());
+        let response = desk.exchange(due, presence, self.clock.now());
         self.metrics.records.set(i64::try_from(desk.records()).unwrap_or(i64::MAX));
         let refused = desk.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
-        told
+        response
     }
 }
 
@@ -99,7 +99,7 @@ impl Visit<'_> {
             Err(ProtocolError::Resp) => {
                 self.stream.write_all(TO_RESP).await?;
                 self.stream.flush().await?;
-                linger(&mut self.stream).await;
+                drain(&mut self.stream).await;
             }
             // The node tells its operator by this one's version.
             Ok(()) | Err(ProtocolError::Version(_)) => greet(&mut self.stream).await?,
@@ -109,7 +109,7 @@ impl Visit<'_> {
         loop {
             let (ends, bytes_max) = match self.is_known {
                 true => (Instant::now() + IDLE_MAX, MESSAGE_BYTES_MAX),
-                false => (login_ends, STRANGER_BYTES_MAX),
+                false => (login_ends, UNAUTHENTICATED_BYTES_MAX),
             };
             let Ok(question) = timeout_at(ends, read(&mut self.stream, bytes_max)).await else {
                 return Ok(());
@@ -141,7 +141,7 @@ impl Visit<'_> {
             _ if !self.guest.is_known() => Answer::Refused(Refusal::Full),
             Question::Login(_) => Answer::Welcome,
             Question::Exchange(due) => match self.server.exchange(due, Presence::Node) {
-                Some(told) => Answer::Told(told),
+                Some(response) => Answer::Response(response),
                 None => Answer::Refused(Refusal::Numbers),
             },
         }

@@ -34,7 +34,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::admin_client::AdminClient;
 use crate::observe::status::{KeyLine, Snapshot};
 use terminal::Screen;
-use view::{View, Wish};
+use view::{Action, View};
 
 /// The daemon has new numbers once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -73,10 +73,10 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
             && let Event::Key(key) = event::read()?
         {
             match view.press(key) {
-                Wish::Nothing => {}
-                Wish::Leave => return Ok(()),
+                Action::Nothing => {}
+                Action::Leave => return Ok(()),
                 // The thread lives as long as this loop.
-                Wish::Explain(key) => drop(asks.send(key)),
+                Action::Explain(key) => drop(asks.send(key)),
             }
         }
         loop {

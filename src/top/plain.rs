@@ -11,7 +11,7 @@ use slowlane_core::base::shown::shown;
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
     let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
-    if let Some((_, told)) = doubt(snapshot) {
+    if let Some((_, told)) = warning(snapshot) {
         line(&mut text, format_args!("{told}"));
     }
     for told in missing(snapshot) {
@@ -35,7 +35,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
 }
 
 /// The faults of the last policy, and whether it was refused for them. None: no faults.
-pub(super) fn doubt(snapshot: &Snapshot) -> Option<(bool, String)> {
+pub(super) fn warning(snapshot: &Snapshot) -> Option<(bool, String)> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
     let more = match reload.problems_total.saturating_sub(1) {

@@ -24,10 +24,10 @@ const HELP: [&str; 6] = ["q quit", "Tab next table", "/ filter", "Enter explain"
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let width = frame.area().width.into();
     let charts = if frame.area().height >= 20 { 4 } else { 0 };
-    let doubt = self::doubt(&view.snapshot, width);
+    let warning = self::warning(&view.snapshot, width);
     let [head, banner, numbers, minutes, tabs, table, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(doubt.len() as u16),
+        Constraint::Length(warning.len() as u16),
         Constraint::Length(2),
         Constraint::Length(charts),
         Constraint::Length(1),
@@ -36,7 +36,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     ])
     .areas(frame.area());
     frame.render_widget(self::head(view, width), head);
-    frame.render_widget(Paragraph::new(doubt), banner);
+    frame.render_widget(Paragraph::new(warning), banner);
     frame.render_widget(Paragraph::new(self::numbers(&view.snapshot, width)), numbers);
     self::minutes(frame, &view.snapshot.minutes, minutes);
     frame.render_widget(self::tabs(view, width), tabs);
@@ -73,16 +73,16 @@ fn head(view: &View, width: usize) -> Line<'static> {
 }
 
 /// The most lines shown about a refused policy, and the most about missing fields.
-const DOUBT_LINES_MAX: usize = 3;
+const WARNING_LINES_MAX: usize = 3;
 
-fn doubt(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
+fn warning(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let style = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
-    let policy = plain::doubt(snapshot).into_iter().flat_map(|(is_refused, told)| {
+    let policy = plain::warning(snapshot).into_iter().flat_map(|(is_refused, told)| {
         let style = style(if is_refused { DENY } else { DELAY });
-        let lines = wrapped(&told, width).into_iter().take(DOUBT_LINES_MAX);
+        let lines = wrapped(&told, width).into_iter().take(WARNING_LINES_MAX);
         lines.map(move |line| Line::styled(line, style))
     });
-    let missing = plain::missing(snapshot).flat_map(|told| wrapped(&told, width)).take(DOUBT_LINES_MAX);
+    let missing = plain::missing(snapshot).flat_map(|told| wrapped(&told, width)).take(WARNING_LINES_MAX);
     policy.chain(missing.map(|line| Line::styled(line, style(DELAY)))).collect()
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Sort {
 
 /// The effect of a key beyond the view.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wish {
+pub(super) enum Action {
     Nothing,
     Leave,
     Explain(Box<KeyLine>),
@@ -116,26 +116,26 @@ impl View {
         }
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Wish::Leave } else { Wish::Nothing };
+            return if key.code == KeyCode::Char('c') { Action::Leave } else { Action::Nothing };
         }
         if self.is_typing {
             self.edit(key.code);
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         if let Some(popup) = &mut self.popup {
             match key.code {
                 KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.popup = None,
                 code => popup.scroll(code),
             }
-            return Wish::Nothing;
+            return Action::Nothing;
         }
         match key.code {
-            KeyCode::Char('q') => return Wish::Leave,
+            KeyCode::Char('q') => return Action::Leave,
             KeyCode::Enter => return self.wish_to_know(),
             KeyCode::Tab => (self.tab, self.selected) = (self.tab.next(), 0),
             KeyCode::Char('1') => (self.tab, self.selected) = (Tab::Keys, 0),
@@ -158,7 +158,7 @@ impl View {
             _ => {}
         }
         self.selected = self.selected.min(self.rows().saturating_sub(1));
-        Wish::Nothing
+        Action::Nothing
     }
 
     fn edit(&mut self, code: KeyCode) {
@@ -176,7 +176,7 @@ impl View {
         self.selected = 0;
     }
 
-    fn wish_to_know(&mut self) -> Wish {
+    fn wish_to_know(&mut self) -> Action {
         let selected = self.selected;
         let key = match self.tab {
             Tab::Keys => self.keys().into_iter().nth(selected).cloned(),
@@ -185,9 +185,9 @@ impl View {
         match key {
             Some(key) => {
                 self.popup = Some(Popup { text: "asking …".to_owned(), first: 0 });
-                Wish::Explain(Box::new(key))
+                Action::Explain(Box::new(key))
             }
-            None => Wish::Nothing,
+            None => Action::Nothing,
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
         view
     }
 
-    fn press(view: &mut View, keys: &str) -> Wish {
+    fn press(view: &mut View, keys: &str) -> Action {
         let code = |letter| match letter {
             '\n' => KeyCode::Enter,
             '\x1b' => KeyCode::Esc,
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!((view.filter(), view.why_empty().as_str()), ("", "no SLO"));
         // The connections have no filter.
         press(&mut view, "3/");
-        assert_eq!(press(&mut view, "q"), Wish::Leave);
+        assert_eq!(press(&mut view, "q"), Action::Leave);
         press(&mut view, "1\x1b");
         assert_eq!(shown(&view).len(), 3);
     }
@@ -333,27 +333,27 @@ mod tests {
     #[test]
     fn q_leaves_but_not_while_one_types() {
         let mut view = view();
-        assert_eq!(press(&mut view, "/q"), Wish::Nothing);
-        assert_eq!(press(&mut view, "\nq"), Wish::Leave);
+        assert_eq!(press(&mut view, "/q"), Action::Nothing);
+        assert_eq!(press(&mut view, "\nq"), Action::Leave);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         press(&mut view, "/");
-        assert_eq!(view.press(interrupt), Wish::Leave);
+        assert_eq!(view.press(interrupt), Action::Leave);
     }
 
     #[test]
     fn enter_asks_about_the_selected_key() {
         let mut view = view();
-        let Wish::Explain(key) = press(&mut view, "j\n") else { panic!() };
+        let Action::Explain(key) = press(&mut view, "j\n") else { panic!() };
         assert_eq!(key.fields[0].value, "c.test");
         view.explain("because".into());
         assert_eq!(view.popup.as_ref().unwrap().text, "because");
-        assert_eq!(press(&mut view, "q"), Wish::Nothing);
+        assert_eq!(press(&mut view, "q"), Action::Nothing);
         assert_eq!(view.popup, None);
         view.explain("too late".into());
         assert_eq!(view.popup, None);
         press(&mut view, "jjjjjjjj");
         assert_eq!(view.selected, 2);
-        assert_eq!(press(&mut view, "\t\n"), Wish::Nothing);
+        assert_eq!(press(&mut view, "\t\n"), Action::Nothing);
     }
 
     #[test]

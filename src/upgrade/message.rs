@@ -4,21 +4,22 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::server::repeats::{Answer, Sign};
-use crate::server::talk::Talk;
+use crate::server::dedup::{Answer, Fingerprint};
+use crate::server::spop_state::SpopState;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Decision;
 
-/// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`] or
-/// of a type in it needs a new number: [`Talk`], [`Answer`] and [`Decision`] too. Snapshots have a version of their own.
+/// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
+/// or of a type in it needs a new number: [`SpopState`], [`Answer`] and [`Decision`] too. Snapshots have a version of
+/// their own.
 pub(super) const VERSION: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
     /// New: it is a slowlane that takes over.
     Hello(u32),
-    /// Old, with the socket: a listener of an entrance, with its address in the config.
+    /// Old, with the socket: a listener of a listener, with its address in the config.
     Listener(String, Option<Address>),
     /// Old: its listeners are told, and this is its time and its secret.
     Offer(Offer),
@@ -31,11 +32,11 @@ pub(super) enum Message {
     /// Old, with a stream: the keys that have changed since, and the blocks.
     Changes,
     /// Old, with the socket: a connection of HAProxy.
-    Spop(Talk),
+    Spop(SpopState),
     /// Old, with the socket: a connection of nginx or another proxy, and what was read of it.
     Http(Vec<u8>),
     /// Old: answers that nginx may ask for again.
-    Answers(Vec<(Sign, Answer)>),
+    Answers(Vec<(Fingerprint, Answer)>),
     /// Old: that was all. It decides nothing any more.
     Yours,
     /// New: it has everything, and serves from now on.

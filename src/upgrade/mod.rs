@@ -1,7 +1,7 @@
 //! The upgrade: a running slowlane hands everything over to a new one.
 //!
 //! ```text
-//!  old: Giver                                        new: Predecessor
+//!  old: Handover                                        new: OldProcess
 //!  starts the program, a socket as its standard input
 //!  Listener…, Offer ─────────────────────────────▶   reads config and policy, binds what is new
 //!  ◀─────────────────────────────────────── Built
@@ -23,11 +23,11 @@
 )]
 
 mod channel;
-mod giver;
+mod handover;
 mod message;
-mod predecessor;
+mod old_process;
 mod program;
 
-pub(crate) use giver::{Giver, NotUpgraded};
-pub(crate) use predecessor::Predecessor;
+pub(crate) use handover::{Handover, NotUpgraded};
+pub(crate) use old_process::OldProcess;
 pub(crate) use program::Program;

@@ -31,7 +31,7 @@ const GATHER: Duration = Duration::from_millis(10);
 
 /// Files, and their metadata before they were read.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct FileState {
     files: Vec<PathBuf>,
     seen: Vec<Option<Seen>>,
 }
@@ -52,14 +52,14 @@ impl Again {
     }
 }
 
-impl Sight {
+impl FileState {
     /// Looks at files that will be read now.
-    pub(crate) fn of(files: Vec<PathBuf>) -> Sight {
+    pub(crate) fn of(files: Vec<PathBuf>) -> FileState {
         let seen = look(&files);
-        Sight { files, seen }
+        FileState { files, seen }
     }
 
-    /// Starts the thread that calls `read` after each change of a file since the sight. `what` the files are is said in
+    /// Starts the thread that calls `read` after each change of a file since the state. `what` the files are is said in
     /// the log.
     pub(crate) fn watch(self, what: &'static str, read: impl Fn() + Send + 'static) -> Again {
         let (wake, wakes) = mpsc::sync_channel(1);
@@ -70,7 +70,7 @@ impl Sight {
             }
         });
         let is_asked = Arc::new(AtomicBool::new(false));
-        let mut watched = Watched { sight: self, is_asked: is_asked.clone(), directories };
+        let mut watched = Watched { state: self, is_asked: is_asked.clone(), directories };
         thread::Builder::new()
             .name("files".into())
             .spawn(move || revived(what, || watched.run(&wakes, &read)))
@@ -80,7 +80,7 @@ impl Sight {
 }
 
 struct Watched {
-    sight: Sight,
+    state: FileState,
     is_asked: Arc<AtomicBool>,
     directories: Watch,
 }
@@ -90,7 +90,7 @@ impl Watched {
         loop {
             self.directories.look_at(self.folders());
             let is_asked = self.is_asked.swap(false, Relaxed);
-            let has_changed = look(&self.sight.files) != self.sight.seen;
+            let has_changed = look(&self.state.files) != self.state.seen;
             if has_changed {
                 self.wait_for_quiet();
             }
@@ -108,10 +108,10 @@ impl Watched {
     /// Waits until the files no longer change. A change after that is noticed in the next round.
     fn wait_for_quiet(&mut self) {
         for _ in 0..WAITS_MAX {
-            let found = look(&self.sight.files);
+            let found = look(&self.state.files);
             thread::sleep(QUIET);
-            self.sight.seen = look(&self.sight.files);
-            if self.sight.seen == found {
+            self.state.seen = look(&self.state.files);
+            if self.state.seen == found {
                 return;
             }
         }
@@ -119,7 +119,7 @@ impl Watched {
 
     fn folders(&self) -> BTreeSet<PathBuf> {
         let mut folders = BTreeSet::new();
-        self.sight.files.iter().for_each(|path| follow(path.clone(), &mut folders));
+        self.state.files.iter().for_each(|path| follow(path.clone(), &mut folders));
         folders
     }
 }

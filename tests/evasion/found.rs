@@ -4,7 +4,7 @@ use crate::fronts::Kind;
 
 use crate::policies::{DEFAULT, HEADERS, METHOD, PATHS, Policy, URL, WEBSITE};
 use crate::rig::Rig;
-use crate::shot::Shot;
+use crate::shot::{Piece, Shot};
 use crate::support::haproxy::Version;
 use crate::support::skipped;
 use crate::{HOLD, LUA, PAUSE, PEERS, PEERS_LUA};
@@ -180,4 +180,22 @@ fn a_connection_of_caddy_that_leads_to_the_application() {
     for _ in 0..6 {
         assert_eq!(rig.play(&vec![plain.clone(); 4_000]), []);
     }
+}
+
+/// The decision log cuts both hosts at the same place, and only the shorter one is served.
+#[test]
+fn two_long_hosts_of_one_connection() {
+    let host = |labels| format!("{}.a", vec!["a".repeat(62); labels].join("."));
+    let fields =
+        [(0, ":method", "GET"), (0, ":scheme", "https"), (0, ":path", "/"), (0, ":authority", &host(126))];
+    let fields = fields.into_iter().chain(fields.map(|(_, name, value)| (1, name, value)));
+    let short = host(4);
+    let pieces = fields.map(|(request, name, value)| {
+        let value = if (request, name) == (1, ":authority") { &short } else { value };
+        Piece::Field { request, name: name.as_bytes().to_vec(), value: value.as_bytes().to_vec() }
+    });
+    let both = Shot { pieces: pieces.collect(), requests: 2, leaves: false };
+    let alone =
+        Shot::of_fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", &short)]);
+    front_counts(Kind::Nginx, WEBSITE, &[alone, both]);
 }

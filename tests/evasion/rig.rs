@@ -134,13 +134,13 @@ impl Rig {
     /// Plays shots, each from an address of its own, while the bystander asks. Returns the number of the first address.
     fn send(&mut self, shots: &[Shot], asked: usize, found: &mut Vec<String>) -> u64 {
         let (first, to) = (self.number, self.front.address);
-        let doors = [to, self.front.http2];
+        let listeners = [to, self.front.http2];
         self.number += shots.len() as u64;
         self.sums.sent += shots.iter().map(|shot| shot.requests).sum::<usize>();
         let bystander = &mut self.bystander;
         let answers = thread::scope(|scope| {
             let answers = scope.spawn(move || bystander.ask(to, asked));
-            client::play(doors, first, shots);
+            client::play(listeners, first, shots);
             answers.join().unwrap()
         });
         self.asked += answers.len() as u64;

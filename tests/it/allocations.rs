@@ -198,8 +198,7 @@ fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
         (0..20).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
         assert_none(measured(&mut daemon, &batches));
         assert!(
-            daemon.agent.throttle.annex_usage().bytes > 0
-                && daemon.agent.throttle.annex_usage().fallbacks == 0,
+            daemon.agent.throttle.aux_usage().bytes > 0 && daemon.agent.throttle.aux_usage().fallbacks == 0,
             "{name}"
         );
     }

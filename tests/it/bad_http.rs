@@ -100,16 +100,16 @@ impl Bystander {
     }
 }
 
-fn nonsense(dice: &mut fastrand::Rng) -> Vec<u8> {
-    let mut bytes = match dice.u8(..3) {
-        0 => return (0..dice.usize(1..5_000)).map(|_| dice.u8(..)).collect(),
+fn nonsense(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = match rng.u8(..3) {
+        0 => return (0..rng.usize(1..5_000)).map(|_| rng.u8(..)).collect(),
         1 => format!("{CHECK}X-Slowlane-Source: 192.0.2.1\r\nX-Request-Id: 1\r\n\r\n").into_bytes(),
         _ => format!("{CHECK}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n{CHECK}\r\n")
             .into_bytes(),
     };
-    for _ in 0..dice.usize(1..4) {
-        let at = dice.usize(..bytes.len());
-        bytes[at] = dice.u8(..);
+    for _ in 0..rng.usize(1..4) {
+        let at = rng.usize(..bytes.len());
+        bytes[at] = rng.u8(..);
     }
     bytes
 }
@@ -119,9 +119,9 @@ fn random_bytes_disturb_nobody() {
     let mut slowlane = slowlane();
     let mut bystander = Bystander::of(&slowlane);
     for seed in 0..300 {
-        let mut dice = fastrand::Rng::with_seed(seed);
-        drop(Raw::said(slowlane.http, nonsense(&mut dice)));
-        drop(Raw::said(slowlane.admin, nonsense(&mut dice)));
+        let mut rng = fastrand::Rng::with_seed(seed);
+        drop(Raw::said(slowlane.http, nonsense(&mut rng)));
+        drop(Raw::said(slowlane.admin, nonsense(&mut rng)));
         bystander.is_served();
         assert!(slowlane.process.is_running(), "seed {seed}");
     }

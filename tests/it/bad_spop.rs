@@ -269,20 +269,20 @@ fn a_health_check_is_greeted_and_closed() {
 }
 
 /// Random bytes, or valid frames with a few bytes changed.
-fn nonsense(dice: &mut fastrand::Rng) -> Vec<u8> {
-    let truth = match dice.u8(..4) {
-        0 => return (0..dice.usize(1..5_000)).map(|_| dice.u8(..)).collect(),
+fn nonsense(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let truth = match rng.u8(..4) {
+        0 => return (0..rng.usize(1..5_000)).map(|_| rng.u8(..)).collect(),
         1 => hello(),
         2 => [hello(), request(1, "192.0.2.66", "bad.example"), hold(2, 1_000)].concat(),
         _ => [hello(), notify(3, &[(b"other", &[(b"a", Data::Str(b"b"))]), (b"request", &[])]), goodbye()]
             .concat(),
     };
     let mut bytes = truth;
-    for _ in 0..dice.usize(1..4) {
-        let at = dice.usize(..bytes.len());
-        bytes[at] = dice.u8(..);
+    for _ in 0..rng.usize(1..4) {
+        let at = rng.usize(..bytes.len());
+        bytes[at] = rng.u8(..);
     }
-    bytes.truncate(dice.usize(1..=bytes.len()));
+    bytes.truncate(rng.usize(1..=bytes.len()));
     bytes
 }
 

@@ -11,16 +11,16 @@ use slowlane::observe::clock::Clock;
 use slowlane::observe::metrics::Metrics;
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::hold::{HoldLimits, WhenFull};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Decision;
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Batch, Layout, Policy};
 use slowlane_core::table::{Cursor, Entry, Page, Sizing};
-use slowlane_core::throttle::{AnnexUsage, Decisions, Throttle};
+use slowlane_core::throttle::{AuxUsage, Decisions, Throttle};
 use spop::{Ack, Action, Frame};
 
 use crate::support::spop::{hello, message};
@@ -35,7 +35,7 @@ struct Ask {
     website: usize,
     owner: usize,
     cost: i64,
-    draw: u64,
+    sample: u64,
     /// The request begins a new batch, this much later.
     after_ms: Option<u64>,
 }
@@ -101,7 +101,14 @@ fn ask() -> impl Strategy<Value = Ask> {
     let cost = prop_oneof![8 => Just(1), 1 => Just(0), 3 => 2i64..9];
     let after_ms = prop::option::weighted(0.1, prop_oneof![0u64..60, 0u64..100_000]);
     (0u32..4, 0usize..3, 0usize..3, cost, any::<u64>(), after_ms).prop_map(
-        |(source, website, owner, cost, draw, after_ms)| Ask { source, website, owner, cost, draw, after_ms },
+        |(source, website, owner, cost, sample, after_ms)| Ask {
+            source,
+            website,
+            owner,
+            cost,
+            sample,
+            after_ms,
+        },
     )
 }
 
@@ -109,7 +116,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 #[derive(Debug, PartialEq)]
 struct Left {
     rows: Vec<(u64, Entry, Duration)>,
-    annexes: AnnexUsage,
+    aux_store: AuxUsage,
     evictions: u64,
     /// The next decision on every kind of request, with its formulas. They depend on the annexes.
     foreseen: Vec<(Decision, Vec<String>)>,
@@ -128,11 +135,11 @@ impl Left {
         let mut foreseen = Vec::new();
         for number in 0..36 {
             let (source, website, owner) = (number % 4, number as usize / 4 % 3, number as usize / 12);
-            let ask = Ask { source, website, owner, cost: 1, draw: 0, after_ms: None };
-            let seen = throttle.foresee(&policy.cases(&ask.request()), now, Draw::MIDDLE);
+            let ask = Ask { source, website, owner, cost: 1, sample: 0, after_ms: None };
+            let seen = throttle.foresee(&policy.cases(&ask.request()), now, Sample::MIDDLE);
             foreseen.push((seen.decision, seen.views.into_iter().map(|view| view.formula).collect()));
         }
-        Left { rows, annexes: throttle.annex_usage(), evictions: throttle.usage().evictions, foreseen }
+        Left { rows, aux_store: throttle.aux_usage(), evictions: throttle.usage().evictions, foreseen }
     }
 }
 
@@ -144,12 +151,12 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let mut draws = Vec::new();
     for (number, ask) in asks.iter().enumerate() {
         batch.push(&ask.request());
-        draws.push(ask.draw);
+        draws.push(ask.sample);
         let gap = asks.get(number + 1).map_or(Some(0), |next| next.after_ms);
         if gap.is_some() || batch.is_full() {
             let mut drawn = draws.drain(..);
             throttle.sweep(now);
-            throttle.decide(&batch, now, || Draw::from_bits(drawn.next().unwrap()), &mut decisions);
+            throttle.decide(&batch, now, || Sample::from_bits(drawn.next().unwrap()), &mut decisions);
             all.extend(decisions.iter().copied());
             batch.clear();
         }
@@ -163,7 +170,7 @@ fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let (mut now, mut all) = (START, Vec::new());
     for (number, ask) in asks.iter().enumerate() {
         throttle.sweep(now);
-        all.push(throttle.decide_one(&ask.request(), now, Draw::from_bits(ask.draw)));
+        all.push(throttle.decide_one(&ask.request(), now, Sample::from_bits(ask.sample)));
         let gap = asks.get(number + 1).and_then(|next| next.after_ms);
         now = now + Duration::from_millis(gap.unwrap_or(0));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slowlane::store_protocol::{Answer, Question};
 use slowlane_core::base::target::Target;
-use slowlane_core::cluster::{BlockWord, BlockWords, Due};
+use slowlane_core::cluster::{BlockChange, BlockUpdate, Due};
 
 use crate::redis::{is_joined, node};
 use crate::support::redis::Redis;
@@ -53,13 +53,13 @@ fn blocks_that_clients_earn_take_no_room_of_operators() {
     let (mut caller, _) = server.login(None);
     let word = |target: &String| {
         let target = Target::parse(target.as_bytes()).unwrap();
-        BlockWord { target, rest: Some(Duration::from_secs(600)), is_taught: false }
+        BlockChange { target, rest: Some(Duration::from_secs(600)), is_restored: false }
     };
     for targets in keys().collect::<Vec<_>>().chunks(500) {
         let changes = targets.iter().map(word).collect();
-        let blocks = Some(BlockWords { epoch: "e".into(), seq: 0, changes });
+        let blocks = Some(BlockUpdate { epoch: "e".into(), seq: 0, changes });
         let answer = caller.ask(&Question::Exchange(Due { blocks, ..Due::default() }));
-        assert!(matches!(answer, Answer::Told(_)), "{answer:?}");
+        assert!(matches!(answer, Answer::Response(_)), "{answer:?}");
     }
     for url in [redis.url(), server.url()] {
         let one = node("one", &url);

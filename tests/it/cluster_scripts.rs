@@ -6,7 +6,7 @@ use fastrand::Rng;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::cluster::{
-    Answer, CountMessage, CountReply, LeaseMessage, LeaseReply, Ledger, Message, Plan, Reply, Words,
+    Answer, Arguments, CountMessage, CountReply, LeaseMessage, LeaseReply, Message, Plan, Records, Reply,
 };
 
 use crate::support::project;
@@ -24,10 +24,10 @@ const KEPT_S: f64 = 1e6;
 const UNKNOWN: i64 = i64::MIN;
 
 /// The numbers of a message as the script takes them, but for the life of its record.
-type Draw = fn(&mut Rng) -> Vec<i64>;
+type Generate = fn(&mut Rng) -> Vec<i64>;
 
 /// The same numbers for a token server.
-type Read = fn(&[i64]) -> Words;
+type Read = fn(&[i64]) -> Arguments;
 
 /// Numbers of an answer, and by how much the rounding of the script may change each of them.
 type Numbers = Vec<(f64, f64)>;
@@ -42,31 +42,31 @@ fn script(name: &str) -> String {
 }
 
 /// Mostly some milliseconds, often some seconds, and sometimes a minute.
-fn step_us(dice: &mut Rng) -> u64 {
-    match dice.u32(0..20) {
-        0 => dice.u64(0..60_000_000),
-        1..=7 => dice.u64(0..3_000_000),
-        _ => dice.u64(0..200_000),
+fn step_us(rng: &mut Rng) -> u64 {
+    match rng.u32(0..20) {
+        0 => rng.u64(0..60_000_000),
+        1..=7 => rng.u64(0..3_000_000),
+        _ => rng.u64(0..200_000),
     }
 }
 
-fn are_the_same(name: &str, draw: Draw, read: Read) {
+fn are_the_same(name: &str, generate: Generate, read: Read) {
     let seed = std::env::var("SLOWLANE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("SLOWLANE_SEED={seed}");
-    let (mut dice, redis, script) = (Rng::with_seed(seed), Redis::start(), script(name));
-    let (mut ledger, mut now_us) = (Ledger::new(100), 1_000_000_000_000);
+    let (mut rng, redis, script) = (Rng::with_seed(seed), Redis::start(), script(name));
+    let (mut records, mut now_us) = (Records::new(100), 1_000_000_000_000);
     for message in 0..MESSAGES {
-        now_us += step_us(&mut dice);
-        let (bits, numbers) = (dice.u64(0..KEYS), draw(&mut dice));
+        now_us += step_us(&mut rng);
+        let (bits, numbers) = (rng.u64(0..KEYS), generate(&mut rng));
         let written = |&number: &i64| if number == UNKNOWN { String::new() } else { number.to_string() };
-        let mut words: Vec<String> = ["EVAL", &script, "1"].map(str::to_owned).into();
-        words.push(format!("{bits:016X}"));
-        words.extend(numbers.iter().map(written));
+        let mut arguments: Vec<String> = ["EVAL", &script, "1"].map(str::to_owned).into();
+        arguments.push(format!("{bits:016X}"));
+        arguments.extend(numbers.iter().map(written));
         let [seconds, rest] = [now_us / 1_000_000, now_us % 1_000_000];
-        words.extend([seconds, rest].map(|part| part.to_string()));
-        let of_lua = redis.ask(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        arguments.extend([seconds, rest].map(|part| part.to_string()));
+        let of_lua = redis.ask(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         let answer =
-            ledger.post(Key::from_bits(bits), &read(&numbers), Timestamp::from_nanos(now_us * 1_000));
+            records.post(Key::from_bits(bits), &read(&numbers), Timestamp::from_nanos(now_us * 1_000));
         let of_rust = numbers_of(&answer);
         let lua: Vec<f64> = of_lua.split(' ').filter_map(|number| number.parse().ok()).collect();
         let differs = |(lua, (rust, most)): (&f64, &(f64, f64))| (lua - rust).abs() > *most;
@@ -91,8 +91,8 @@ fn numbers_of(answer: &Answer) -> Numbers {
     }
 }
 
-fn or_unknown(dice: &mut Rng, number: i64) -> i64 {
-    if dice.u32(0..3) == 0 { UNKNOWN } else { number }
+fn or_unknown(rng: &mut Rng, number: i64) -> i64 {
+    if rng.u32(0..3) == 0 { UNKNOWN } else { number }
 }
 
 fn known(number: i64) -> Option<f64> {
@@ -102,24 +102,24 @@ fn known(number: i64) -> Option<f64> {
 /// What a node lets through and knows; and sometimes a node that has been without the store.
 #[test]
 fn rates_are_the_same() {
-    let draw: Draw = |dice| {
-        let (charge, taught) = (dice.i64(-500_000..3_000_000), dice.i64(-9_000_000..20_000_000));
-        let (burst, cap) = (dice.i64(0..2) * 1_000_000, 10_200_000 + dice.i64(0..2) * 4_800_000);
-        let (taught, known_us) = (or_unknown(dice, taught), dice.i64(0..2) * dice.i64(0..9_000_000));
-        let (asked, lately, returns) = (dice.i64(0..100), dice.i64(0..100), i64::from(dice.u32(0..5) == 0));
+    let generate: Generate = |rng| {
+        let (charge, restore) = (rng.i64(-500_000..3_000_000), rng.i64(-9_000_000..20_000_000));
+        let (burst, cap) = (rng.i64(0..2) * 1_000_000, 10_200_000 + rng.i64(0..2) * 4_800_000);
+        let (restore, known_us) = (or_unknown(rng, restore), rng.i64(0..2) * rng.i64(0..9_000_000));
+        let (asked, lately, returns) = (rng.i64(0..100), rng.i64(0..100), i64::from(rng.u32(0..5) == 0));
         let ttl_ms = (KEPT_S * 1e3) as i64;
-        vec![charge, asked, lately, burst, cap, taught, 1_000_000, ttl_ms, known_us, returns]
+        vec![charge, asked, lately, burst, cap, restore, 1_000_000, ttl_ms, known_us, returns]
     };
-    are_the_same("rate", draw, |numbers| {
+    are_the_same("rate", generate, |numbers| {
         let s = |place: usize| numbers[place] as f64 / 1e6;
-        Words::Rate(Message {
+        Arguments::Rate(Message {
             charge: numbers[0] as f64,
             slot_s: 1e-6,
             asked: numbers[1] as f64,
             asked_lately: numbers[2] as f64,
             burst_s: s(3),
             cap_s: s(4) - Plan::AHEAD_MAX_S,
-            taught_s: known(numbers[5]).map(|us| us / 1e6),
+            restore_s: known(numbers[5]).map(|us| us / 1e6),
             memory_s: s(6),
             kept_s: KEPT_S,
             known_age_s: s(8),
@@ -132,22 +132,22 @@ fn rates_are_the_same() {
 /// Windows of five seconds, whose limit is edited.
 #[test]
 fn counts_are_the_same() {
-    let draw: Draw = |dice| {
-        let (charge, current) = (dice.i64(-20..200), dice.i64(0..1_500));
-        let (before, over, age) = (dice.i64(0..1_500), dice.i64(0..500), dice.i64(0..5_000_000));
-        let limit = 500 + dice.i64(0..2) * 500;
-        vec![charge, or_unknown(dice, current), before, over, age, limit, 5_000_000, (KEPT_S * 1e3) as i64]
+    let generate: Generate = |rng| {
+        let (charge, current) = (rng.i64(-20..200), rng.i64(0..1_500));
+        let (before, over, age) = (rng.i64(0..1_500), rng.i64(0..500), rng.i64(0..5_000_000));
+        let limit = 500 + rng.i64(0..2) * 500;
+        vec![charge, or_unknown(rng, current), before, over, age, limit, 5_000_000, (KEPT_S * 1e3) as i64]
     };
-    are_the_same("count", draw, |numbers| {
+    are_the_same("count", generate, |numbers| {
         let number = |place: usize| numbers[place] as f64;
-        let taught = known(numbers[1]).map(|current| CountReply {
+        let restore = known(numbers[1]).map(|current| CountReply {
             current,
             before: number(2),
             over: number(3),
             age_s: number(4) / 1e6,
         });
         let (charge, limit, window_s) = (number(0), number(5), number(6) / 1e6);
-        Words::Count(CountMessage { charge, taught, limit, window_s, kept_s: KEPT_S, sent_s: 0.0 })
+        Arguments::Count(CountMessage { charge, restore, limit, window_s, kept_s: KEPT_S, sent_s: 0.0 })
     });
 }
 
@@ -155,20 +155,20 @@ fn counts_are_the_same() {
 /// is none here.
 #[test]
 fn leases_are_the_same() {
-    let draw: Draw = |dice| {
-        let (want, given) = (dice.i64(-20..60), dice.i64(0..900));
-        let (rest, limit) = (dice.i64(-5_000_000..65_000_000), 400 + dice.i64(0..2) * 400);
-        let (given, age) = (or_unknown(dice, given), dice.i64(0..60_000_000));
-        let age = or_unknown(dice, age);
+    let generate: Generate = |rng| {
+        let (want, given) = (rng.i64(-20..60), rng.i64(0..900));
+        let (rest, limit) = (rng.i64(-5_000_000..65_000_000), 400 + rng.i64(0..2) * 400);
+        let (given, age) = (or_unknown(rng, given), rng.i64(0..60_000_000));
+        let age = or_unknown(rng, age);
         vec![want, 0, given, rest, limit, 20, 60_000_000, age, (KEPT_S * 1e3) as i64]
     };
-    are_the_same("lease", draw, |numbers| {
+    are_the_same("lease", generate, |numbers| {
         let number = |place: usize| numbers[place] as f64;
-        Words::Lease(LeaseMessage {
+        Arguments::Lease(LeaseMessage {
             sent_s: 0.0,
             want: number(0),
             asked: number(1),
-            taught: known(numbers[2]).map(|given| (given, number(3) / 1e6)),
+            restore: known(numbers[2]).map(|given| (given, number(3) / 1e6)),
             limit: number(4),
             kept_back: number(5),
             window_s: number(6) / 1e6,

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::{Key, KeySecret};
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
@@ -34,7 +34,7 @@ fn throttle(policy: Policy) -> Throttle {
 fn ask(throttle: &Throttle, fields: &[(&str, &[u8])]) -> Decision {
     let mut request = Request::new();
     fields.iter().for_each(|(name, value)| request.push(name.as_bytes(), Value::Text(value)));
-    throttle.decide_one(&request, NOW, Draw::MIDDLE)
+    throttle.decide_one(&request, NOW, Sample::MIDDLE)
 }
 
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/h law=token-bucket\n\
@@ -188,7 +188,7 @@ fn a_cost_that_cannot_be_read_is_not_free() {
     let counted = |cost| {
         let mut request = Request::new();
         request.push(b"cost", cost);
-        throttle.decide_one(&request, NOW, Draw::MIDDLE).cost
+        throttle.decide_one(&request, NOW, Sample::MIDDLE).cost
     };
     let text = |text: &'static str| Value::Text(text.as_bytes());
     assert_eq!(counted(Value::Number(-1)), 1);

@@ -82,7 +82,7 @@ fn counted_two(slowlane: &Slowlane, source: &str) {
 }
 
 /// Waits until HAProxy enforces the limit of a key by itself.
-fn taught(haproxy: &Haproxy, key: &str) {
+fn pushed(haproxy: &Haproxy, key: &str) {
     eventually("the limit is taught", || {
         let table = haproxy.runtime("show table slowlane_limits\n")?;
         let mut lines = table.lines().filter(|line| line.contains("gpt0=600000000"));
@@ -129,7 +129,7 @@ fn clients_of_ipv6_are_held_by_their_network_through_both_proxies() {
         let (first, second, third) = ("2001:db8:1:2::a", "2001:db8:1:2:ffff::b", "2001:db8:1:2::c");
         assert_eq!([one.ask_from(first), one.ask_from(second)], [200, 200]);
         if is_peer {
-            taught(&haproxy, "2001:db8:1:2::");
+            pushed(&haproxy, "2001:db8:1:2::");
         }
         counted_two(&slowlane, third);
         assert_eq!([one.ask_from(third), other.ask_from("2001:db8:1:2::d")], [429, 429]);

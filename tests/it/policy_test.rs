@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::policy::{Layout, Policy};
@@ -232,7 +232,7 @@ fn case(website: u8, happenings: &[Happens]) -> String {
                 let mut verdicts: Vec<String> = Vec::new();
                 for number in 0..u64::from(count) {
                     let now = Timestamp::from_nanos(now_ns + span_ms * 1_000_000 * number / u64::from(count));
-                    let decision = throttle.decide_one(&request(&name, &cost), now, Draw::MIDDLE);
+                    let decision = throttle.decide_one(&request(&name, &cost), now, Sample::MIDDLE);
                     verdicts.push(word(decision.verdict));
                 }
                 now_ns += span_ms * 1_000_000;

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::client::Client;
-use crate::support::doors::Doors;
 use crate::support::haproxy::telling_patiently;
+use crate::support::listeners::Listeners;
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
 use crate::support::{client, eventually, own_address, project};
@@ -17,7 +17,7 @@ use crate::support::{client, eventually, own_address, project};
 #[test]
 fn three_proxies_pace_their_clients_together() {
     const TIME: Duration = Duration::from_secs(10);
-    let doors = Doors::open("burst=50 rate=50/s", telling_patiently);
+    let listeners = Listeners::open("burst=50 rate=50/s", telling_patiently);
     let begun = Instant::now();
     let ask = |door: SocketAddr| {
         let (mut client, mut passed) = (Client::connect(door), 0);
@@ -27,7 +27,7 @@ fn three_proxies_pace_their_clients_together() {
         passed
     };
     let passed: [u32; 3] = thread::scope(|scope| {
-        let clients = doors.addresses().into_iter().cycle().take(50);
+        let clients = listeners.addresses().into_iter().cycle().take(50);
         let clients: Vec<_> = clients.map(|door| scope.spawn(move || ask(door))).collect();
         let mut passed = [0; 3];
         for (number, client) in clients.into_iter().enumerate() {

@@ -54,13 +54,13 @@ fn commands() -> Vec<String> {
 }
 
 /// A folder that looks like the project, with `slowlane` on its PATH, beside a daemon with the shipped policy.
-struct Desk {
+struct Workdir {
     folder: TempDir,
     daemon: Slowlane,
 }
 
-impl Desk {
-    fn new() -> Desk {
+impl Workdir {
+    fn new() -> Workdir {
         let folder = tempfile::tempdir().unwrap();
         for name in ["examples", "haproxy", "nginx", "systemd", "slowlane.toml"] {
             symlink(project(name), folder.path().join(name)).unwrap();
@@ -80,7 +80,7 @@ impl Desk {
             })
             .collect();
         let maps: Vec<(&str, &str)> = maps.iter().map(|(name, text)| (&**name, &**text)).collect();
-        Desk { folder, daemon: Slowlane::with_policy(&maps) }
+        Workdir { folder, daemon: Slowlane::with_policy(&maps) }
     }
 
     /// The same command for this binary, and for this daemon's addresses.
@@ -138,20 +138,20 @@ impl Desk {
 
 #[test]
 fn every_command_works() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let commands = commands();
     assert!(commands.len() > 40, "{commands:?}");
     for (words, _) in ELSEWHERE {
         assert!(commands.iter().any(|command| command.starts_with(words)), "nobody types {words}");
     }
     for command in commands {
-        let own = desk.translated(&command);
+        let own = workdir.translated(&command);
         if ELSEWHERE.iter().any(|(words, _)| command.starts_with(words)) {
             continue;
         }
         match SERVES.iter().any(|serves| own.starts_with(serves)) {
-            true => desk.serve(&own),
-            false => desk.run(&own),
+            true => workdir.serve(&own),
+            false => workdir.run(&own),
         }
     }
 }

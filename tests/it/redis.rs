@@ -247,11 +247,11 @@ fn a_store_that_has_forgotten_is_taught() {
     assert!(passed(&other, "shop.example", 30) <= 15);
     is_told(&other);
     assert_eq!(redis.ask(&["FLUSHALL"]), "OK");
-    let taught =
+    let pushed =
         || [&one, &other].map(|node| node.metric("slowlane_cluster_taught_total", "")).iter().sum::<f64>();
     eventually("the store is taught", || {
         passed(&one, "shop.example", 1);
-        (taught() > 0.0).then_some(())
+        (pushed() > 0.0).then_some(())
     });
     assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
     passed(&other, "shop.example", 1);
@@ -320,11 +320,11 @@ fn evicted_keys_are_taught() {
     let fill = "for i = 1, 5000 do redis.call('SET', 'other' .. i .. ARGV[1], string.rep('x', 200)) end";
     eventually("a key of the nodes is evicted", || {
         redis.ask(&["EVAL", fill, "0", &fastrand::u64(..).to_string()]);
-        let taught = one.metric("slowlane_cluster_taught_total", "")
+        let pushed = one.metric("slowlane_cluster_taught_total", "")
             + other.metric("slowlane_cluster_taught_total", "");
         let more = passed(&one, "shop.example", 2) + passed(&other, "shop.example", 2);
         assert_eq!(more, 0, "the nodes know what was used up");
-        (taught > 0.0).then_some(())
+        (pushed > 0.0).then_some(())
     });
     assert!(evicted() > 1_000, "{}", evicted());
     assert_eq!((up(&one), up(&other)), (1.0, 1.0));

@@ -12,9 +12,9 @@ use allocation_counter::measure;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
@@ -145,7 +145,7 @@ fn count(row: &mut Row, decision: &Decision) {
 
 /// The verdicts of the throttle when a proxy asks it at these moments.
 fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
-    let (throttle, mut dice) = (throttle(), fastrand::Rng::with_seed(SEED));
+    let (throttle, mut rng) = (throttle(), fastrand::Rng::with_seed(SEED));
     let mut rows: BTreeMap<_, Row> = BTreeMap::new();
     for Asked { ms, source, website, cost } in asked {
         let website = format!("w{website}");
@@ -155,7 +155,7 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
         request.push(b"owner", Value::Text(b"acme"));
         request.push(b"cost", Value::Number(*cost));
         let now = Timestamp::from_millis(*ms);
-        let decision = throttle.decide_one(&request, now, Draw::from_bits(dice.u64(..)));
+        let decision = throttle.decide_one(&request, now, Sample::from_bits(rng.u64(..)));
         // In the log it took no time, so it ends after its delay, and this law has no delays.
         if let Some(ticket) = decision.ticket() {
             throttle.end(&throttle.policy(), &ticket, now);
@@ -207,7 +207,7 @@ proptest! {
         let outcome = replay(vec![input(mixed.clone())], &[subject()], &settings(), |_| ()).unwrap();
         prop_assert!(outcome.requests() >= 6);
         let log = &outcome.logs[0];
-        let faulty: u64 = log.faults.iter().map(|(_, faulty)| faulty.count).sum();
+        let faulty: u64 = log.errors.iter().map(|(_, faulty)| faulty.count).sum();
         let empty = mixed.split(|&byte| byte == b'\n').filter(|line| line.is_empty() || line == b"\r").count() as u64;
         prop_assert!(log.requests + faulty <= log.lines && log.requests + faulty + empty >= log.lines);
         let packed = gzip(&mixed);
@@ -267,19 +267,19 @@ fn a_line_takes_no_memory() {
 }
 
 /// A folder with a policy that limits only `shop.example`: five requests, then one per hour.
-struct Desk(TempDir);
+struct Workdir(TempDir);
 
-const DESK_SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=5 rate=1/h law=token-bucket\n";
+const WORKDIR_SLO_MAP: &str = "0 burst=10000 rate=5000/s\n2001 burst=5 rate=1/h law=token-bucket\n";
 
-impl Desk {
-    fn new() -> Desk {
-        let desk = Desk(tempfile::tempdir().unwrap());
+impl Workdir {
+    fn new() -> Workdir {
+        let workdir = Workdir(tempfile::tempdir().unwrap());
         for policy in ["policy", "other"] {
-            fs::create_dir(desk.0.path().join(policy)).unwrap();
-            desk.write(&format!("{policy}/slo.map"), DESK_SLO_MAP.as_bytes());
+            fs::create_dir(workdir.0.path().join(policy)).unwrap();
+            workdir.write(&format!("{policy}/slo.map"), WORKDIR_SLO_MAP.as_bytes());
         }
-        desk.write("policy/website.map", b"shop.example 2001\n");
-        desk
+        workdir.write("policy/website.map", b"shop.example 2001\n");
+        workdir
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -309,21 +309,21 @@ const NGINX_LINE: &str = "192.0.2.7 [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.
 
 #[test]
 fn plain_compressed_and_piped_logs_are_read() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let log = NGINX_LINE.repeat(8);
-    desk.write("access.log", log.as_bytes());
-    desk.write(
+    workdir.write("access.log", log.as_bytes());
+    workdir.write(
         "access.log.1.gz",
         &[gzip(NGINX_LINE.repeat(3).as_bytes()), gzip(NGINX_LINE.as_bytes())].concat(),
     );
-    assert_five_pass(&desk.csv(&["access.log"]).0, 8);
-    assert_five_pass(&desk.csv(&["access.log.1.gz", "access.log"]).0, 12);
-    assert_five_pass(&desk.csv(&["--format", "nginx", "access.log"]).0, 8);
+    assert_five_pass(&workdir.csv(&["access.log"]).0, 8);
+    assert_five_pass(&workdir.csv(&["access.log.1.gz", "access.log"]).0, 12);
+    assert_five_pass(&workdir.csv(&["--format", "nginx", "access.log"]).0, 8);
     let format = "$remote_addr [$time_local] \"$request\" $status $body_bytes_sent ${request_time}s host=$host slowlane=$x id=$y";
-    assert_five_pass(&desk.csv(&["--format", format, "access.log"]).0, 8);
+    assert_five_pass(&workdir.csv(&["--format", format, "access.log"]).0, 8);
 
     let mut command = Command::new(BINARY);
-    command.args(["replay", "--policy", "policy", "--csv", "-"]).current_dir(desk.0.path());
+    command.args(["replay", "--policy", "policy", "--csv", "-"]).current_dir(workdir.0.path());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&gzip(log.as_bytes())).unwrap();
@@ -359,12 +359,13 @@ fn the_order_of_several_logs_does_not_matter() {
 
 #[test]
 fn a_line_far_ahead_or_behind_is_harmless() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let ahead = NGINX_LINE.replace("2009", "2099");
     let behind = NGINX_LINE.replace(":12:14:14", ":12:14:00");
     let later = NGINX_LINE.replace(":12:14:14", ":12:17:14");
-    desk.write("access.log", [NGINX_LINE, &ahead, NGINX_LINE, &later, &later, &behind].concat().as_bytes());
-    let (rows, problems) = desk.csv(&["access.log"]);
+    workdir
+        .write("access.log", [NGINX_LINE, &ahead, NGINX_LINE, &later, &later, &behind].concat().as_bytes());
+    let (rows, problems) = workdir.csv(&["access.log"]);
     assert!(rows[0].starts_with("total,policy,,,,,,5,"), "{rows:?}");
     assert_eq!(
         problems,
@@ -374,7 +375,7 @@ fn a_line_far_ahead_or_behind_is_harmless() {
             "1 requests are left out: their times are far ahead of the lines after them",
         ]
     );
-    assert_eq!(desk.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
+    assert_eq!(workdir.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
 }
 
 /// Ten seconds late is less than --reorder: the limit is memory, and raising --reorder would not help.
@@ -391,7 +392,7 @@ fn a_line_after_too_many_later_ones_has_its_own_note() {
 /// HAProxy's `%tr` and `%t` are local times: one night a year, an hour comes twice.
 #[test]
 fn a_clock_that_is_put_back_is_noted_with_the_line() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let at = |minute: u32| {
         format!(
             "192.0.2.7:1 [25/Oct/2026:{:02}:{:02}:00.000] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-\n",
@@ -401,9 +402,9 @@ fn a_clock_that_is_put_back_is_noted_with_the_line() {
     };
     // Ten requests in each minute from 1:00 to 3:00, and once more from 2:00 to 4:00.
     let log: String = (60..180).chain(120..240).map(|minute| at(minute).repeat(10)).collect();
-    desk.write("haproxy.log", log.as_bytes());
+    workdir.write("haproxy.log", log.as_bytes());
     let told = |args: &[&str]| {
-        let (_, problems) = desk.csv(args);
+        let (_, problems) = workdir.csv(args);
         problems.into_iter().find(|problem| problem.contains("summer time"))
     };
     assert_eq!(
@@ -413,13 +414,13 @@ fn a_clock_that_is_put_back_is_noted_with_the_line() {
     );
     // Some connections take an hour.
     let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
-    desk.write("haproxy.log", log.as_bytes());
+    workdir.write("haproxy.log", log.as_bytes());
     assert_eq!(told(&["haproxy.log"]), None);
 }
 
 #[test]
 fn faulty_lines_are_named_and_the_rest_is_replayed() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let long = "x".repeat(100_000);
     let bad = NGINX_LINE.replace("GET / HTTP/1.1", "\\x16\\x03\\x01");
     let lines = [
@@ -432,8 +433,8 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
         "over\n",
         "192.0.2.7 [06/Feb",
     ];
-    desk.write("access.log", lines.concat().as_bytes());
-    let (rows, problems) = desk.csv(&["access.log"]);
+    workdir.write("access.log", lines.concat().as_bytes());
+    let (rows, problems) = workdir.csv(&["access.log"]);
     assert_five_pass(&rows, 7);
     assert_eq!(
         problems,
@@ -447,14 +448,14 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
     );
 
     let whole = gzip(NGINX_LINE.repeat(20_000).as_bytes());
-    desk.write("cut.gz", &whole[..whole.len() - 20]);
-    let (_, problems) = desk.csv(&["cut.gz"]);
+    workdir.write("cut.gz", &whole[..whole.len() - 20]);
+    let (_, problems) = workdir.csv(&["cut.gz"]);
     assert!(problems.last().unwrap().contains("its gzip data ends too early, after line "), "{problems:?}");
 }
 
 #[test]
 fn a_log_without_a_request_is_an_error() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     for (name, bytes, problem) in [
         ("empty", &b""[..], "empty: is empty"),
         (
@@ -468,47 +469,47 @@ fn a_log_without_a_request_is_an_error() {
             "binary: no line of it is of a format that is known: give its log-format or log_format with --format",
         ),
     ] {
-        desk.write(name, bytes);
-        let Ran { code, out, problems } = desk.ran(&[name]);
+        workdir.write(name, bytes);
+        let Ran { code, out, problems } = workdir.ran(&[name]);
         assert_eq!((code, out.as_str()), (1, ""), "{name}");
         assert_eq!(problems, [problem, "nothing was replayed: no log has a request that could be read"]);
     }
     // With a format of its own, and compressed.
-    desk.write("empty.gz", &gzip(b""));
+    workdir.write("empty.gz", &gzip(b""));
     for args in [&["--format", "nginx", "empty"][..], &["empty.gz"]] {
-        let Ran { code, problems, .. } = desk.ran(args);
+        let Ran { code, problems, .. } = workdir.ran(args);
         let name = args.last().unwrap();
         let nothing = "nothing was replayed: no log has a request that could be read".to_owned();
         assert_eq!((code, problems), (1, vec![format!("{name}: is empty"), nothing]));
     }
-    desk.write("good", NGINX_LINE.as_bytes());
-    assert_eq!(desk.ran(&["prose", "good"]).code, 0, "one of them can");
+    workdir.write("good", NGINX_LINE.as_bytes());
+    assert_eq!(workdir.ran(&["prose", "good"]).code, 0, "one of them can");
 }
 
 #[test]
 fn top_limits_the_keys_that_are_shown() {
-    let desk = Desk::new();
-    desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
-    let out = |top: &str| desk.ran(&["--top", top, "access.log"]).out;
+    let workdir = Workdir::new();
+    workdir.write("access.log", NGINX_LINE.repeat(8).as_bytes());
+    let out = |top: &str| workdir.ran(&["--top", top, "access.log"]).out;
     assert!(out("1").contains("\n1 key had requests delayed or denied:\n"));
     assert!(!out("0").contains("key"), "{}", out("0"));
-    desk.write("access.log", NGINX_LINE.as_bytes());
+    workdir.write("access.log", NGINX_LINE.as_bytes());
     assert!(out("0").ends_with("\nno key had a request delayed or denied\n"));
 }
 
 #[test]
 fn the_last_representable_moment_is_replayed() {
-    let desk = Desk::new();
-    desk.write("access.log", b"::1 18446744073.709 GET\n::1 18446744074.709 GET\n");
-    let (rows, problems) = desk.csv(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
+    let workdir = Workdir::new();
+    workdir.write("access.log", b"::1 18446744073.709 GET\n::1 18446744074.709 GET\n");
+    let (rows, problems) = workdir.csv(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
     assert!(rows[0].starts_with("total,policy,,,,,,1,"), "{rows:?}");
     assert!(problems[0].ends_with("%Ts is not a time (line 2)"), "{problems:?}");
 }
 
 #[test]
 fn every_error_has_a_remedy() {
-    let desk = Desk::new();
-    desk.write("good", NGINX_LINE.as_bytes());
+    let workdir = Workdir::new();
+    workdir.write("good", NGINX_LINE.as_bytes());
     for (args, problem) in [
         (&["nowhere.log"][..], "nowhere.log: cannot be read: No such file or directory (os error 2)"),
         (&["policy"], "policy: is a directory: name the logs in it"),
@@ -535,28 +536,28 @@ fn every_error_has_a_remedy() {
              another file",
         ),
     ] {
-        let Ran { code, out, problems } = desk.ran(args);
+        let Ran { code, out, problems } = workdir.ran(args);
         assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
         assert_eq!(problems[0], problem, "{args:?}");
     }
-    assert_eq!(desk.ran(&["--plot", "x.svg", "nowhere.log"]).code, 1);
-    assert!(!desk.0.path().join("x.svg").exists(), "a picture of nothing");
+    assert_eq!(workdir.ran(&["--plot", "x.svg", "nowhere.log"]).code, 1);
+    assert!(!workdir.0.path().join("x.svg").exists(), "a picture of nothing");
 }
 
 #[test]
 fn names_chosen_by_clients_are_shown_safely() {
-    let desk = Desk::new();
-    desk.write(
+    let workdir = Workdir::new();
+    workdir.write(
         "policy/slo.map",
         b"0 burst=1 rate=1/h law=token-bucket\n1001 burst=1 rate=1/h law=token-bucket\n",
     );
-    desk.write("policy/website.map", b"");
-    desk.write("policy/owner.map", b"\x1b]0;owned\x07<script>,\"evil\" 1001\n");
+    workdir.write("policy/website.map", b"");
+    workdir.write("policy/owner.map", b"\x1b]0;owned\x07<script>,\"evil\" 1001\n");
     let line = NGINX_LINE.replace("shop.example", "\x1b]0;owned\x07<script>,\\x22evil\\x22");
-    desk.write("access.log", line.repeat(3).as_bytes());
+    workdir.write("access.log", line.repeat(3).as_bytes());
     let name = r#"owner=\u{1b}]0;owned\u{7}<script>,"evil""#;
     for flags in [&[][..], &["--csv"], &["--json"], &["--plot", "x.svg"]] {
-        let Ran { code, out, .. } = desk.ran(&[flags, &["--field", "owner=$host", "access.log"]].concat());
+        let Ran { code, out, .. } = workdir.ran(&[flags, &["--field", "owner=$host", "access.log"]].concat());
         assert_eq!(code, 0);
         assert!(out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{flags:?}: {out:?}");
         let want = match flags {
@@ -566,15 +567,15 @@ fn names_chosen_by_clients_are_shown_safely() {
         };
         assert!(out.contains(&want), "{flags:?}: {out}");
     }
-    let svg = fs::read_to_string(desk.0.path().join("x.svg")).unwrap();
+    let svg = fs::read_to_string(workdir.0.path().join("x.svg")).unwrap();
     assert!(!svg.contains("<script") && svg.contains("prefers-color-scheme:dark"));
 }
 
 #[test]
 fn two_policies_are_compared() {
-    let desk = Desk::new();
-    desk.write("access.log", NGINX_LINE.repeat(8).as_bytes());
-    let Ran { code, out, problems } = desk.ran(&["--against", "other", "access.log"]);
+    let workdir = Workdir::new();
+    workdir.write("access.log", NGINX_LINE.repeat(8).as_bytes());
+    let Ran { code, out, problems } = workdir.ran(&["--against", "other", "access.log"]);
     assert_eq!((code, problems), (0, vec![]));
     let key = out
         .lines()
@@ -615,7 +616,7 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
     );
     assert_eq!(out, want);
 
-    let (rows, _) = desk.csv(&["--against", "other", "access.log"]);
+    let (rows, _) = workdir.csv(&["--against", "other", "access.log"]);
     let want = [
         "total,policy,,,,,,8,0,3,,,,,3,0,0".to_owned(),
         "slo,policy,2001,token-bucket,1/h,,,8,0,3,,,,,,,".to_owned(),
@@ -629,21 +630,22 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
 
 #[test]
 fn concurrency_uses_the_ends_in_the_log() {
-    let desk = Desk::new();
-    desk.write(
+    let workdir = Workdir::new();
+    workdir.write(
         "policy/slo.map",
         b"0 burst=9 rate=9/s\n2001 burst=1 rate=1/s law=concurrency max=1 lease=60s\n",
     );
     let took = |seconds: &str| NGINX_LINE.replace("0.001s", &format!("{seconds}s"));
     // Begun at 10, 12 and 13; the first ends at 12.5.
     let line = |end: u32, seconds: &str| took(seconds).replace(":12:14:14", &format!(":12:14:{end}"));
-    desk.write("access.log", [line(12, "2.000"), line(13, "1.500"), line(14, "1.000")].concat().as_bytes());
-    let (rows, problems) = desk.csv(&["access.log"]);
+    workdir
+        .write("access.log", [line(12, "2.000"), line(13, "1.500"), line(14, "1.000")].concat().as_bytes());
+    let (rows, problems) = workdir.csv(&["access.log"]);
     assert_eq!((rows[0].as_str(), problems), ("total,policy,,,,,,3,0,1,,,,", vec![]));
     // A log without the times: the place is free again when the lease is over.
     let lines = (10..13).map(|second| format!("::1 - - [06/Feb/2009:12:14:{second} +0000] \"GET http://shop.example/ HTTP/1.1\" 200 3 \"-\" \"x\"\n"));
-    desk.write("combined.log", lines.collect::<String>().as_bytes());
-    let (rows, problems) = desk.csv(&["combined.log"]);
+    workdir.write("combined.log", lines.collect::<String>().as_bytes());
+    let (rows, problems) = workdir.csv(&["combined.log"]);
     assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
     assert_eq!(
         problems[1],
@@ -653,7 +655,7 @@ fn concurrency_uses_the_ends_in_the_log() {
 
 /// A live slowlane with the policy that is replayed.
 fn live_slowlane() -> Slowlane {
-    Slowlane::with_policy(&[("slo.map", DESK_SLO_MAP), ("website.map", "shop.example 2001\n")])
+    Slowlane::with_policy(&[("slo.map", WORKDIR_SLO_MAP), ("website.map", "shop.example 2001\n")])
 }
 
 #[test]
@@ -699,11 +701,11 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
             assert_eq!(denied, 16 - 5, "{told:?}");
             let key = Key::from_bits(told.iter().find(|told| told.is("deny")).unwrap().key.unwrap() as u64);
 
-            let desk = Desk::new();
+            let workdir = Workdir::new();
             eventually("HAProxy has logged all", || {
                 let lines: Vec<String> =
                     haproxy.process.log().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
-                desk.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
+                workdir.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
                 (lines.len() == 24).then_some(())
             });
             let is_given = log_line.starts_with("log-format");
@@ -717,7 +719,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
                 args.extend(["--format", log_line.split_once('\n').unwrap().0]);
             }
             args.push("haproxy.log");
-            let (rows, problems) = desk.csv(&args);
+            let (rows, problems) = workdir.csv(&args);
             assert_eq!(rows[0], "total,policy,,,,,,24,0,11,,,,", "{log_line}: {problems:?} {rows:?}");
             assert!(
                 rows.contains(&format!("key,policy,2001,,,{key},website=shop.example,16,0,11,,,,")),
@@ -770,9 +772,9 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
             denied += u64::from(Told::by(&response).is("deny"));
         }
         assert!(denied >= 12 - 5, "{denied}");
-        let desk = Desk::new();
+        let workdir = Workdir::new();
         for (name, text) in maps {
-            desk.write(&format!("policy/{name}"), text.as_bytes());
+            workdir.write(&format!("policy/{name}"), text.as_bytes());
         }
         let of_requests = || {
             haproxy.process.log().into_iter().filter(|line| line.contains(" website=")).collect::<Vec<_>>()
@@ -783,8 +785,8 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
         let (refused, lines): (Vec<String>, Vec<String>) = of_requests().into_iter().partition(is_refused);
         assert_eq!(refused.len(), 3 * 6, "{refused:?}");
         assert!(lines.iter().all(|line| line.len() < 1_024), "{lines:?}");
-        desk.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
-        let (rows, problems) = desk.csv(&["haproxy.log"]);
+        workdir.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
+        let (rows, problems) = workdir.csv(&["haproxy.log"]);
         let total = rows[0].split(',').collect::<Vec<_>>();
         assert_eq!(total[9], denied.to_string(), "{problems:?} {rows:?} {lines:?}");
         assert_eq!(total[7], lines.len().to_string(), "{problems:?} {lines:?}");
@@ -844,13 +846,13 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
         let mut stranger = std::net::TcpStream::connect(nginx.address).unwrap();
         stranger.write_all(b"\x16\x03\x01\x00\x01\x01\n").unwrap();
 
-        let desk = Desk::new();
+        let workdir = Workdir::new();
         let log = eventually("nginx has logged all", || {
             let log = nginx.access_log();
             (log.len() == 25).then_some(log)
         });
-        desk.write("access.log", (log.join("\n") + "\n").as_bytes());
-        let (rows, problems) = desk.csv(&[args, &["access.log"]].concat());
+        workdir.write("access.log", (log.join("\n") + "\n").as_bytes());
+        let (rows, problems) = workdir.csv(&[args, &["access.log"]].concat());
         assert_eq!(rows[0], format!("total,policy,,,,,,24,0,{denied},,,,"), "{format}: {rows:?}");
         assert!(
             rows.last().unwrap().ends_with(&format!(",website=shop.example,{requests},0,{denied},,,,")),

@@ -221,16 +221,16 @@ fn nonsense_is_answered_or_closed_and_disturbs_nobody() {
     let mut slowlane = slowlane();
     let mut bystander = Client::connect(slowlane.http);
     for seed in 0..200 {
-        let mut dice = fastrand::Rng::with_seed(seed);
-        let mut bytes: Vec<u8> = match dice.u8(..3) {
-            0 => (0..dice.usize(1..3_000)).map(|_| dice.u8(..)).collect(),
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut bytes: Vec<u8> = match rng.u8(..3) {
+            0 => (0..rng.usize(1..3_000)).map(|_| rng.u8(..)).collect(),
             1 => b"show table slowlane data.gpt0 gt 3; set table slowlane key 00 data.gpt0 1; show map #1"
                 .to_vec(),
             _ => b"prompt;clear table slowlane data.gpc0_rate le 9;get map #0 x;help;\\;;".to_vec(),
         };
-        for _ in 0..dice.usize(..4) {
-            let at = dice.usize(..bytes.len());
-            bytes[at] = dice.u8(..);
+        for _ in 0..rng.usize(..4) {
+            let at = rng.usize(..bytes.len());
+            bytes[at] = rng.u8(..);
         }
         bytes.extend(b"\nquit\n");
         let heard = told(&slowlane, &bytes);

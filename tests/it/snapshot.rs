@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Fault, Head, Parts, Restored, restore, save, save_keys, save_rest};
+use slowlane_core::snapshot::{Head, Parts, Restored, SnapshotError, restore, save, save_keys, save_rest};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -61,7 +61,7 @@ fn ask(throttle: &Throttle, asked: Asked, now: Timestamp) -> Decision {
     request.push(b"website", Value::Text(website.as_bytes()));
     request.push(b"source", Value::Text(source.as_bytes()));
     request.push(b"cost", Value::Number(asked.cost.into()));
-    throttle.decide_one(&request, now, Draw::MIDDLE)
+    throttle.decide_one(&request, now, Sample::MIDDLE)
 }
 
 fn saved(throttle: &Throttle, now: Timestamp) -> Vec<u8> {
@@ -72,7 +72,7 @@ fn saved(throttle: &Throttle, now: Timestamp) -> Vec<u8> {
     bytes
 }
 
-fn restored(bytes: &[u8], throttle: &Throttle, now: Timestamp) -> Result<Restored, Fault> {
+fn restored(bytes: &[u8], throttle: &Throttle, now: Timestamp) -> Result<Restored, SnapshotError> {
     let parts = Parts::new(bytes)?;
     let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
     restore(parts, keys, throttle, now)

@@ -120,7 +120,7 @@ fn a_file_that_cannot_be_used_is_set_aside() {
         fs::write(file(&slowlane), bytes).unwrap();
         slowlane.restart();
         let log = slowlane.process.log();
-        let told = log.iter().find(|line| line.contains("set aside as ")).expect("a warning");
+        let told = log.iter().find(|line| line.contains("renamed to ")).expect("a warning");
         assert!(told.contains(said), "{told}");
         assert_eq!(fs::read(slowlane.folder().join("state.aside")).unwrap(), bytes);
         assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.1")]).status, 204);

@@ -188,7 +188,7 @@ fn without_its_token_a_node_shares_nothing() {
     }
     let (mut known, answer) = server.login(Some(TOKEN));
     assert!(matches!(answer, Answer::Welcome), "{answer:?}");
-    assert!(matches!(known.ask(&Question::Exchange(Due::default())), Answer::Told(_)));
+    assert!(matches!(known.ask(&Question::Exchange(Due::default())), Answer::Response(_)));
     let answer = known.ask(&Question::Login(Some("0123456789abcdeF".into())));
     assert!(matches!(answer, Answer::Refused(Refusal::WrongToken)), "{answer:?}");
     let answer = known.ask(&Question::Exchange(Due::default()));

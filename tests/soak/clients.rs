@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::ledger::Spans;
 use crate::policy::{OBJECTIVES, Objective};
+use crate::records::Spans;
 use crate::support::client::{Client, Response};
 use crate::{End, Shared, Work, pause};
 
@@ -31,26 +31,26 @@ pub struct Door {
 }
 
 /// The clients of one proxy.
-pub fn of(door: &Door, ledger: &Shared) -> Vec<Work> {
+pub fn of(door: &Door, records: &Shared) -> Vec<Work> {
     let mut crowd: Vec<Work> = Vec::new();
     for objective in &OBJECTIVES {
         for number in 0..=CRAWLERS {
-            let (door, ledger) = (door.clone(), ledger.clone());
+            let (door, records) = (door.clone(), records.clone());
             // The connections of a crawler have the same address.
             let is_customer = number == 0;
             let source = objective.source(door.number, if is_customer { 1 } else { 66 });
-            let client = Asker { door, ledger, objective, source, is_customer };
+            let client = Asker { door, records, objective, source, is_customer };
             crowd.push(Box::new(move |end| client.ask(end)));
         }
     }
-    let (door, ledger) = (door.clone(), ledger.clone());
-    crowd.push(Box::new(move |end| leave(&door, &ledger, end)));
+    let (door, records) = (door.clone(), records.clone());
+    crowd.push(Box::new(move |end| leave(&door, &records, end)));
     crowd
 }
 
 struct Asker {
     door: Door,
-    ledger: Shared,
+    records: Shared,
     objective: &'static Objective,
     source: String,
     is_customer: bool,
@@ -87,24 +87,24 @@ impl Asker {
     }
 
     fn judge(&self, response: io::Result<Response>, asked_at: Instant) {
-        let is_gap = self.ledger.gaps.meet(asked_at, Instant::now());
+        let is_gap = self.records.gaps.meet(asked_at, Instant::now());
         let whose = if self.is_customer { "customers" } else { "crawlers" };
         let response = match response {
             Ok(response) => response,
             Err(error) => return self.fault("a request without an answer", error.to_string()),
         };
-        self.ledger.count(&format!("requests of {whose} through {}", self.door.name));
+        self.records.count(&format!("requests of {whose} through {}", self.door.name));
         let verdict = response.header("x-verdict").filter(|verdict| !verdict.is_empty());
         match (response.status, verdict) {
             (429, None | Some("deny")) if self.is_customer => {
                 self.fault("a customer is refused", format!("{response:?}"));
             }
-            (429, None | Some("deny")) => self.ledger.count("refused crawlers"),
+            (429, None | Some("deny")) => self.records.count("refused crawlers"),
             (200, Some("pass")) => {}
             (200, Some("delay")) => self.delayed(&response),
-            (200, None) if is_gap => self.ledger.count("passed while the agent was dead"),
+            (200, None) if is_gap => self.records.count("passed while the agent was dead"),
             (200, None) if self.is_dropped(&response, asked_at) => {
-                self.ledger.count("passed because an ending HAProxy 2.6 dropped the question");
+                self.records.count("passed because an ending HAProxy 2.6 dropped the question");
             }
             (200, None) => self.fault("an agent that lives was not asked", format!("{response:?}")),
             _ => self.fault("another answer than 200 and 429", format!("{response:?}")),
@@ -113,8 +113,8 @@ impl Asker {
 
     fn delayed(&self, response: &Response) {
         match (self.is_customer, self.objective.may_delay) {
-            (false, _) => self.ledger.count("delayed crawlers"),
-            (true, Some(reason)) => self.ledger.count(&format!("delayed customers: {reason}")),
+            (false, _) => self.records.count("delayed crawlers"),
+            (true, Some(reason)) => self.records.count(&format!("delayed customers: {reason}")),
             (true, None) => self.fault("a customer is delayed", format!("{response:?}")),
         }
     }
@@ -128,19 +128,19 @@ impl Asker {
 
     fn fault(&self, kind: &str, example: String) {
         let Asker { door, objective, source, .. } = self;
-        self.ledger.fault(kind, format!("{} {source} SLO {}: {example}", door.name, objective.id));
+        self.records.fault(kind, format!("{} {source} SLO {}: {example}", door.name, objective.id));
     }
 }
 
 /// Asks as a crawler, and goes before the answer.
-fn leave(door: &Door, ledger: &Shared, end: &End) {
+fn leave(door: &Door, records: &Shared, end: &End) {
     while !end.has_come() {
         let source = OBJECTIVES[0].source(door.number, 66);
         let left = Client::try_connect(door.address)
             .and_then(|mut client| client.send("GET", "/left", &[("X-From", &source)], ""));
         match left {
-            Ok(()) => ledger.count("clients that left"),
-            Err(error) => ledger.fault("a proxy does not listen", format!("{}: {error}", door.name)),
+            Ok(()) => records.count("clients that left"),
+            Err(error) => records.fault("a proxy does not listen", format!("{}: {error}", door.name)),
         }
         pause(LEAVER_PAUSE, end);
     }

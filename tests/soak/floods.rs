@@ -24,21 +24,21 @@ fn source(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(network.to_bits() + number / 3 % (1 << 20))
 }
 
-pub fn over_spop(agent: SocketAddr, ledger: &Shared, end: &End) {
+pub fn over_spop(agent: SocketAddr, records: &Shared, end: &End) {
     let mut number = 0;
     while !end.has_come() {
-        let ended = flood(agent, &mut number, ledger, end);
+        let ended = flood(agent, &mut number, records, end);
         if let Err(error) = ended
-            && !ledger.gaps.is_open()
+            && !records.gaps.is_open()
         {
-            ledger.fault("the flood's connection is lost", error.to_string());
+            records.fault("the flood's connection is lost", error.to_string());
         }
         pause(SPOP_PAUSE, end);
     }
 }
 
 /// Floods over one connection, until the agent dies.
-fn flood(agent: SocketAddr, number: &mut u32, ledger: &Shared, end: &End) -> std::io::Result<()> {
+fn flood(agent: SocketAddr, number: &mut u32, records: &Shared, end: &End) -> std::io::Result<()> {
     let closed = || std::io::Error::other("closed by the agent");
     let mut line = Line::try_silent(agent)?;
     line.try_say(&hello())?;
@@ -54,17 +54,17 @@ fn flood(agent: SocketAddr, number: &mut u32, ledger: &Shared, end: &End) -> std
             match line.hear() {
                 heard @ Heard::Ack { .. } if heard.variable("verdict").is_some() => {}
                 Heard::Closed => return Err(closed()),
-                heard => ledger.fault("the flood got no verdict", format!("{heard:?}")),
+                heard => records.fault("the flood got no verdict", format!("{heard:?}")),
             }
         }
-        ledger.add("keys of the flood over SPOP", BATCH.into());
+        records.add("keys of the flood over SPOP", BATCH.into());
         *number += BATCH;
         pause(SPOP_PAUSE, end);
     }
     Ok(())
 }
 
-pub fn over_http(agent: SocketAddr, ledger: &Shared, end: &End) {
+pub fn over_http(agent: SocketAddr, records: &Shared, end: &End) {
     for number in 0.. {
         if end.has_come() {
             return;
@@ -75,11 +75,11 @@ pub fn over_http(agent: SocketAddr, ledger: &Shared, end: &End) {
             .and_then(|mut client| client.try_request("GET", "/check?hold=off", &fields, ""));
         match asked {
             Ok(response) if matches!(response.status, 204 | 403) => {
-                ledger.count("connections of the flood over HTTP")
+                records.count("connections of the flood over HTTP")
             }
-            Ok(response) => ledger.fault("the flood over HTTP got another answer", format!("{response:?}")),
-            Err(_) if ledger.gaps.is_open() => {}
-            Err(error) => ledger.fault("the flood over HTTP got no answer", error.to_string()),
+            Ok(response) => records.fault("the flood over HTTP got another answer", format!("{response:?}")),
+            Err(_) if records.gaps.is_open() => {}
+            Err(error) => records.fault("the flood over HTTP got no answer", error.to_string()),
         }
         pause(HTTP_PAUSE, end);
     }

@@ -27,10 +27,10 @@
 
 mod clients;
 mod floods;
-mod ledger;
 mod log;
 mod policy;
 mod proxies;
+mod records;
 mod samples;
 mod site;
 mod stalled;
@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use slowlane_core::base::units;
 
-use ledger::Ledger;
+use records::Records;
 use site::Site;
 use support::haproxy::Version;
 use support::skipped;
@@ -121,17 +121,17 @@ fn soak(sites: &mut [Site], plan: Plan, interrupted: &AtomicBool) {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for site in sites {
-            let (ledger, crowd) = (site.ledger.clone(), site.crowd());
+            let (records, crowd) = (site.records.clone(), site.crowd());
             for work in crowd {
                 let ending = Ending(end.clone());
-                threads.push((ledger.clone(), scope.spawn(move || work(&ending.0))));
+                threads.push((records.clone(), scope.spawn(move || work(&ending.0))));
             }
             let ending = Ending(end.clone());
-            threads.push((ledger, scope.spawn(move || site.run(plan, &ending.0, interrupted))));
+            threads.push((records, scope.spawn(move || site.run(plan, &ending.0, interrupted))));
         }
-        for (ledger, thread) in threads {
+        for (records, thread) in threads {
             if thread.join().is_err() {
-                ledger.fault("a thread of the soak has panicked", "its message is above".into());
+                records.fault("a thread of the soak has panicked", "its message is above".into());
             }
         }
     });
@@ -147,5 +147,5 @@ pub fn pause(time: Duration, end: &End) {
     }
 }
 
-/// The ledger of a site, for its threads.
-pub type Shared = Arc<Ledger>;
+/// The records of a site, for its threads.
+pub type Shared = Arc<Records>;

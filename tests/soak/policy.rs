@@ -5,7 +5,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
-use crate::ledger::Ledger;
+use crate::records::Records;
 use crate::support::slowlane::Slowlane;
 
 /// An SLO under which customers and crawlers come. Customers ask [a third](crate::clients::CUSTOMER_PAUSE) of it.
@@ -109,8 +109,8 @@ pub fn mend(slowlane: &Slowlane, edit: u64) {
 }
 
 /// One edit a second. Two of ten have a mistake, one deletes a map, and one is half a file for a moment.
-pub fn edit(slowlane: &Slowlane, edit: u64, ledger: &Ledger) {
-    ledger.count("policy edits");
+pub fn edit(slowlane: &Slowlane, edit: u64, records: &Records) {
+    records.count("policy edits");
     match edit % 10 {
         2 => slowlane.replace("slo.map", &slo_map(edit).replace("rate=10/s", "rate=5x/s")),
         4 => {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::clients::Door;
-use crate::ledger::{Ledger, Spans};
+use crate::records::{Records, Spans};
 use crate::samples::Sample;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
@@ -53,12 +53,12 @@ impl Proxies {
     }
 
     /// Looks after the processes: none has ended by itself.
-    pub fn look(&mut self, ledger: &Ledger) {
+    pub fn look(&mut self, records: &Records) {
         for haproxy in &mut self.haproxies {
-            haproxy.look(ledger);
+            haproxy.look(records);
         }
         if !self.nginx.process.is_running() {
-            ledger.fault("nginx has ended", self.nginx.process.log().join("\n"));
+            records.fault("nginx has ended", self.nginx.process.log().join("\n"));
         }
     }
 }
@@ -93,24 +93,24 @@ impl Reloading {
         self.door.name
     }
 
-    pub fn reload(&mut self, ledger: &Ledger) {
+    pub fn reload(&mut self, records: &Records) {
         if self.old.is_empty() {
             self.ending.begin();
         }
         self.old.push(self.haproxy.reload());
-        ledger.count("reloads of HAProxy");
+        records.count("reloads of HAProxy");
     }
 
-    fn look(&mut self, ledger: &Ledger) {
+    fn look(&mut self, records: &Records) {
         if !self.haproxy.process.is_running() {
-            ledger.fault("HAProxy has ended", self.haproxy.process.log().join("\n"));
+            records.fault("HAProxy has ended", self.haproxy.process.log().join("\n"));
         }
         self.samples.extend(Sample::of(self.haproxy.process.id()));
         let before = self.old.len();
         for old in self.old.extract_if(.., |old| !old.is_running()) {
             let (mut old, name) = (old, self.door.name);
             if !old.wait().success() {
-                ledger.fault(
+                records.fault(
                     "an old process of HAProxy has failed",
                     format!("{name}: {}", old.log().join("\n")),
                 );

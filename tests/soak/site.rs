@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::ledger::Ledger;
 use crate::proxies::Proxies;
+use crate::records::Records;
 use crate::samples::{DESCRIPTORS, RESIDENT, Sample};
 use crate::support::backend::Backend;
 use crate::support::slowlane::{BINARY, Slowlane};
@@ -31,7 +31,7 @@ pub struct Site {
     kill_every: Option<Duration>,
     /// The samples of the agent, for each of its lives.
     lives: Vec<Vec<Sample>>,
-    pub ledger: Arc<Ledger>,
+    pub records: Arc<Records>,
 }
 
 impl Site {
@@ -43,21 +43,21 @@ impl Site {
         let app = Backend::forgetful();
         app.gate.takes(WORK);
         let proxies = Proxies::start(&slowlane, &app);
-        let (lives, ledger) = (vec![Vec::new()], Arc::default());
-        Site { name, slowlane, proxies, kill_every, lives, ledger }
+        let (lives, records) = (vec![Vec::new()], Arc::default());
+        Site { name, slowlane, proxies, kill_every, lives, records }
     }
 
     /// Everyone who comes to this site.
     pub fn crowd(&self) -> Vec<Work> {
         let (spop, http) = (self.slowlane.spop, self.slowlane.http);
         let doors = self.proxies.doors();
-        let mut crowd: Vec<Work> = doors.iter().flat_map(|door| clients::of(door, &self.ledger)).collect();
-        let ledger = self.ledger.clone();
-        crowd.push(Box::new(move |end| floods::over_spop(spop, &ledger, end)));
-        let ledger = self.ledger.clone();
-        crowd.push(Box::new(move |end| floods::over_http(http, &ledger, end)));
-        let (ledger, peers) = (self.ledger.clone(), stalled::peers(&self.slowlane));
-        crowd.push(Box::new(move |end| peers(end, &ledger)));
+        let mut crowd: Vec<Work> = doors.iter().flat_map(|door| clients::of(door, &self.records)).collect();
+        let records = self.records.clone();
+        crowd.push(Box::new(move |end| floods::over_spop(spop, &records, end)));
+        let records = self.records.clone();
+        crowd.push(Box::new(move |end| floods::over_http(http, &records, end)));
+        let (records, peers) = (self.records.clone(), stalled::peers(&self.slowlane));
+        crowd.push(Box::new(move |end| peers(end, &records)));
         crowd
     }
 
@@ -70,7 +70,7 @@ impl Site {
                 return;
             }
             self.look();
-            policy::edit(&self.slowlane, second, &self.ledger);
+            policy::edit(&self.slowlane, second, &self.records);
             if reloaded_at.elapsed() >= plan.reload_every {
                 reloaded_at = Instant::now();
                 self.reload_proxies();
@@ -92,20 +92,20 @@ impl Site {
             Some(sample) => self.lives.last_mut().expect("it has a life").push(sample),
             None => panic!("the agent has ended by itself:\n{}", log()),
         }
-        self.proxies.look(&self.ledger);
+        self.proxies.look(&self.records);
     }
 
     fn reload_proxies(&mut self) {
-        self.proxies.haproxies.iter_mut().for_each(|haproxy| haproxy.reload(&self.ledger));
+        self.proxies.haproxies.iter_mut().for_each(|haproxy| haproxy.reload(&self.records));
     }
 
     /// Kills the agent, and starts it again. Each second time HAProxy is reloaded in between.
     fn kill(&mut self, second: u64) {
-        self.ledger.gaps.begin();
+        self.records.gaps.begin();
         self.slowlane.kill();
         self.judge_log();
-        self.ledger.count("kills");
-        if self.ledger.counted("kills").is_multiple_of(2) {
+        self.records.count("kills");
+        if self.records.counted("kills").is_multiple_of(2) {
             self.reload_proxies();
         }
         thread::sleep(DEAD);
@@ -113,7 +113,7 @@ impl Site {
         policy::mend(&self.slowlane, second);
         self.slowlane.restart();
         self.proxies.wait_for_verdicts();
-        self.ledger.gaps.end();
+        self.records.gaps.end();
         self.lives.push(Vec::new());
     }
 
@@ -122,25 +122,25 @@ impl Site {
         let admin = self.slowlane.admin.to_string();
         let ran = Command::new(BINARY).args(command).args(["--admin", &admin]).output().unwrap();
         if !ran.status.success() || ran.stdout.is_empty() {
-            self.ledger
+            self.records
                 .fault("a command fails", format!("{command:?}: {}", String::from_utf8_lossy(&ran.stderr)));
         }
         let page = PAGES[second % PAGES.len()];
         let answer = client::get(self.slowlane.admin, page, &[]);
         if answer.status != 200 {
-            self.ledger.fault("a page fails", format!("{page}: {answer:?}"));
+            self.records.fault("a page fails", format!("{page}: {answer:?}"));
         }
-        self.ledger.add("readings of operators", 2);
+        self.records.add("readings of operators", 2);
     }
 
     fn judge_log(&self) {
         let log = self.slowlane.process.log();
         let (explained, unexplained) = log::judged(&log);
         for (reason, lines) in explained {
-            self.ledger.add(&format!("log lines because {reason}"), lines);
+            self.records.add(&format!("log lines because {reason}"), lines);
         }
         for line in unexplained {
-            self.ledger.fault("a line of the log that nothing explains", line.clone());
+            self.records.fault("a line of the log that nothing explains", line.clone());
         }
     }
 
@@ -153,10 +153,10 @@ impl Site {
         self.proxies.haproxies.iter_mut().for_each(|haproxy| haproxy.wait_for_the_old());
         self.slowlane.process.signal("TERM");
         if !self.slowlane.process.wait().success() {
-            self.ledger.fault("the agent does not end in order", String::new());
+            self.records.fault("the agent does not end in order", String::new());
         }
         self.judge_log();
-        let faults = self.ledger.faults().into_iter().map(|fault| format!("{}: {fault}", self.name));
+        let faults = self.records.faults().into_iter().map(|fault| format!("{}: {fault}", self.name));
         (self.told(), faults.collect())
     }
 
@@ -166,12 +166,12 @@ impl Site {
         let lives: Vec<_> = self.lives.iter().filter(|life| life.len() * 2 > longest).cloned().collect();
         for figure in [RESIDENT, DESCRIPTORS] {
             for grew in figure.grew(&lives) {
-                self.ledger.fault("the agent grows", grew);
+                self.records.fault("the agent grows", grew);
             }
         }
         for haproxy in &self.proxies.haproxies {
             for grew in DESCRIPTORS.grew(std::slice::from_ref(&haproxy.samples)) {
-                self.ledger.fault("HAProxy grows", format!("{}: {grew}", haproxy.name()));
+                self.records.fault("HAProxy grows", format!("{}: {grew}", haproxy.name()));
             }
         }
     }
@@ -187,9 +187,9 @@ impl Site {
         // The last life of the killed agent may have just begun.
         for (name, label) in metrics.into_iter().filter(|_| self.kill_every.is_none()) {
             let number = self.slowlane.metric(name, label);
-            self.ledger.add(&format!("{name} {label}"), number as u64);
+            self.records.add(&format!("{name} {label}"), number as u64);
             if number == 0.0 {
-                self.ledger.fault("something of the soak did not happen", format!("{name} {label}"));
+                self.records.fault("something of the soak did not happen", format!("{name} {label}"));
             }
         }
         let mut counts = vec![
@@ -201,8 +201,8 @@ impl Site {
         if self.kill_every.is_some() {
             counts.extend(["kills", "passed while the agent was dead"]);
         }
-        for count in counts.into_iter().filter(|count| self.ledger.counted(count) == 0) {
-            self.ledger.fault("something of the soak did not happen", count.to_owned());
+        for count in counts.into_iter().filter(|count| self.records.counted(count) == 0) {
+            self.records.fault("something of the soak did not happen", count.to_owned());
         }
     }
 
@@ -222,9 +222,9 @@ impl Site {
         let agent = format!("upstream: \"http://{}/", self.slowlane.http);
         for line in self.proxies.nginx.error_log() {
             if self.kill_every.is_some() && line.contains(&agent) {
-                self.ledger.count("lines of nginx because the agent was dead");
+                self.records.count("lines of nginx because the agent was dead");
             } else {
-                self.ledger.fault("nginx has an error", line);
+                self.records.fault("nginx has an error", line);
             }
         }
     }
@@ -240,10 +240,10 @@ impl Site {
                 line(format!("{:<12} {}", haproxy.name(), figure.shown(samples)));
             }
         }
-        for (what, number) in self.ledger.counts() {
+        for (what, number) in self.records.counts() {
             line(format!("{number:>9} {what}"));
         }
-        line(format!("{:>9} faults", self.ledger.faults().len()));
+        line(format!("{:>9} faults", self.records.faults().len()));
         told
     }
 }

@@ -58,10 +58,10 @@ pub fn peers(slowlane: &Slowlane) -> impl FnOnce(&End, &Shared) + Send + use<> {
         (0..EACH).map(move |_| Peer::new(agent, first.to_vec(), again.to_vec())).collect::<Vec<_>>()
     };
     let mut peers: Vec<Peer> = kinds.into_iter().flat_map(peer).collect();
-    move |end, ledger| {
+    move |end, records| {
         while !end.has_come() {
             for peer in &mut peers {
-                peer.look(ledger);
+                peer.look(records);
             }
             pause(LOOK, end);
         }
@@ -73,12 +73,12 @@ impl Peer {
         Peer { agent, first, again, sent: 0, stream: None }
     }
 
-    fn look(&mut self, ledger: &Shared) {
+    fn look(&mut self, records: &Shared) {
         let Some(stream) = &mut self.stream else {
             match self.connect() {
                 Ok(stream) => self.stream = Some(stream),
-                Err(_) if ledger.gaps.is_open() => {}
-                Err(error) => ledger.fault("a listener takes no connection", error.to_string()),
+                Err(_) if records.gaps.is_open() => {}
+                Err(error) => records.fault("a listener takes no connection", error.to_string()),
             }
             return;
         };
@@ -87,7 +87,7 @@ impl Peer {
         if matches!(found, Found::Closed) {
             self.stream = None;
             let who = if self.again.is_empty() { "stalled peers" } else { "peers that never read" };
-            ledger.count(&format!("{who} that came again"));
+            records.count(&format!("{who} that came again"));
         }
     }
 

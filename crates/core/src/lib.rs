@@ -1,6 +1,7 @@
 //! The decision of slowlane: a request's fields, a policy and a moment become a verdict.
 //!
-//! Nothing here has a socket, a clock, a log or a file. The moment and the sample are arguments, so every test is arithmetic.
+//! Nothing here has a socket, a clock, a log or a file. The moment and the sample are arguments, so every test is
+//! arithmetic.
 //!
 //! ```text
 //!  peers      the limits pushed to HAProxys           snapshot   the table as the parts of a file

@@ -25,7 +25,8 @@ pub struct ClusterLine {
     pub round_trip_ms: f64,
     /// Keys shared now, and requests that the store does not know of yet.
     pub keys: usize,
-    pub owed: f64,
+    #[serde(rename = "owed")]
+    pub debt: f64,
     /// All nodes, this one among them.
     pub nodes: Vec<Member>,
 }
@@ -41,12 +42,12 @@ impl ClusterLine {
 /// The text of `slowlane cluster`.
 impl fmt::Display for ClusterLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ClusterLine { store, since_s, round_trip_ms, keys, owed, nodes, .. } = self;
+        let ClusterLine { store, since_s, round_trip_ms, keys, debt, nodes, .. } = self;
         match &self.silent {
             None => writeln!(f, "store {store}: answers for {since_s} s, round trip {round_trip_ms:.1} ms")?,
             Some(reason) => writeln!(f, "store {store}: silent for {since_s} s: {reason}")?,
         }
-        writeln!(f, "{keys} keys shared, {owed:.0} requests not yet told")?;
+        writeln!(f, "{keys} keys shared, {debt:.0} requests not yet told")?;
         let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default().max(4);
         writeln!(f, "{:width$}  version  policy            clock", "node")?;
         for node @ Member { name, run, version, policy, clock_ms, .. } in nodes {

@@ -41,8 +41,8 @@ pub struct MissingLine {
 }
 
 impl Missing {
-    /// Looks at the policy in force, and gives the missing fields that were not given before, for the log. `total` is the
-    /// number of all requests so far. Call it once a second.
+    /// Looks at the policy in force, and gives the missing fields that were not given before, for the log. `total` is
+    /// the number of all requests so far. Call it once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> Vec<MissingLine> {
         let mut look = self.0.lock();
         if !look.is_at(policy) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::peers::{Glance, Lesson};
+use slowlane_core::peers::{KeyStats, LimitUpdate};
 
 /// All proxies that have been connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ impl PeersUse {
     }
 }
 
-/// What a proxy has counted under a key, and what it was taught.
+/// What a proxy has counted under a key, and what was pushed to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerCount {
     pub peer: String,
@@ -88,39 +88,42 @@ pub struct PeerCount {
     pub denied: u32,
     /// Milliseconds since it counted last.
     pub seen_ms: u64,
-    /// The columns of its table of limits: slot, tau, the most, X. None: it was taught nothing.
-    pub taught: Option<[u64; 4]>,
+    /// The columns of its table of limits: slot, tau, the most, X. None: no limit was pushed.
+    #[serde(rename = "taught")]
+    pub pushed: Option<[u64; 4]>,
     /// In words.
-    pub lesson: String,
-    /// Milliseconds since that was taught.
-    pub taught_ms: Option<u64>,
+    #[serde(rename = "lesson")]
+    pub update: String,
+    /// Milliseconds since that was pushed.
+    #[serde(rename = "taught_ms")]
+    pub pushed_ms: Option<u64>,
 }
 
 impl PeerCount {
-    pub fn of(peer: &str, glance: &Glance, now: Timestamp) -> PeerCount {
+    pub fn of(peer: &str, stats: &KeyStats, now: Timestamp) -> PeerCount {
         let ago = |at: Timestamp| now.since(at).as_millis() as u64;
-        let lesson = glance.taught.map(|taught| taught.lesson);
+        let update = stats.pushed.map(|pushed| pushed.update);
         PeerCount {
             peer: shown(peer.as_bytes()),
-            table: shown(glance.table.as_bytes()),
-            key: shown(glance.key.as_bytes()),
-            admitted: glance.admitted,
-            denied: glance.denied,
-            seen_ms: ago(glance.seen),
-            taught: lesson.map(|lesson| lesson.numbers()),
-            lesson: lesson.map_or_else(|| "taught nothing".into(), in_words),
-            taught_ms: glance.taught.map(|taught| ago(taught.at)),
+            table: shown(stats.table.as_bytes()),
+            key: shown(stats.key.as_bytes()),
+            admitted: stats.admitted,
+            denied: stats.denied,
+            seen_ms: ago(stats.seen),
+            pushed: update.map(|update| update.numbers()),
+            update: update.map_or_else(|| "taught nothing".into(), in_words),
+            pushed_ms: stats.pushed.map(|pushed| ago(pushed.at)),
         }
     }
 }
 
-fn in_words(lesson: Lesson) -> String {
-    match lesson {
-        Lesson::Nothing => "nothing: another SLO has the key".into(),
-        Lesson::Unlimited => "unlimited".into(),
-        Lesson::Ask => "has to ask by SPOE".into(),
-        Lesson::Refuse { .. } => "refuse all".into(),
-        Lesson::Pace { slot_us, tau_us, max_us, tat: _ } => {
+fn in_words(update: LimitUpdate) -> String {
+    match update {
+        LimitUpdate::Nothing => "nothing: another SLO has the key".into(),
+        LimitUpdate::Unlimited => "unlimited".into(),
+        LimitUpdate::Ask => "has to ask by SPOE".into(),
+        LimitUpdate::Refuse { .. } => "refuse all".into(),
+        LimitUpdate::Pace { slot_us, tau_us, max_us, tat: _ } => {
             format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us")
         }
     }
@@ -129,10 +132,10 @@ fn in_words(lesson: Lesson) -> String {
 /// A line of `slowlane why`.
 impl fmt::Display for PeerCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PeerCount { peer, table, key, admitted, denied, seen_ms, lesson, taught_ms, .. } = self;
-        let ago = taught_ms.map_or_else(String::new, |ms| format!(", {ms} ms ago"));
+        let PeerCount { peer, table, key, admitted, denied, seen_ms, update, pushed_ms, .. } = self;
+        let ago = pushed_ms.map_or_else(String::new, |ms| format!(", {ms} ms ago"));
         write!(f, "{peer}: {admitted} admitted, {denied} denied of {key} in {table}, {seen_ms} ms ago; ")?;
-        write!(f, "{lesson}{ago}")
+        write!(f, "{update}{ago}")
     }
 }
 

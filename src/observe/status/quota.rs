@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use slowlane_core::base::date::written;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::Request;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::law::Used;
@@ -41,7 +41,7 @@ impl Quotas {
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Quotas {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
-        let foreseen = throttle.foresee(&explanation.cases, now, Draw::MIDDLE);
+        let foreseen = throttle.foresee(&explanation.cases, now, Sample::MIDDLE);
         let lines = explanation.of.iter().zip(&foreseen.views);
         Quotas { quotas: lines.map(|(explained, view)| QuotaLine::of(explained, view, now)).collect() }
     }
@@ -64,7 +64,7 @@ impl QuotaLine {
         QuotaLine {
             slo: slo.id.number(),
             of: explained.parts.iter().map(part).collect(),
-            allowance: slo.law.promise(slo.objective),
+            allowance: slo.law.describe(slo.objective),
             limit: used.map(|used| used.limit),
             used: used.map(|used| used.requests),
             left: used.map(|Used { requests, limit, .. }| limit.saturating_sub(requests)),

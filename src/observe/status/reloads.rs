@@ -10,10 +10,10 @@ use slowlane_core::base::time::Timestamp;
 const RELOADS_MAX: usize = 10;
 
 /// The most problems kept per reload.
-const PROBLEMS_MAX: usize = 8;
+const ERRORS_MAX: usize = 8;
 
 /// The most characters kept per problem.
-const PROBLEM_CHARS_MAX: usize = 300;
+const ERROR_CHARS_MAX: usize = 300;
 
 /// A reload of the policy, successful or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl Reloads {
     }
 
     fn add(&self, at: Timestamp, summary: Option<String>, problems: &str) {
-        let first = problems.lines().take(PROBLEMS_MAX);
-        let first = first.map(|line| line.chars().take(PROBLEM_CHARS_MAX).collect());
+        let first = problems.lines().take(ERRORS_MAX);
+        let first = first.map(|line| line.chars().take(ERROR_CHARS_MAX).collect());
         let problems_total = problems.lines().count();
         let reload = Reload { at, summary, problems: first.collect(), problems_total };
         let mut reloads = self.list.lock();

@@ -64,7 +64,7 @@ pub struct Snapshot {
     pub blocks: BlockUse,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterUse>,
-    /// None: no proxy keeps the pace by itself.
+    /// None: no proxy enforces limits locally.
     pub peers: Option<PeersUse>,
     pub holds: Holds,
     pub connections: Connections,
@@ -113,7 +113,8 @@ pub struct TableUse {
     pub entries: u64,
     pub entries_max: u64,
     pub evictions: u64,
-    pub annex_bytes: u64,
+    #[serde(rename = "annex_bytes")]
+    pub aux_bytes: u64,
     pub law_fallbacks: u64,
 }
 
@@ -203,7 +204,8 @@ pub struct KeyLine {
     pub slo: u16,
     /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
-    /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be searched.
+    /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be
+    /// searched.
     pub refused: bool,
     /// The block that refuses it.
     pub blocked: Option<BlockedKey>,
@@ -351,13 +353,13 @@ impl Minutes {
 
 impl TableUse {
     fn of(throttle: &Throttle) -> TableUse {
-        let (usage, annexes) = (throttle.usage(), throttle.annex_usage());
+        let (usage, aux_store) = (throttle.usage(), throttle.aux_usage());
         TableUse {
             entries: usage.entries,
             entries_max: throttle.table().entries_max().into(),
             evictions: usage.evictions,
-            annex_bytes: annexes.bytes,
-            law_fallbacks: annexes.fallbacks,
+            aux_bytes: aux_store.bytes,
+            law_fallbacks: aux_store.fallbacks,
         }
     }
 }
@@ -447,7 +449,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
     SloLine {
         id: slo.id.number(),
         law: slo.law.name().into(),
-        objective: slo.law.promise(slo.objective),
+        objective: slo.law.describe(slo.objective),
         burst: slo.objective.burst,
         rate: slo.objective.rate.to_string(),
         rate_per_s: Some(slo.objective.rate.per_second()).filter(|rate| rate.is_finite()),

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::observe::status::peers::PeerCount;
 use crate::observe::status::snapshot::BlockedKey;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::request::{Field, Request, Value, is_same_name};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::shown::{Shown, shown};
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::units::left;
@@ -32,13 +32,13 @@ pub struct Why {
     pub cost: u32,
     /// The verdict that the proxy would get.
     #[serde(flatten)]
-    pub told: Told,
+    pub told: VerdictFields,
     /// The SLO that decides.
     pub slo: u16,
     /// The block that refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<BlockedKey>,
-    pub slos: Vec<Objection>,
+    pub slos: Vec<RefusingSlo>,
 }
 
 /// A field and its value.
@@ -50,7 +50,7 @@ pub struct Named {
 
 /// A verdict, in fields named like the variables of HAProxy.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Told {
+pub struct VerdictFields {
     pub verdict: Kind,
     #[serde(rename = "delay")]
     pub delay_ms: u64,
@@ -62,7 +62,7 @@ pub struct Told {
 
 /// The verdict of one SLO, with its reasons.
 #[derive(Clone, Debug, Serialize)]
-pub struct Objection {
+pub struct RefusingSlo {
     pub slo: u16,
     /// The path of `slo.map` and the number of its line.
     pub at: String,
@@ -95,7 +95,7 @@ pub struct Objection {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,
     #[serde(flatten)]
-    pub told: Told,
+    pub told: VerdictFields,
 }
 
 /// The columns of an entry.
@@ -114,17 +114,19 @@ impl Why {
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
-        let foreseen = throttle.foresee(&explanation.cases, now, Draw::MIDDLE);
+        let foreseen = throttle.foresee(&explanation.cases, now, Sample::MIDDLE);
         let decision = foreseen.decision;
         let slos = explanation.of.iter().zip(&foreseen.views);
         Why {
             fields: request.fields().map(Named::given).collect(),
             unused: unused(&policy, request),
             cost: explanation.cases.cost,
-            told: Told::of(decision.verdict, decision.remaining),
+            told: VerdictFields::of(decision.verdict, decision.remaining),
             slo: decision.slo.number(),
             blocked: decision.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
-            slos: slos.map(|(explained, view)| Objection::of(&policy, explained, view, &decision)).collect(),
+            slos: slos
+                .map(|(explained, view)| RefusingSlo::of(&policy, explained, view, &decision))
+                .collect(),
         }
     }
 }
@@ -172,26 +174,26 @@ impl Named {
     }
 }
 
-impl Told {
-    fn of(verdict: Verdict, remaining: u32) -> Told {
+impl VerdictFields {
+    fn of(verdict: Verdict, remaining: u32) -> VerdictFields {
         let retry_after_s = match verdict {
             Verdict::Deny { retry_after_s } => Some(retry_after_s),
             Verdict::Pass | Verdict::Delay(_) => None,
         };
-        Told { verdict: verdict.kind(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
+        VerdictFields { verdict: verdict.kind(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
     }
 }
 
-impl Objection {
-    fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> Objection {
+impl RefusingSlo {
+    fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> RefusingSlo {
         let slo = explained.case.slo;
-        let carrier = decision.judged().iter().find(|judged| judged.assurance.carries);
+        let guarantee = decision.judged().iter().find(|judged| judged.assurance.carries);
         // An SLO that a first stage leaves out has no part in the decision.
         let own = |judged: &&Judged| (judged.slo, judged.key) == (slo.id, explained.case.key);
         let own = decision.judged().iter().find(own);
         let Assurance { carries, is_carried } = own.map(|judged| judged.assurance).unwrap_or_default();
         let origin = explained.origin.as_ref();
-        Objection {
+        RefusingSlo {
             slo: slo.id.number(),
             at: place(policy.slo_map(), explained.line),
             options: shown(explained.written),
@@ -209,8 +211,8 @@ impl Objection {
             assured: view.assured.clone(),
             carries,
             peers: Vec::new(),
-            carried_by: carrier.filter(|_| is_carried).map(|carrier| carrier.slo.number()),
-            told: Told::of(view.judgement.verdict, view.judgement.remaining),
+            carried_by: guarantee.filter(|_| is_carried).map(|guarantee| guarantee.slo.number()),
+            told: VerdictFields::of(view.judgement.verdict, view.judgement.remaining),
         }
     }
 }
@@ -276,7 +278,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for RefusingSlo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<9} {}", format!("SLO {}", self.slo), self.options)?;
         writeln!(f, "  in      {}", self.at)?;
@@ -315,7 +317,7 @@ impl fmt::Display for Objection {
     }
 }
 
-impl Objection {
+impl RefusingSlo {
     fn named(&self) -> String {
         let asked = match self.asked.is_empty() {
             true => String::new(),
@@ -336,7 +338,7 @@ impl fmt::Display for Columns {
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for VerdictFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.verdict, self.retry_after_s) {
             (Kind::Delay, _) => write!(f, "delay {} ms", self.delay_ms)?,

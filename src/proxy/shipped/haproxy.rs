@@ -94,7 +94,7 @@ pub enum Delivery {
     Pause,
     /// HAProxy waits, with a Lua action.
     Lua,
-    /// HAProxy keeps the pace by its own rules and waits, and slowlane teaches it the limits as a peer.
+    /// HAProxy enforces the limits by its own rules and waits, and slowlane pushes them as a peer.
     Peers,
 }
 

@@ -1,4 +1,4 @@
-//! The rules and tables by which HAProxy keeps the pace of some keys itself, and slowlane teaches it their limits.
+//! The rules and tables by which HAProxy enforces the limits of some keys itself, as slowlane pushes them.
 //!
 //! ```text
 //! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
@@ -17,10 +17,9 @@ use slowlane_core::base::shown::shown;
 ///
 /// ```
 /// use slowlane::proxy::shipped::haproxy::Paced;
-/// let name = |fields: &[&str]| Paced { fields: fields.iter().map(|&field| field.into()).collect(), prefixes: (32, 64) }.table("pace");
-/// assert_eq!(name(&["source"]), "slowlane_pace");
-/// assert_eq!(name(&["source", "website"]), "slowlane_pace_source.website");
-/// assert_eq!(name(&[]), "slowlane_pace_all");
+/// let name = |fields: &[&str]| Paced { fields: fields.iter().map(|&field| field.into()).collect(), prefixes: (32, 64)
+/// }.table("pace"); assert_eq!(name(&["source"]), "slowlane_pace"); assert_eq!(name(&["source", "website"]),
+/// "slowlane_pace_source.website"); assert_eq!(name(&[]), "slowlane_pace_all");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced {
@@ -108,7 +107,8 @@ fn suffix(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The expression that sets the variable of a field. None for `source` and `owner`, and for a name that no table can have.
+/// The expression that sets the variable of a field. None for `source` and `owner`, and for a name that no table can
+/// have.
 fn expression(field: &str) -> Option<String> {
     match field {
         WEBSITE => Some("req.fhdr(host),host_only,lower,rtrim(.)".to_owned()),

@@ -2,9 +2,9 @@
 
 use crate::proxy::shipped::words::is_usual;
 
-/// The bytes of all copies of a URL in one question, and of all headers and variables of the operator beside them, so that
-/// it fits HAProxy's frame of 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each, they fit
-/// anyhow. A variable may have any of them once more.
+/// The bytes of all copies of a URL in one question, and of all headers and variables of the operator beside them, so
+/// that it fits HAProxy's frame of 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each,
+/// they fit anyhow. A variable may have any of them once more.
 const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, Refusal, Room, Status, Version};
+use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, Status, Version};
 use crate::observe::log::OncePerSecond;
-use crate::proxy::nginx::{self, CHECK, Manner, QueryError};
+use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
 use crate::server::agent::Agent;
+use crate::server::dedup::Fingerprint;
 use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
-use crate::server::repeats::Sign;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::quota::Quota;
 use slowlane_core::base::reply::Reply;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
@@ -41,7 +41,7 @@ pub(super) struct Conversation {
     out: Outbox,
     held: Option<Held>,
     date: Date,
-    dice: Rng,
+    rng: Rng,
     /// The bytes of an unfinished head that were there before.
     seen: usize,
     /// No further request is answered.
@@ -56,7 +56,7 @@ struct Held {
     decision: Decision,
     asked: Asked,
     quota: Option<Quota>,
-    sign: Option<Sign>,
+    fingerprint: Option<Fingerprint>,
     due: Timestamp,
     _place: Place,
 }
@@ -64,7 +64,7 @@ struct Held {
 /// What the form of an answer depends on.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    manner: Manner,
+    options: CheckOptions,
     version: Version,
     keeps_alive: bool,
 }
@@ -99,7 +99,7 @@ impl Conversation {
             out: Outbox::default(),
             held: None,
             date: Date::at(Timestamp::default()),
-            dice: Rng::new(),
+            rng: Rng::new(),
             seen: 0,
             is_over: false,
             is_ending: false,
@@ -109,7 +109,7 @@ impl Conversation {
     /// Answers the whole requests at the beginning of `bytes`.
     pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> Used {
         self.date.advance(now);
-        let (mut used, mut requests, mut room) = (0, 0, Room::default());
+        let (mut used, mut requests, mut room) = (0, 0, HeaderSlots::default());
         let next = loop {
             if self.is_over {
                 break Next::Close;
@@ -165,20 +165,20 @@ impl Conversation {
     /// Writes the held answer.
     pub(super) fn release(&mut self, now: Timestamp) {
         self.date.advance(now);
-        let Some(Held { decision, asked, quota, sign, .. }) = self.held.take() else { return };
+        let Some(Held { decision, asked, quota, fingerprint, .. }) = self.held.take() else { return };
         let reply = Reply::to(&decision);
-        self.remember(sign, &reply, now, now);
+        self.remember(fingerprint, &reply, now, now);
         self.tell(&reply, asked, quota);
     }
 
-    /// Notes that the next answer is the last one, also one that is held. The process that takes over is to know it, too:
-    /// after an internal redirect, that one is asked.
+    /// Notes that the next answer is the last one, also one that is held. The process that takes over is to know it,
+    /// too: after an internal redirect, that one is asked.
     pub(super) fn end(&mut self, now: Timestamp) {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
             held.asked.keeps_alive = false;
-            let (sign, due, reply) = (held.sign, held.due, Reply::to(&held.decision));
-            self.remember(sign, &reply, due, now);
+            let (fingerprint, due, reply) = (held.fingerprint, held.due, Reply::to(&held.decision));
+            self.remember(fingerprint, &reply, due, now);
         }
     }
 
@@ -195,15 +195,15 @@ impl Conversation {
     }
 
     fn respond(&mut self, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
-        let asked = |manner| Asked { manner, version: head.version, keeps_alive };
+        let asked = |options| Asked { options, version: head.version, keeps_alive };
         match head.path() {
-            CHECK => match self.query.manner(head.query()) {
-                Ok(manner) => self.check(head, asked(manner), now),
+            CHECK => match self.query.options(head.query()) {
+                Ok(options) => self.check(head, asked(options), now),
                 Err(error) => self.refuse_query(&error, head, keeps_alive, now),
             },
             // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
             path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with(b"/")) => {
-                self.check(head, asked(Manner::appended(path)), now);
+                self.check(head, asked(CheckOptions::appended(path)), now);
             }
             b"/done" => {
                 let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);
@@ -218,21 +218,22 @@ impl Conversation {
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
-        let sign = nginx::repeatable(head, asked.manner).map(|lines| self.agent.repeats.sign(lines));
-        let known = sign.and_then(|sign| self.agent.repeats.recall(sign, now));
+        let fingerprint =
+            nginx::repeatable(head, asked.options).map(|lines| self.agent.dedup.fingerprint(lines));
+        let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
         // Held by the process before this one, and not answered yet: nginx does not ask again before.
-        let is_due = |reply: &Reply| !(asked.manner.hold && matches!(reply.verdict, Verdict::Delay(_)));
+        let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
-            let quota = quota(&policy, reply.slo, reply.remaining, asked.manner);
+            let quota = quota(&policy, reply.slo, reply.remaining, asked.options);
             return self.tell(&reply, asked, quota);
         }
-        let (mut decision, quota) = self.decide(head, asked.manner, now);
-        if let (Verdict::Delay(wait), true) = (decision.verdict, asked.manner.hold) {
+        let (mut decision, quota) = self.decide(head, asked.options, now);
+        if let (Verdict::Delay(wait), true) = (decision.verdict, asked.options.hold) {
             match self.agent.place(now) {
                 Ok(place) => {
                     let due = now + self.agent.holds.bounded(wait);
-                    self.held = Some(Held { decision, asked, quota, sign, due, _place: place });
+                    self.held = Some(Held { decision, asked, quota, fingerprint, due, _place: place });
                     return;
                 }
                 Err(verdict) => {
@@ -244,41 +245,46 @@ impl Conversation {
             }
         }
         let reply = Reply::to(&decision);
-        self.remember(sign, &reply, now + reply.verdict.wait(), now);
+        self.remember(fingerprint, &reply, now + reply.verdict.wait(), now);
         self.tell(&reply, asked, quota);
     }
 
     /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
-    fn decide(&mut self, head: &Head<'_>, manner: Manner, now: Timestamp) -> (Decision, Option<Quota>) {
-        let Conversation { agent, dice, .. } = self;
+    fn decide(
+        &mut self,
+        head: &Head<'_>,
+        options: CheckOptions,
+        now: Timestamp,
+    ) -> (Decision, Option<Quota>) {
+        let Conversation { agent, rng, .. } = self;
         let policy = agent.throttle.policy();
-        let fields = || nginx::fields(head, manner).map(|field| (field.name, field.value));
+        let fields = || nginx::fields(head, options).map(|field| (field.name, field.value));
         let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
         let mut draft = batch.draft();
         fields().for_each(|(name, value)| draft.field(name, value));
         batch.keep_draft();
 
-        agent.throttle.decide(&batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
+        agent.throttle.decide(&batch, now, || Sample::from_bits(rng.u64(..)), &mut decisions);
         let decision = &mut decisions[0];
-        if let Some(refusal) = manner.refusal(decision.verdict) {
+        if let Some(refusal) = options.refusal(decision.verdict) {
             agent.throttle.refuse(&policy, decision, refusal, now);
         }
-        agent.observer.decided(&batch, &decisions, agent.throttle.table(), dice, |_| fields());
+        agent.observer.decided(&batch, &decisions, agent.throttle.table(), rng, |_| fields());
 
         let decision = decisions[0];
-        (decision, quota(&policy, decision.slo, decision.remaining, manner))
+        (decision, quota(&policy, decision.slo, decision.remaining, options))
     }
 
     /// Remembers a reply whose delay ends at `due`.
-    fn remember(&self, sign: Option<Sign>, reply: &Reply, due: Timestamp, now: Timestamp) {
-        if sign.is_some_and(|sign| !self.agent.repeats.remember(sign, reply, due, now)) {
+    fn remember(&self, fingerprint: Option<Fingerprint>, reply: &Reply, due: Timestamp, now: Timestamp) {
+        if fingerprint.is_some_and(|fingerprint| !self.agent.dedup.remember(fingerprint, reply, due, now)) {
             self.agent.metrics.request_ids_forgotten.inc();
         }
     }
 
     fn tell(&mut self, reply: &Reply, asked: Asked, quota: Option<Quota>) {
-        let (secret, Asked { manner, version, keeps_alive }) = (self.agent.secret, asked);
-        nginx::answer(reply, manner, secret, quota, |status| self.begin(status, version, keeps_alive));
+        let (secret, Asked { options, version, keeps_alive }) = (self.agent.secret, asked);
+        nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
     /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
@@ -334,8 +340,8 @@ impl Drop for Conversation {
     }
 }
 
-fn quota(policy: &Policy, slo: SloId, remaining: u32, manner: Manner) -> Option<Quota> {
-    if manner.ratelimit { policy.quota(slo, remaining) } else { None }
+fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> Option<Quota> {
+    if options.ratelimit { policy.quota(slo, remaining) } else { None }
 }
 
 /// The longest query that a connection remembers. All keys of one have room.
@@ -343,21 +349,21 @@ const QUERY_BYTES_MAX: usize = 128;
 
 /// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
 #[derive(Debug, Default)]
-struct FirstQuery(Option<(Option<Box<[u8]>>, Manner)>);
+struct FirstQuery(Option<(Option<Box<[u8]>>, CheckOptions)>);
 
 impl FirstQuery {
-    fn manner(&mut self, query: Option<&[u8]>) -> Result<Manner, QueryError> {
-        if let Some((first, manner)) = &self.0
+    fn options(&mut self, query: Option<&[u8]>) -> Result<CheckOptions, QueryError> {
+        if let Some((first, options)) = &self.0
             && first.as_deref() == query
         {
-            return Ok(*manner);
+            return Ok(*options);
         }
-        let manner = Manner::of(query.map(String::from_utf8_lossy).as_deref())?;
+        let options = CheckOptions::of(query.map(String::from_utf8_lossy).as_deref())?;
         // Only the first is kept: any other is read each time.
         if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
-            self.0 = Some((query.map(Into::into), manner));
+            self.0 = Some((query.map(Into::into), options));
         }
-        Ok(manner)
+        Ok(options)
     }
 }
 
@@ -382,8 +388,8 @@ mod tests {
         for first in queries {
             let mut connection = FirstQuery::default();
             for query in [first].into_iter().chain(queries) {
-                let told = connection.manner(query.map(str::as_bytes));
-                assert_eq!(told, Manner::of(query), "{query:?} after {first:?}");
+                let told = connection.options(query.map(str::as_bytes));
+                assert_eq!(told, CheckOptions::of(query), "{query:?} after {first:?}");
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::server::agent::Agent;
 use crate::server::http::conversation::{Conversation, Next};
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::{Stream, linger};
+use crate::server::stream::{Stream, drain};
 use crate::server::transfer::Transfer;
 use slowlane_core::base::time::Timestamp;
 
@@ -22,7 +22,7 @@ enum Wake {
     Bytes,
     Closed,
     Due,
-    OutOfPatience,
+    WriteTimedOut,
     End,
 }
 
@@ -71,7 +71,7 @@ impl Link {
             match self.wait(idle.as_mut(), ending.as_mut()).await? {
                 Wake::Bytes => {}
                 Wake::Due => self.release(),
-                Wake::Closed | Wake::OutOfPatience => return Ok(()),
+                Wake::Closed | Wake::WriteTimedOut => return Ok(()),
                 Wake::End => return self.stop(&signal).await,
             }
         }
@@ -117,7 +117,7 @@ impl Link {
                 None => loop {
                     idle.as_mut().await;
                     if impatient <= clock.now() {
-                        return Wake::OutOfPatience;
+                        return Wake::WriteTimedOut;
                     }
                     // Set forward only when it rings: most requests come long before.
                     idle.as_mut().reset(clock.instant(impatient).into());
@@ -164,7 +164,7 @@ impl Link {
         let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
         loop {
             match self.wait(idle.as_mut(), ended.as_mut()).await? {
-                Wake::Bytes | Wake::OutOfPatience => {}
+                Wake::Bytes | Wake::WriteTimedOut => {}
                 Wake::Closed => return Ok(false),
                 Wake::Due | Wake::End => {
                     self.release();
@@ -179,7 +179,7 @@ impl Link {
         self.shutdown.decides_no_more();
         self.conversation.outbox().flush(&mut self.stream, self.patience).await?;
         timeout(self.patience, self.stream.shutdown()).await??;
-        signal.unless_begun(linger(self.stream)).await;
+        signal.unless_begun(drain(self.stream)).await;
         Ok(())
     }
 }

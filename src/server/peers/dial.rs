@@ -30,17 +30,17 @@ pub(crate) async fn dial(
     agent: Arc<Agent>,
     shutdown: Shutdown,
 ) {
-    let Ok(station) = peers.station(&name) else { return };
+    let Ok(peer) = peers.peer(&name) else { return };
     let (line, mut is_told) = (OncePerSecond::default(), false);
     loop {
-        if !station.is_connected() {
-            let (peers, station, agent) = (peers.clone(), station.clone(), agent.clone());
+        if !peer.is_connected() {
+            let (peers, peer, agent) = (peers.clone(), peer.clone(), agent.clone());
             let connected = timeout(PATIENCE, connect(&peers, &name, &address));
             let Some(connected) = shutdown.unless_begun(connected).await else { return };
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
                     is_told = false;
-                    let session = Session { peers, name: name.clone(), station, agent, is_dialled: true };
+                    let session = Session { peers, name: name.clone(), peer, agent, is_dialled: true };
                     session.run(stream, unread, shutdown.clone()).await;
                 }
                 Err(error) if !is_told && line.allow(agent.clock.now()).is_some() => {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! listener, or dial ─▶ handshake ─▶ session: Link ─updates─▶ Proxy ─▶ Throttle
-//!                                                ◀─lessons─
+//!                                                ◀─updates─
 //! ```
-//! The protocol knows names and no secrets, so a listener that others can reach needs TLS with client certificates. What
-//! a proxy has counted outlives its connection: a new one of the same name goes on with it.
+//! The protocol knows names and no secrets, so a listener that others can reach needs TLS with client certificates.
+//! What a proxy has counted outlives its connection: a new one of the same name goes on with it.
 
 mod dial;
 pub(crate) mod registry;

@@ -42,8 +42,8 @@ pub struct Peers {
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
     /// Those of names that the config does not have: any number of them may come and go.
-    strangers: Arc<Lines>,
-    stations: Mutex<BTreeMap<String, Arc<Station>>>,
+    unlisted: Arc<Lines>,
+    peers: Mutex<BTreeMap<String, Arc<Peer>>>,
 }
 
 /// The limits on what the log says of a proxy.
@@ -56,7 +56,7 @@ pub(super) struct Lines {
 
 /// A proxy, with or without a connection.
 #[derive(Debug)]
-pub(super) struct Station {
+pub(super) struct Peer {
     pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
     /// The number of its last connection. An older one ends.
@@ -78,47 +78,47 @@ pub(super) struct Connection {
 
 impl Peers {
     pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
-        let (refused_line, strangers) = (OncePerSecond::default(), Arc::default());
-        Peers { settings, metrics, refused_line, strangers, stations: Mutex::default() }
+        let (refused_line, unlisted) = (OncePerSecond::default(), Arc::default());
+        Peers { settings, metrics, refused_line, unlisted, peers: Mutex::default() }
     }
 
     /// The proxy of a name.
     ///
     /// # Errors
     /// The status to answer with: the name is not allowed, or there are too many.
-    pub(super) fn station(&self, name: &str) -> Result<Arc<Station>, Status> {
+    pub(super) fn peer(&self, name: &str) -> Result<Arc<Peer>, Status> {
         let Settings { allow, dial, fields, .. } = &self.settings;
         let is_dialled = dial.iter().any(|(dialled, _)| dialled == name);
         let is_listed = is_dialled || allow.iter().any(|allowed| allowed == name);
         if !allow.is_empty() && !is_listed {
             return Err(Status::UNKNOWN_PEER);
         }
-        let mut stations = self.stations.lock();
-        if let Some(station) = stations.get(name) {
-            return Ok(station.clone());
+        let mut peers = self.peers.lock();
+        if let Some(peer) = peers.get(name) {
+            return Ok(peer.clone());
         }
-        if stations.len() >= PROXIES_MAX {
-            // Of the names that came and went, the one with the fewest keys makes room. A session holds its station, and so
-            // does the task that dials.
-            let gone = stations.iter().filter(|(_, station)| Arc::strong_count(station) == 1);
-            let gone = gone.min_by_key(|(_, station)| station.proxy().keys()).map(|(name, _)| name.clone());
-            stations.remove(&gone.ok_or(Status::TRY_AGAIN)?);
+        if peers.len() >= PROXIES_MAX {
+            // Of the names that came and went, the one with the fewest keys makes room. A session holds its peer, and
+            // so does the task that dials.
+            let gone = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
+            let gone = gone.min_by_key(|(_, peer)| peer.proxy().keys()).map(|(name, _)| name.clone());
+            peers.remove(&gone.ok_or(Status::TRY_AGAIN)?);
         }
-        let station = Arc::new(Station {
-            lines: if is_listed { Arc::default() } else { self.strangers.clone() },
+        let peer = Arc::new(Peer {
+            lines: if is_listed { Arc::default() } else { self.unlisted.clone() },
             proxy: Mutex::new(Proxy::new(fields.clone(), KEYS_MAX)),
             latest: watch::Sender::new(0),
             connection: Mutex::default(),
         });
-        stations.insert(name.to_owned(), station.clone());
-        Ok(station)
+        peers.insert(name.to_owned(), peer.clone());
+        Ok(peer)
     }
 
     /// All proxies as operators see them, by their names.
     pub fn status(&self, now: Timestamp) -> PeersStatus {
-        let proxies = self.all().into_iter().map(|(name, station)| {
-            let connection = station.connection.lock().clone().map(|connection| connection.told(now));
-            let proxy = station.proxy();
+        let proxies = self.all().into_iter().map(|(name, peer)| {
+            let connection = peer.connection.lock().clone().map(|connection| connection.told(now));
+            let proxy = peer.proxy();
             PeerLine {
                 name: shown(name.as_bytes()),
                 connection,
@@ -132,25 +132,25 @@ impl Peers {
     /// The proxies of this moment, for a snapshot.
     pub fn seen(&self, now: Timestamp) -> PeersSeen {
         let mut by_key = HashMap::new();
-        for (_, station) in self.all() {
-            let keys: HashSet<Key> = station.proxy().counts_as().map(|(_, key)| key).collect();
+        for (_, peer) in self.all() {
+            let keys: HashSet<Key> = peer.proxy().counts_as().map(|(_, key)| key).collect();
             keys.into_iter().for_each(|key| *by_key.entry(key).or_insert(0) += 1);
         }
         PeersSeen { usage: Some(PeersUse::of(&self.status(now))), by_key }
     }
 
-    /// What each proxy has counted under a key, and what it was taught.
+    /// What each proxy has counted under a key, and what was pushed to it.
     pub fn counts(&self, of: Key, now: Timestamp) -> Vec<PeerCount> {
         let mut counts = Vec::new();
-        for (name, station) in self.all() {
-            let glances = station.proxy().glances(of);
-            counts.extend(glances.iter().take(COUNTS_MAX).map(|glance| PeerCount::of(&name, glance, now)));
+        for (name, peer) in self.all() {
+            let stats = peer.proxy().stats(of);
+            counts.extend(stats.iter().take(COUNTS_MAX).map(|stats| PeerCount::of(&name, stats, now)));
         }
         counts
     }
 
-    fn all(&self) -> Vec<(String, Arc<Station>)> {
-        self.stations.lock().iter().map(|(name, station)| (name.clone(), station.clone())).collect()
+    fn all(&self) -> Vec<(String, Arc<Peer>)> {
+        self.peers.lock().iter().map(|(name, peer)| (name.clone(), peer.clone())).collect()
     }
 }
 
@@ -169,7 +169,7 @@ impl Connection {
     }
 }
 
-impl Station {
+impl Peer {
     pub(super) fn proxy(&self) -> MutexGuard<'_, Proxy> {
         self.proxy.lock()
     }
@@ -246,23 +246,23 @@ mod tests {
         let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(60) };
         let throttle = Throttle::new(Policy::builtin(), sizing, 0);
         let moment = Moment { now: Timestamp::from_millis(60_000), wall: Duration::from_secs(1_800_000_000) };
-        let lb1 = peers.station("a-proxy-that-counts").unwrap();
+        let lb1 = peers.peer("a-proxy-that-counts").unwrap();
         lb1.proxy().defined("slowlane_pace_all", None);
         lb1.proxy().counted(&throttle, "slowlane_pace_all", b"all", [1, 0], moment, &mut Vec::new());
         assert_eq!(lb1.proxy().keys(), 1);
         drop(lb1);
 
         let held: Vec<_> =
-            (0..PROXIES_MAX - 2).map(|name| peers.station(&format!("b{name}")).unwrap()).collect();
-        for stranger in 0..200 {
-            peers.station(&format!("c{stranger}")).unwrap();
+            (0..PROXIES_MAX - 2).map(|name| peers.peer(&format!("b{name}")).unwrap()).collect();
+        for unlisted in 0..200 {
+            peers.peer(&format!("c{unlisted}")).unwrap();
         }
-        assert_eq!(peers.station("a-proxy-that-counts").unwrap().proxy().keys(), 1);
-        let last = peers.station("last").unwrap();
-        assert_eq!(peers.station("a-proxy-that-counts").map(drop), Ok(()));
-        let counts = peers.station("a-proxy-that-counts").unwrap();
-        assert_eq!(peers.station("one too many").map(drop), Err(Status::TRY_AGAIN), "all are in use");
+        assert_eq!(peers.peer("a-proxy-that-counts").unwrap().proxy().keys(), 1);
+        let last = peers.peer("last").unwrap();
+        assert_eq!(peers.peer("a-proxy-that-counts").map(drop), Ok(()));
+        let counts = peers.peer("a-proxy-that-counts").unwrap();
+        assert_eq!(peers.peer("one too many").map(drop), Err(Status::TRY_AGAIN), "all are in use");
         drop((held, last, counts));
-        assert_eq!(peers.station("one more").map(drop), Ok(()));
+        assert_eq!(peers.peer("one more").map(drop), Ok(()));
     }
 }

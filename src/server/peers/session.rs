@@ -11,17 +11,17 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::observe::clock::Clock;
 use crate::server::agent::Agent;
-use crate::server::peers::registry::{Connection, Latest, Peers, Station};
+use crate::server::peers::registry::{Connection, Latest, Peer, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::peers::{Moment, Teaching, faults};
+use slowlane_core::peers::{LimitPush, Moment, faults};
 use spop::peers::{Column, Error, Hello, Link, News, Status};
 
 /// The longest handshake, and the longest wait for a peer that does not read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often lessons are looked through, and heartbeats. A map edit is in force after this time.
+/// How often limit updates are looked through, and heartbeats. A map edit is in force after this time.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Bytes that are read at once. A message is shorter.
@@ -33,8 +33,8 @@ pub(crate) async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agen
     let greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now()));
     let Some(greeted) = shutdown.unless_begun(greeted).await else { return };
     match greeted {
-        Ok(Ok(Some((name, station)))) => {
-            let session = Session { peers, name, station, agent, is_dialled: false };
+        Ok(Ok(Some((name, peer)))) => {
+            let session = Session { peers, name, peer, agent, is_dialled: false };
             session.run(stream, unread, shutdown).await;
         }
         Ok(Ok(None)) => {
@@ -50,7 +50,7 @@ async fn greet(
     stream: &mut Stream,
     unread: &mut BytesMut,
     now: Timestamp,
-) -> io::Result<Option<(String, Arc<Station>)>> {
+) -> io::Result<Option<(String, Arc<Peer>)>> {
     let answer = loop {
         match Hello::cut(unread) {
             Ok(Some((hello, _))) if hello.to != peers.settings.name => {
@@ -63,11 +63,11 @@ async fn greet(
                 }
                 break Err(Status::WRONG_NAME);
             }
-            Ok(Some((hello, length))) => match peers.station(hello.from) {
-                Ok(station) => {
+            Ok(Some((hello, length))) => match peers.peer(hello.from) {
+                Ok(peer) => {
                     let name = hello.from.to_owned();
                     drop(unread.split_to(length));
-                    break Ok((name, station));
+                    break Ok((name, peer));
                 }
                 Err(status) => {
                     if let Some(suppressed) = peers.refused_line.allow(now) {
@@ -94,7 +94,7 @@ async fn greet(
 pub(super) struct Session {
     pub(super) peers: Arc<Peers>,
     pub(super) name: String,
-    pub(super) station: Arc<Station>,
+    pub(super) peer: Arc<Peer>,
     pub(super) agent: Arc<Agent>,
     pub(super) is_dialled: bool,
 }
@@ -117,21 +117,21 @@ impl Session {
             is_dialled: self.is_dialled,
             ..Connection::default()
         };
-        let (mut latest, behind) = self.station.connect(connection);
+        let (mut latest, behind) = self.peer.connect(connection);
         self.peers.metrics.behind(behind, 0);
         self.peers.metrics.sessions.inc();
-        if let Some(suppressed) = self.station.lines.connected.allow(self.agent.clock.now()) {
+        if let Some(suppressed) = self.peer.lines.connected.allow(self.agent.clock.now()) {
             tracing::info!(suppressed, "peer {} is connected", self.name);
         }
         let end = self.converse(stream, unread, &mut latest, &shutdown).await;
-        let behind = self.station.disconnect(&latest);
+        let behind = self.peer.disconnect(&latest);
         self.peers.metrics.behind(behind, 0);
         self.peers.metrics.sessions.dec();
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
         // A peer that comes and goes many times a second is told of once.
-        let Some(suppressed) = self.station.lines.ended.allow(self.agent.clock.now()) else { return };
+        let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
             End::Broken(error) => tracing::warn!(suppressed, "peer {name} is disconnected: {error}"),
@@ -154,12 +154,12 @@ impl Session {
     ) -> End {
         let mut out = Vec::new();
         let mut link = Link::begin(self.agent.clock.now().since_epoch(), &mut out);
-        self.station.proxy().begin();
-        let (mut tick, mut dice) = (interval(TICK), Rng::new());
+        self.peer.proxy().begin();
+        let (mut tick, mut rng) = (interval(TICK), Rng::new());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest, &mut dice) {
-                error.fault().encode(&mut out);
+            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest, &mut rng) {
+                error.protocol_error().encode(&mut out);
                 let _ = timeout(PATIENCE, write(&mut stream, &mut out)).await;
                 return End::Broken(error);
             }
@@ -189,24 +189,24 @@ impl Session {
         }
     }
 
-    /// Takes up what was read, and appends the answers and the lessons.
+    /// Takes up what was read, and appends the answers and the limit updates.
     fn receive(
         &self,
         link: &mut Link,
         unread: &mut BytesMut,
         out: &mut Vec<u8>,
         latest: &Latest,
-        dice: &mut Rng,
+        rng: &mut Rng,
     ) -> Result<(), Error> {
         if unread.is_empty() {
             return Ok(());
         }
-        let Session { peers, station, agent, .. } = self;
-        let mut teachings = Vec::new();
+        let Session { peers, peer, agent, .. } = self;
+        let mut pushes = Vec::new();
         let moment = self.moment();
         let policy = agent.throttle.policy();
         let (mut updates, mut counts, mut has_defined_all) = (0, [0_u64; 2], false);
-        let mut proxy = station.proxy();
+        let mut proxy = peer.proxy();
         let read = link.receive(unread, moment.now.since_epoch(), out, &mut |news| match news {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
             News::Updated(table, update) => {
@@ -221,7 +221,7 @@ impl Session {
                     update.key,
                     [admitted, denied],
                     moment,
-                    &mut teachings,
+                    &mut pushes,
                 ) else {
                     return;
                 };
@@ -230,16 +230,16 @@ impl Session {
                 if let Some(decision) = count.throttled
                     && let Some(request) = proxy.request(&table.name, update.key)
                 {
-                    agent.observer.throttled_elsewhere(&policy, &request, &decision, dice);
+                    agent.observer.throttled_elsewhere(&policy, &request, &decision, rng);
                 }
             }
             News::Synced => {
-                proxy.has_told_all();
+                proxy.has_reported_all();
                 has_defined_all = true;
             }
             News::Asked => {
                 peers.metrics.resyncs.inc();
-                proxy.forget_lessons();
+                proxy.forget_updates();
             }
         });
         peers.metrics.left_out.inc_by(proxy.take_left_out());
@@ -251,14 +251,13 @@ impl Session {
         if has_defined_all {
             self.warn_of_tables(link, moment.now);
         }
-        self.teach(link, &teachings, out, latest, updates);
+        self.push(link, &pushes, out, latest, updates);
         Ok(())
     }
 
     fn warn_of_tables(&self, link: &Link, now: Timestamp) {
         let faults = faults(link.tables());
-        if let Some(suppressed) = (!faults.is_empty()).then(|| self.station.lines.tables.allow(now)).flatten()
-        {
+        if let Some(suppressed) = (!faults.is_empty()).then(|| self.peer.lines.tables.allow(now)).flatten() {
             tracing::warn!(suppressed, "peer {}: {}", self.name, faults.join("; "));
         }
     }
@@ -267,28 +266,21 @@ impl Session {
     fn tick(&self, link: &mut Link, out: &mut Vec<u8>, latest: &Latest) -> Result<(), Duration> {
         let moment = self.moment();
         link.tick(moment.now.since_epoch(), out)?;
-        let mut teachings = Vec::new();
-        self.station.proxy().due(&self.agent.throttle, moment, &mut teachings);
-        self.teach(link, &teachings, out, latest, 0);
+        let mut pushes = Vec::new();
+        self.peer.proxy().due(&self.agent.throttle, moment, &mut pushes);
+        self.push(link, &pushes, out, latest, 0);
         Ok(())
     }
 
-    fn teach(
-        &self,
-        link: &mut Link,
-        teachings: &[Teaching],
-        out: &mut Vec<u8>,
-        latest: &Latest,
-        updates: u64,
-    ) {
-        let taught = |teaching: &&Teaching| {
-            let Teaching { table, key, numbers } = teaching;
-            link.teach(table, key, numbers, out)
+    fn push(&self, link: &mut Link, pushes: &[LimitPush], out: &mut Vec<u8>, latest: &Latest, updates: u64) {
+        let pushed = |push: &&LimitPush| {
+            let LimitPush { table, key, numbers } = push;
+            link.push(table, key, numbers, out)
         };
-        let pushes = teachings.iter().filter(taught).count() as u64;
+        let pushes = pushes.iter().filter(pushed).count() as u64;
         self.peers.metrics.pushes.inc_by(pushes);
         let (unacknowledged, has_all) = (link.unacknowledged(), link.has_all());
-        self.station.note(latest, |connection| {
+        self.peer.note(latest, |connection| {
             connection.updates += updates;
             connection.pushes += pushes;
             self.peers.metrics.behind(connection.unacknowledged, unacknowledged);

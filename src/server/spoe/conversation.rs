@@ -12,8 +12,8 @@ use crate::proxy::haproxy::{self, Question};
 use crate::server::agent::Agent;
 use crate::server::holds::Place;
 use crate::server::outbox::Outbox;
-use crate::server::talk::{Agreed, Talk};
-use slowlane_core::base::draw::Draw;
+use crate::server::spop_state::{Agreed, SpopState};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
@@ -36,7 +36,7 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    dice: Rng,
+    rng: Rng,
     /// The connected SPOE engine, after its hello.
     connected: Option<Connected>,
 }
@@ -97,37 +97,37 @@ impl Conversation {
             held: Held::new(),
             notified: 0,
             holds_begun: 0,
-            dice: Rng::new(),
+            rng: Rng::new(),
             connected: None,
         }
     }
 
     /// Goes on with the conversation of an earlier process, as it was.
-    pub(super) fn going_on(mut self, talk: Talk, now: Timestamp) -> Conversation {
-        if let Some(Agreed { frame_bytes_max, engine_id }) = talk.agreed {
+    pub(super) fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
+        if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
             self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
             self.protocol = Connection::established(frame_bytes_max, engine_id);
         }
-        self.out = Outbox::with(talk.unwritten);
-        for (due, id) in talk.held {
+        self.out = Outbox::with(spop_state.unwritten);
+        for (due, id) in spop_state.held {
             self.hold_until(id, due, now);
         }
         self
     }
 
     /// The conversation as another process can go on with it. `unread` is the beginning of a frame.
-    pub(super) fn into_talk(self, unread: Vec<u8>, unfinished_since: Option<Timestamp>) -> Talk {
+    pub(super) fn into_talk(self, unread: Vec<u8>, unfinished_since: Option<Timestamp>) -> SpopState {
         let agreed = self.protocol.hello().map(|greeting| Agreed {
             frame_bytes_max: self.protocol.frame_bytes_max(),
             engine_id: greeting.engine_id.clone(),
         });
         let held = self.held.into_iter().map(|((due, _), (id, _))| (due, id)).collect();
-        Talk { agreed, unread, unwritten: self.out.into_bytes(), held, unfinished_since }
+        SpopState { agreed, unread, unwritten: self.out.into_bytes(), held, unfinished_since }
     }
 
-    /// With dice that fall the same way each time, for a run that can be repeated.
+    /// With random numbers that fall the same way each time, for a run that can be repeated.
     pub fn seeded(self, seed: u64) -> Conversation {
-        Conversation { dice: Rng::with_seed(seed), ..self }
+        Conversation { rng: Rng::with_seed(seed), ..self }
     }
 
     /// Answers every whole frame of `bytes`, batch by batch: decode, decide, observe, answer.
@@ -244,13 +244,11 @@ impl Conversation {
         if questions.batch.is_empty() {
             return;
         }
-        let Conversation { dice, out, agent, .. } = self;
+        let Conversation { rng, out, agent, .. } = self;
         let (batch, mut decisions) = (&questions.batch, Decisions::new());
 
-        agent.throttle.decide(batch, now, || Draw::from_bits(dice.u64(..)), &mut decisions);
-        agent
-            .observer
-            .decided(batch, &decisions, agent.throttle.table(), dice, |number| batch.fields(number));
+        agent.throttle.decide(batch, now, || Sample::from_bits(rng.u64(..)), &mut decisions);
+        agent.observer.decided(batch, &decisions, agent.throttle.table(), rng, |number| batch.fields(number));
         for (decision, &(id, wants_policy)) in decisions.iter().zip(&questions.asked) {
             match wants_policy {
                 false => haproxy::answer_verdict(id, decision, agent.secret, out),

@@ -14,8 +14,8 @@ use crate::server::agent::Agent;
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::conversation::Conversation;
-use crate::server::stream::{Stream, linger};
-use crate::server::talk::Talk;
+use crate::server::spop_state::SpopState;
+use crate::server::stream::{Stream, drain};
 use crate::server::transfer::Transfer;
 use slowlane_core::base::time::Timestamp;
 use spop::{Close, Error, Status};
@@ -39,7 +39,7 @@ enum Wake {
     Bytes,
     Closed,
     Due,
-    OutOfPatience,
+    WriteTimedOut,
     End,
 }
 
@@ -58,18 +58,19 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(
         stream: Stream,
-        talk: Talk,
+        spop_state: SpopState,
         settings: Arc<Settings>,
         agent: Arc<Agent>,
         shutdown: Shutdown,
     ) -> Link {
         let (now, frame_bytes_max) = (agent.clock.now(), settings.frame_bytes_max);
         // What an earlier process has agreed may be more than this one's limit.
-        let agreed = talk.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
-        let inbox = Inbox::with(frame_bytes_max.max(agreed), &talk.unread);
-        let unfinished_since = if talk.agreed.is_some() { talk.unfinished_since } else { Some(now) };
+        let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
+        let inbox = Inbox::with(frame_bytes_max.max(agreed), &spop_state.unread);
+        let unfinished_since =
+            if spop_state.agreed.is_some() { spop_state.unfinished_since } else { Some(now) };
         let conversation = Conversation::new(agent.clone(), frame_bytes_max, stream.peer());
-        let conversation = conversation.going_on(talk, now);
+        let conversation = conversation.going_on(spop_state, now);
         Link { stream, inbox, conversation, unfinished_since, settings, agent, shutdown }
     }
 
@@ -93,7 +94,7 @@ impl Link {
                     self.conversation.lost();
                     return Ok(());
                 }
-                Wake::OutOfPatience => {
+                Wake::WriteTimedOut => {
                     let close = self.conversation.refuse(Error::TimedOut);
                     return self.close(close).await;
                 }
@@ -130,8 +131,8 @@ impl Link {
             && let Some(handover) = self.shutdown.handover()
         {
             let unread = self.inbox.bytes().to_vec();
-            let talk = self.conversation.into_talk(unread, self.unfinished_since);
-            handover.pass_on(Transfer::Spop(self.stream, talk));
+            let spop_state = self.conversation.into_talk(unread, self.unfinished_since);
+            handover.pass_on(Transfer::Spop(self.stream, spop_state));
             return Ok(());
         }
         self.leave().await
@@ -157,8 +158,8 @@ impl Link {
             () = ending => Ok(Wake::End),
             bytes = inbox.read(stream) => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             () = alarm => {
-                let out_of_patience = patience.is_some_and(|patience| patience <= clock.now());
-                Ok(if out_of_patience { Wake::OutOfPatience } else { Wake::Due })
+                let write_timed_out = patience.is_some_and(|patience| patience <= clock.now());
+                Ok(if write_timed_out { Wake::WriteTimedOut } else { Wake::Due })
             }
         }
     }
@@ -176,7 +177,7 @@ impl Link {
         self.conversation.leave();
         self.shutdown.decides_no_more();
         self.flush().await?;
-        linger(self.stream).await;
+        drain(self.stream).await;
         Ok(())
     }
 
@@ -191,7 +192,7 @@ impl Link {
         }
         self.flush().await?;
         timeout(self.settings.timeout, self.stream.shutdown()).await??;
-        linger(self.stream).await;
+        drain(self.stream).await;
         Ok(())
     }
 

@@ -11,8 +11,8 @@ pub use conversation::{Conversation, Used};
 use crate::observe::log::OncePerSecond;
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
+use crate::server::spop_state::SpopState;
 use crate::server::stream::Stream;
-use crate::server::talk::Talk;
 use link::{Link, Settings};
 
 /// The SPOP service, shared by all its connections.
@@ -30,9 +30,16 @@ impl Spoe {
         Spoe { settings: Arc::new(settings) }
     }
 
-    /// Serves a connection. `talk` is its state in an earlier process.
-    pub async fn serve(self: Arc<Spoe>, stream: Stream, talk: Talk, agent: Arc<Agent>, shutdown: Shutdown) {
-        if let Err(error) = Link::new(stream, talk, self.settings.clone(), agent, shutdown).run().await {
+    /// Serves a connection. `spop_state` is its state in an earlier process.
+    pub async fn serve(
+        self: Arc<Spoe>,
+        stream: Stream,
+        spop_state: SpopState,
+        agent: Arc<Agent>,
+        shutdown: Shutdown,
+    ) {
+        if let Err(error) = Link::new(stream, spop_state, self.settings.clone(), agent, shutdown).run().await
+        {
             tracing::debug!("spop connection lost: {error}");
         }
     }

@@ -42,14 +42,14 @@ pub(super) struct Loaded {
 
 /// A file that cannot be used. The message names the file and a remedy, and never quotes the file.
 #[derive(Debug, Error)]
-#[error("{}: {fault}", .path.display())]
+#[error("{}: {error}", .path.display())]
 pub(crate) struct TlsError {
     path: PathBuf,
-    fault: Fault,
+    error: FileError,
 }
 
 #[derive(Debug, Error)]
-enum Fault {
+enum FileError {
     #[error("{0}; slowlane must be able to read it")]
     Unreadable(io::Error),
     #[error("expected a file of at most {} KiB", FILE_BYTES_MAX >> 10)]
@@ -78,11 +78,11 @@ impl TlsError {
     /// The fault of a certificate and a key that a library refuses.
     pub(super) fn of_pair(error: rustls::Error, cert: &Path, key: &Path) -> TlsError {
         match error {
-            rustls::Error::InconsistentKeys(_) => at(key, Fault::Mismatch(cert.to_owned())),
+            rustls::Error::InconsistentKeys(_) => at(key, FileError::Mismatch(cert.to_owned())),
             rustls::Error::InvalidCertificate(error) => {
-                at(cert, Fault::Certificate(shown(error.to_string())))
+                at(cert, FileError::Certificate(shown(error.to_string())))
             }
-            _ => at(key, Fault::Key),
+            _ => at(key, FileError::Key),
         }
     }
 
@@ -128,7 +128,7 @@ impl Files {
             Some(path) => {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(authorities(path)?, provider).build();
-                let unusable = |_| at(path, Fault::NoAuthority);
+                let unusable = |_| at(path, FileError::NoAuthority);
                 builder.with_client_cert_verifier(verifier.map_err(unusable)?)
             }
         };
@@ -149,20 +149,20 @@ pub(super) fn pair(
 /// The certificates of a file, at least one.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = certificates(path)?;
-    if chain.is_empty() { Err(at(path, Fault::NoCertificate)) } else { Ok(chain) }
+    if chain.is_empty() { Err(at(path, FileError::NoCertificate)) } else { Ok(chain) }
 }
 
 fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read(path)?;
     let is_encrypted = text.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED);
-    let fault = match PrivateKeyDer::from_pem_slice(&text) {
+    let error = match PrivateKeyDer::from_pem_slice(&text) {
         // The older notation says it in a header, and its key can be read, but not used.
-        _ if is_encrypted => Fault::Encrypted,
+        _ if is_encrypted => FileError::Encrypted,
         Ok(key) => return Ok(key),
-        Err(rustls::pki_types::pem::Error::NoItemsFound) => Fault::NoKey,
-        Err(_) => Fault::NoPem,
+        Err(rustls::pki_types::pem::Error::NoItemsFound) => FileError::NoKey,
+        Err(_) => FileError::NoPem,
     };
-    Err(at(path, fault))
+    Err(at(path, error))
 }
 
 /// The mark of an encrypted key in PEM, in both notations.
@@ -172,24 +172,24 @@ const ENCRYPTED: &[u8] = b"ENCRYPTED";
 pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(path)? {
-        let unusable = |error: rustls::Error| at(path, Fault::Certificate(shown(error.to_string())));
+        let unusable = |error: rustls::Error| at(path, FileError::Certificate(shown(error.to_string())));
         authorities.add(certificate).map_err(unusable)?;
     }
-    if authorities.is_empty() { Err(at(path, Fault::NoAuthority)) } else { Ok(Arc::new(authorities)) }
+    if authorities.is_empty() { Err(at(path, FileError::NoAuthority)) } else { Ok(Arc::new(authorities)) }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(path)?;
     let all = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    all.map_err(|_| at(path, Fault::NoPem))
+    all.map_err(|_| at(path, FileError::NoPem))
 }
 
 /// Reads a file. A pipe would keep the start waiting, so only a plain file is opened.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |error| at(path, Fault::Unreadable(error));
+    let unreadable = |error| at(path, FileError::Unreadable(error));
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return Err(at(path, Fault::NoFile));
+        return Err(at(path, FileError::NoFile));
     }
     let mut text = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -197,6 +197,6 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(text)
 }
 
-fn at(path: &Path, fault: Fault) -> TlsError {
-    TlsError { path: path.to_owned(), fault }
+fn at(path: &Path, error: FileError) -> TlsError {
+    TlsError { path: path.to_owned(), error }
 }

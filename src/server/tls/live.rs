@@ -21,8 +21,8 @@ use crate::server::tls::files::{Files, Loaded, TlsError};
 use slowlane_core::base::date::written;
 use slowlane_core::base::time::Timestamp;
 
-/// The most unfinished handshakes of an entrance. A proxy finishes its own within two round trips, and a client that only
-/// occupies places does not. So the oldest one gives way.
+/// The most unfinished handshakes of a listener. A proxy finishes its own within two round trips, and a client that
+/// only occupies places does not. So the oldest one gives way.
 const UNFINISHED_MAX: usize = 1_000;
 
 /// What TLS has to know of a listener.
@@ -37,7 +37,7 @@ pub(crate) struct Listener {
     pub connections_max: usize,
 }
 
-/// The TLS of an entrance.
+/// The TLS of a listener.
 pub(crate) struct Tls {
     listener: Listener,
     files: Files,

@@ -85,28 +85,28 @@ struct Crowd {
 impl Crowd {
     /// A client that waits for each answer.
     async fn client(self: Rc<Crowd>, client: usize) {
-        let mut dice = Rng::with_seed(client as u64);
+        let mut rng = Rng::with_seed(client as u64);
         let nodes = self.addresses.len();
         let home = match self.load.spread {
-            Spread::Skewed if dice.f64() < 0.8 => 0,
-            Spread::Skewed => dice.usize(1.min(nodes - 1)..nodes),
+            Spread::Skewed if rng.f64() < 0.8 => 0,
+            Spread::Skewed => rng.usize(1.min(nodes - 1)..nodes),
             _ => client % nodes,
         };
-        sleep(Duration::from_secs_f64(dice.f64() * 0.05)).await;
+        sleep(Duration::from_secs_f64(rng.f64() * 0.05)).await;
         while self.start.elapsed() < self.load.time {
             let node = match self.load.spread {
-                Spread::Any => dice.usize(0..nodes),
+                Spread::Any => rng.usize(0..nodes),
                 Spread::Moving => self.moved(home),
                 _ => home,
             };
             match self.ask(node).await {
                 Some(delay) => {
                     self.tally.borrow_mut().passed(self.start.elapsed() + delay, delay, client);
-                    sleep(delay + Duration::from_secs_f64(-0.001 * dice.f64().max(1e-12).ln())).await;
+                    sleep(delay + Duration::from_secs_f64(-0.001 * rng.f64().max(1e-12).ln())).await;
                 }
                 None => {
                     self.tally.borrow_mut().refused(self.start.elapsed());
-                    sleep(Duration::from_secs_f64(0.5 + dice.f64())).await;
+                    sleep(Duration::from_secs_f64(0.5 + rng.f64())).await;
                 }
             }
         }
@@ -120,16 +120,16 @@ impl Crowd {
 
     /// Requests that come whatever the answers.
     async fn open(self: Rc<Crowd>) {
-        let (mut dice, mut due) = (Rng::with_seed(7), self.start);
+        let (mut rng, mut due) = (Rng::with_seed(7), self.start);
         let nodes = self.addresses.len();
         while self.start.elapsed() < self.load.time {
-            due += Duration::from_secs_f64(-dice.f64().max(1e-12).ln() / self.load.open_per_s);
+            due += Duration::from_secs_f64(-rng.f64().max(1e-12).ln() / self.load.open_per_s);
             sleep_until(due).await;
             let node = match self.load.spread {
-                Spread::Skewed if dice.f64() < 0.8 => 0,
-                Spread::Skewed => dice.usize(1.min(nodes - 1)..nodes),
-                Spread::Moving => self.moved(dice.usize(0..nodes)),
-                _ => dice.usize(0..nodes),
+                Spread::Skewed if rng.f64() < 0.8 => 0,
+                Spread::Skewed => rng.usize(1.min(nodes - 1)..nodes),
+                Spread::Moving => self.moved(rng.usize(0..nodes)),
+                _ => rng.usize(0..nodes),
             };
             let crowd = self.clone();
             tokio::task::spawn_local(async move {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use crowd::{Load, Spread};
 use fleet::Fleet;
 use support::effort::{self, Effort, Part};
-use support::programs::doors::Doors;
+use support::programs::listeners::Listeners;
 use support::programs::redis::Redis;
 use support::programs::slowlane::Slowlane;
 use support::programs::token_server::Pair;
@@ -451,9 +451,9 @@ fn nodes(effort: Effort) {
 /// Two HAProxys 2.6 and an nginx, as they are shipped, each with its own slowlane.
 fn proxies(effort: Effort) {
     println!("two HAProxys 2.6 and an nginx, 50/s together\n{:<34}{}", "", Figures::HEADER);
-    let doors = Doors::open("burst=50 rate=50/s", |_, text| text);
+    let listeners = Listeners::open("burst=50 rate=50/s", |_, text| text);
     let (from, time) = (warm_up(effort) * 2, warm_up(effort) * 2 + effort.time * 3);
-    let tally = visitors::run(effort.count(50) as usize, time, &doors.addresses());
+    let tally = visitors::run(effort.count(50) as usize, time, &listeners.addresses());
     line("50 clients, even", &tally.figures(seconds(from)..seconds(time), 50.0));
 }
 
@@ -482,12 +482,12 @@ fn standby(effort: Effort) {
     println!("two HAProxys 2.6 and an nginx, 500/s together\n{:<34}{}", "", Figures::HEADER);
     let pair = Pair::start(&[("slo.map", "0 rate=unlimited\n")]);
     let url = pair.url();
-    let mut doors = Doors::at(pair, &url, "burst=100 rate=500/s", |_, text| text);
-    let addresses = doors.addresses();
+    let mut listeners = Listeners::at(pair, &url, "burst=100 rate=500/s", |_, text| text);
+    let addresses = listeners.addresses();
     let tally = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(before);
-            doors.store.first.slowlane.kill();
+            listeners.store.first.slowlane.kill();
         });
         // A visitor ends with an error if an answer is neither 200 nor 429.
         visitors::run(effort.count(100) as usize, time, &addresses)

@@ -12,12 +12,12 @@ use crate::tally::Tally;
 type Answer = (Duration, Option<Duration>);
 
 /// Lets clients ask for a time, spread evenly over the doors. A request counts when its answer comes.
-pub fn run(clients: usize, time: Duration, doors: &[SocketAddr]) -> Tally {
+pub fn run(clients: usize, time: Duration, listeners: &[SocketAddr]) -> Tally {
     let (start, before) = (Instant::now(), CpuTime::now());
     let mut tally = Tally::new(clients);
     thread::scope(|scope| {
         let visitor = |&door| scope.spawn(move || visit(door, start, time));
-        let visitors: Vec<_> = doors.iter().cycle().take(clients).map(visitor).collect();
+        let visitors: Vec<_> = listeners.iter().cycle().take(clients).map(visitor).collect();
         for (client, visitor) in visitors.into_iter().enumerate() {
             for (at, took) in visitor.join().expect("no client met an error") {
                 add(&mut tally, client, at, took);

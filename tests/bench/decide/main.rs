@@ -21,8 +21,8 @@ use std::time::Duration;
 use ::spop::{Connection, Data, Frame, Notify, Step};
 use arrayvec::ArrayVec;
 use slowlane::proxy::haproxy::{self, Id, Question};
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::policy::{BATCH_MAX, Batch};
@@ -75,7 +75,7 @@ fn in_cluster(effort: Effort, lines: u32) {
 struct Agent {
     throttle: Throttle,
     connection: Connection,
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     keys: u32,
     now: Timestamp,
     out: Vec<u8>,
@@ -93,21 +93,21 @@ impl Agent {
         };
         let now = Timestamp::from_millis(1_700_000_000_000);
         for number in 0..keys {
-            throttle.decide_one(&request(number), now, Draw::MIDDLE);
+            throttle.decide_one(&request(number), now, Sample::MIDDLE);
         }
-        let (dice, now) = (fastrand::Rng::with_seed(7), now + PAUSE);
-        Agent { throttle, connection, dice, keys, now, out: Vec::new() }
+        let (rng, now) = (fastrand::Rng::with_seed(7), now + PAUSE);
+        Agent { throttle, connection, rng, keys, now, out: Vec::new() }
     }
 
     /// Nanoseconds for each decision.
     fn decisions(&mut self, time: Duration) -> f64 {
         let mut cost = Cost::within(time);
         while cost.has_time() {
-            let numbers: [u32; BATCH] = std::array::from_fn(|_| self.dice.u32(0..self.keys));
+            let numbers: [u32; BATCH] = std::array::from_fn(|_| self.rng.u32(0..self.keys));
             self.now = self.now + Duration::from_micros(50);
             cost.of(BATCH, || {
                 for number in numbers {
-                    black_box(self.throttle.decide_one(&request(number), self.now, Draw::MIDDLE));
+                    black_box(self.throttle.decide_one(&request(number), self.now, Sample::MIDDLE));
                 }
             });
         }
@@ -131,14 +131,14 @@ impl Agent {
     }
 
     fn ask(&mut self, bytes: &mut Vec<u8>) {
-        let source = source(self.dice.u32(0..self.keys));
+        let source = source(self.rng.u32(0..self.keys));
         let arguments: [(&[u8], Data<'_>); 4] = [
             (b"source", Data::Ipv4(source)),
             (b"website", Data::Str(b"shop.example")),
             (b"owner", Data::Str(b"acme")),
             (b"method", Data::Str(b"GET")),
         ];
-        Notify::begin(bytes, self.dice.u64(0..100_000), 1).message(b"request", &arguments).finish();
+        Notify::begin(bytes, self.rng.u64(0..100_000), 1).message(b"request", &arguments).finish();
     }
 
     fn answer(&mut self, mut bytes: &[u8]) {
@@ -156,7 +156,7 @@ impl Agent {
             }
             bytes = &bytes[length..];
             if batch.is_full() || bytes.is_empty() {
-                self.throttle.decide(&batch, self.now, || Draw::MIDDLE, &mut decisions);
+                self.throttle.decide(&batch, self.now, || Sample::MIDDLE, &mut decisions);
                 for (id, decision) in ids.iter().zip(&decisions) {
                     haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, &mut self.out);
                 }

@@ -56,13 +56,13 @@ impl Load {
             poll.registry().register(line.stream.socket(), Token(number), Interest::READABLE).unwrap();
         }
         let mut events = Events::with_capacity(1024);
-        let mut dice = fastrand::Rng::with_seed(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let (mut late_ms, mut asked, mut all_held) = (Vec::new(), 0, Some(all_held).filter(|_| is_held));
         let started = Instant::now();
         while late_ms.len() < self.answers {
             let wanted = (started.elapsed().as_secs_f64() * PER_SECOND) as usize;
             while asked < wanted.min(self.answers) {
-                let due = started + time + DUE_AFTER + time.mul_f64(dice.f64());
+                let due = started + time + DUE_AFTER + time.mul_f64(rng.f64());
                 lines[asked % self.connections].ask(is_held.then_some(due));
                 asked += 1;
             }

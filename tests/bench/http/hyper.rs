@@ -13,8 +13,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::Value;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Decision;
 use slowlane_core::policy::Batch;
@@ -75,8 +75,8 @@ impl Check {
         }
         batch.keep_draft();
         let now = Timestamp::from_millis(1_700_000_000_000) + self.started.elapsed();
-        let draw = || Draw::from_bits(Rng::new().u64(..));
-        self.throttle.decide(&batch, now, draw, &mut decisions);
+        let sample = || Sample::from_bits(Rng::new().u64(..));
+        self.throttle.decide(&batch, now, sample, &mut decisions);
         decisions[0]
     }
 }

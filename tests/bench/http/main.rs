@@ -63,10 +63,10 @@ fn questions(effort: Effort) {
         ("hyper", hyper.id(), hyper_at),
         ("slowlane", slowlane.process.id(), slowlane.http),
     ];
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let medians = effort.in_turns(&mut servers, |&mut (_, process, address)| {
         let clients = Clients { address, count: CONNECTIONS, answer: "HTTP/1.1 204 " };
-        let write = |out: &mut Vec<u8>| ask(&mut dice, out);
+        let write = |out: &mut Vec<u8>| ask(&mut rng, out);
         let Ran { per_second, p50_us, p99_us, cpu_us: [cpu_us] } =
             clients.run(effort.time, write, || [usage::cpu_ns(process)]);
         [per_second, p50_us, p99_us, cpu_us]
@@ -88,8 +88,8 @@ fn server(argument: &str) -> (Process, SocketAddr) {
 }
 
 /// The question of nginx with the shipped configuration, each with a new request id.
-fn ask(dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
-    let (source, id) = (five_maps::source(dice.u32(0..LINES)), dice.u128(..));
+fn ask(rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    let (source, id) = (five_maps::source(rng.u32(0..LINES)), rng.u128(..));
     write!(
         out,
         "GET /check HTTP/1.1\r\nX-Slowlane-Source: {source}\r\nX-Slowlane-Website: www.shop.example\r\n\

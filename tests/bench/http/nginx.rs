@@ -87,12 +87,12 @@ pub fn print_questions(effort: Effort) {
         through(hyper_at, hyper.id()),
         through(slowlane.http, slowlane.process.id()),
     ];
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let medians = effort.in_turns(&mut all, |checked| {
         let clients = Clients { address: checked.nginx.address, count: CONNECTIONS, answer: "HTTP/1.1 200 " };
         // The answer to HEAD has no body, as the clients expect it.
         let ask = |out: &mut Vec<u8>| {
-            let source = five_maps::source(dice.u32(0..LINES));
+            let source = five_maps::source(rng.u32(0..LINES));
             write!(out, "HEAD / HTTP/1.1\r\nHost: www.shop.example\r\nX-From: {source}\r\n\r\n")
                 .expect("a vector takes it");
         };

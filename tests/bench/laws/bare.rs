@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::law::{Annex, Arrival, Law};
+use slowlane_core::law::{Arrival, AuxState, Law};
 use slowlane_core::table::Entry;
 
 use crate::law;
@@ -53,14 +53,14 @@ pub fn of_law(name: &str, round: Duration) -> impl FnMut(Duration) -> f64 {
 
 struct Keys {
     law: Law,
-    entries: Vec<(Entry, Option<Annex>)>,
+    entries: Vec<(Entry, Option<AuxState>)>,
     round: u64,
     now: Timestamp,
 }
 
 impl Keys {
     fn new(law: Law) -> Keys {
-        let entries = (0..KEYS).map(|_| (Entry::default(), law.annex())).collect();
+        let entries = (0..KEYS).map(|_| (Entry::default(), law.aux())).collect();
         Keys { law, entries, round: 0, now: Timestamp::from_millis(1_700_000_000_000) }
     }
 
@@ -71,9 +71,9 @@ impl Keys {
 
     fn judge(&mut self) {
         let sharer = self.round % SHARERS;
-        for (entry, annex) in &mut self.entries {
-            let arrival = Arrival { now: self.now, draw: Draw::MIDDLE, cost: 1, sharer };
-            black_box(self.law.judge(entry, annex.as_mut(), &arrival));
+        for (entry, aux) in &mut self.entries {
+            let arrival = Arrival { now: self.now, sample: Sample::MIDDLE, cost: 1, sharer };
+            black_box(self.law.judge(entry, aux.as_mut(), &arrival));
         }
     }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use governor::Quota;
 use governor::clock::FakeRelativeClock;
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::law::Arrival;
 use slowlane_core::table::{Sizing, Table};
-use slowlane_core::throttle::Annexes;
+use slowlane_core::throttle::AuxStore;
 use slowlane_core::throttle::Throttle;
 
 use crate::law;
@@ -37,12 +37,12 @@ fn sizing(keys: u32) -> Sizing {
 /// A judgement in the table, for a known law and key.
 pub fn of_law(name: &str, keys: u32) -> impl FnMut(Duration) -> f64 {
     let law = law(name, BURST, RATE_PER_SECOND);
-    let (table, annexes) = (Table::new(sizing(keys)), Annexes::new(ANNEX_BYTES_MAX));
+    let (table, aux_store) = (Table::new(sizing(keys)), AuxStore::new(ANNEX_BYTES_MAX));
     let judge = move |number: u32, now: Timestamp| {
         let (key, arrival) = (key(number), Arrival::at(now));
-        let judgement = table.with(key, now, law.memory(), |entry| match law.has_annex() {
+        let judgement = table.with(key, now, law.memory(), |entry| match law.has_aux() {
             false => law.judge(entry, None, &arrival),
-            true => annexes.with(key, &law, 1, now, |annex| law.judge(entry, annex, &arrival)),
+            true => aux_store.with(key, &law, 1, now, |aux| law.judge(entry, aux, &arrival)),
         });
         black_box(judgement);
     };
@@ -53,7 +53,7 @@ pub fn of_decision(name: &str, keys: u32) -> impl FnMut(Duration) -> f64 {
     let policy = five_maps::policy(name, keys, keys);
     let throttle = Throttle::new(policy, sizing(keys), ANNEX_BYTES_MAX);
     let decide = move |number: u32, now: Timestamp| {
-        black_box(throttle.decide_one(&five_maps::request(number), now, Draw::MIDDLE));
+        black_box(throttle.decide_one(&five_maps::request(number), now, Sample::MIDDLE));
     };
     measure(keys, |_| {}, decide)
 }
@@ -75,12 +75,12 @@ fn measure(
     mut pass: impl FnMut(Duration),
     mut ask: impl FnMut(u32, Timestamp),
 ) -> impl FnMut(Duration) -> f64 {
-    let (mut dice, mut now) = (fastrand::Rng::with_seed(7), START);
+    let (mut rng, mut now) = (fastrand::Rng::with_seed(7), START);
     (0..keys).for_each(|number| ask(number, now));
     move |time| {
         let mut cost = Cost::within(time);
         while cost.has_time() {
-            let numbers: [u32; BATCH] = std::array::from_fn(|_| dice.u32(0..keys));
+            let numbers: [u32; BATCH] = std::array::from_fn(|_| rng.u32(0..keys));
             now = now + BATCH_TIME;
             pass(BATCH_TIME);
             cost.of(BATCH, || numbers.into_iter().for_each(|number| ask(number, now)));

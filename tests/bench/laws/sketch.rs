@@ -39,9 +39,9 @@ pub fn print(effort: Effort) {
             ("sketch, passing", of_law(PASSING_PER_SECOND)),
             ("sketch, refusing", of_law(REFUSING_PER_SECOND)),
         ];
-        let mut dice = fastrand::Rng::with_seed(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let figures =
-            effort.in_turns(&mut subjects, |(_, event)| [measure(keys, &mut dice, event, effort.time)]);
+            effort.in_turns(&mut subjects, |(_, event)| [measure(keys, &mut rng, event, effort.time)]);
         let others: Vec<(&str, f64)> = (0..2).map(|place| (subjects[place].0, figures[place][0])).collect();
         for (place, (name, _)) in subjects.iter().enumerate() {
             let others = if place < 2 { &[][..] } else { &others };
@@ -50,10 +50,10 @@ pub fn print(effort: Effort) {
     }
 }
 
-fn measure(keys: u32, dice: &mut fastrand::Rng, event: &mut Event, time: Duration) -> f64 {
+fn measure(keys: u32, rng: &mut fastrand::Rng, event: &mut Event, time: Duration) -> f64 {
     let (mut cost, mut now) = (Cost::within(time), START);
     while cost.has_time() {
-        let keys: [Key; BATCH] = std::array::from_fn(|_| key(dice.u32(0..keys)));
+        let keys: [Key; BATCH] = std::array::from_fn(|_| key(rng.u32(0..keys)));
         now = now + BATCH_TIME;
         cost.of(BATCH, || keys.into_iter().for_each(|key| event(key, now)));
     }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::law::{Arrival, Law, Objective, Options};
@@ -33,11 +33,11 @@ pub fn of_fair(Worst { max_delay, sources_max, cost }: Worst) -> impl FnMut(Dura
     let objective = Objective { burst: 100, rate: "1000/s".parse().expect("a rate") };
     let law = Law::new("fair", objective, options).expect("the options are those of fair");
     let sources: u64 = sources_max.parse().expect("a number");
-    let (mut entry, mut annex) = (Entry::default(), law.annex());
+    let (mut entry, mut aux) = (Entry::default(), law.aux());
     let now = Timestamp::from_millis(1_700_000_000_000);
     let mut ask = move |sharer, cost| {
-        let arrival = Arrival { now, draw: Draw::MIDDLE, cost, sharer };
-        law.judge(&mut entry, annex.as_mut(), &arrival).verdict
+        let arrival = Arrival { now, sample: Sample::MIDDLE, cost, sharer };
+        law.judge(&mut entry, aux.as_mut(), &arrival).verdict
     };
     // All ask in turns until every one is denied.
     while (0..sources).filter(|&sharer| ask(sharer, 1).is_let_through()).count() > 0 {}

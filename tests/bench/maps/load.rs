@@ -113,10 +113,10 @@ fn one_by_one(
     ask: impl Fn(u32) -> Asked,
     is_right: impl Fn(&Asked) -> bool,
 ) -> f64 {
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let mut cost = Cost::within(time);
     while cost.has_time() {
-        let batch: [Asked; BATCH] = std::array::from_fn(|_| ask(dice.u32(0..lines.max(1))));
+        let batch: [Asked; BATCH] = std::array::from_fn(|_| ask(rng.u32(0..lines.max(1))));
         cost.of(BATCH, || {
             for asked in &batch {
                 assert!(is_right(black_box(asked)));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::observe::clock::Clock;
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -104,7 +104,7 @@ impl Bench {
         for asked in self.requests.iter().cycle() {
             let (request, now) = (asked.request(), clock.now());
             let start = Instant::now();
-            let decision = self.throttle.decide_one(&request, now, Draw::MIDDLE);
+            let decision = self.throttle.decide_one(&request, now, Sample::MIDDLE);
             times.add(start.elapsed().as_nanos() as u64);
             assert_eq!(decision.slo.number(), 1, "under each policy the line is there");
             if is_over.load(Relaxed) {

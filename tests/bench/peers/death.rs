@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::crowd::{Crowd, Run};
-use crate::site::{Pupil, SLO, SOURCES, Teacher, number};
+use crate::site::{Pupil, Pusher, SLO, SOURCES, number};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::haproxy::{Haproxy, Version};
@@ -50,26 +50,26 @@ fn measure(version: Version, effort: Effort) -> Figures {
     let app = Backend::forgetful();
     let expire = effort.is_short().then_some(SHORT_EXPIRE);
     let [dialled, other] = ["lb1", "lb2"].map(|name| Pupil { version, name, own: own_address(), expire });
-    let mut teacher = Teacher::dialling(SLO, SOURCES, &[(dialled.name, dialled.own)]);
-    let haproxys = [dialled, other].map(|pupil| pupil.start(&teacher, &app).expect("it was there"));
+    let mut pusher = Pusher::dialling(SLO, SOURCES, &[(dialled.name, dialled.own)]);
+    let haproxys = [dialled, other].map(|pupil| pupil.start(&pusher, &app).expect("it was there"));
     let run = Run::lasting(Duration::MAX);
     let began = Instant::now();
     let crowds = haproxys.each_ref().map(|haproxy| Crowd::start(haproxy.address, SOURCE, CLIENTS, run));
-    all(&haproxys, began, is_taught);
+    all(&haproxys, began, is_pushed);
     // A lesson is refreshed when a quarter of its life is over.
     thread::sleep(effort.time.min(Duration::from_secs(5)));
 
     let killed = Instant::now();
-    teacher.slowlane.kill();
-    let gone_s = all(&haproxys, killed, |haproxy| !is_taught(haproxy));
+    pusher.slowlane.kill();
+    let gone_s = all(&haproxys, killed, |haproxy| !is_pushed(haproxy));
     let started = Instant::now();
-    teacher.slowlane.restart();
-    let back_s = all(&haproxys, started, is_taught);
+    pusher.slowlane.restart();
+    let back_s = all(&haproxys, started, is_pushed);
     crowds.into_iter().for_each(|crowd| drop(crowd.stopped()));
     [gone_s[0], gone_s[1], back_s[0], back_s[1]]
 }
 
-fn is_taught(haproxy: &Haproxy) -> bool {
+fn is_pushed(haproxy: &Haproxy) -> bool {
     peers::slot_us(haproxy, SOURCE).is_some_and(|slot_us| slot_us > 0)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::crowd::{Crowd, Run};
 use crate::passed::seconds;
-use crate::site::{Pupil, Teacher, number, slo_map};
+use crate::site::{Pupil, Pusher, number, slo_map};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::eventually;
@@ -66,15 +66,15 @@ fn measure(version: Version, effort: Effort) -> Vec<Figures> {
         .enumerate()
         .map(|(place, (source, ..))| format!("{source} {}\n", 3001 + place))
         .collect();
-    let (teacher, app) = (Teacher::start(&slos(|from, _| from), &sources), Backend::forgetful());
-    let haproxy = Pupil::new(version, "lb1").start(&teacher, &app).expect("it was there");
+    let (pusher, app) = (Pusher::start(&slos(|from, _| from), &sources), Backend::forgetful());
+    let haproxy = Pupil::new(version, "lb1").start(&pusher, &app).expect("it was there");
 
     let (before, after) = (effort.time.min(BEFORE_MAX), effort.time.min(AFTER_MAX));
     let run = Run::lasting(before + after);
     let crowds = EDITS.map(|(source, ..)| Crowd::start(haproxy.address, source, CLIENTS, run));
     thread::sleep(before.saturating_sub(run.start.elapsed()));
     let edited_s = run.start.elapsed().as_secs_f64();
-    teacher.slowlane.replace("slo.map", &slo_map(&slos(|_, to| to)));
+    pusher.slowlane.replace("slo.map", &slo_map(&slos(|_, to| to)));
     let taught_s = EDITS.map(|(source, _, _, to)| {
         eventually("the edit is taught", || {
             let slot_us = peers::slot_us(&haproxy, source)?;

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use crate::site::{Pupil, SLO, Teacher, number};
+use crate::site::{Pupil, Pusher, SLO, number};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::haproxy::Version;
@@ -20,8 +20,8 @@ pub fn print(effort: Effort) {
     println!("from the first request of a key to its limit in HAProxy's table (mark: p50 at most 1 ms)");
     println!("HAProxy   keys        p50        p99       most   one look");
     for version in [Version::V3_2, Version::V2_6] {
-        let (teacher, app) = (Teacher::start(SLO, "10.0.0.0/8 3001\n"), Backend::forgetful());
-        let Some(haproxy) = Pupil::new(version, "lb1").start(&teacher, &app) else {
+        let (pusher, app) = (Pusher::start(SLO, "10.0.0.0/8 3001\n"), Backend::forgetful());
+        let Some(haproxy) = Pupil::new(version, "lb1").start(&pusher, &app) else {
             skipped(&format!("HAProxy {version:?} cannot be had on this machine"));
             continue;
         };

@@ -2,7 +2,7 @@
 
 use crate::crowd::{Crowd, Run};
 use crate::passed::{Passed, seconds};
-use crate::site::{BURST, Pupil, RATE, SLO, SOURCES, Teacher, assert_taught};
+use crate::site::{BURST, Pupil, Pusher, RATE, SLO, SOURCES, assert_pushed};
 use crate::support::effort::Effort;
 use crate::support::median;
 use crate::support::programs::backend::Backend;
@@ -32,8 +32,8 @@ pub fn print(effort: Effort) {
          (marks: error within 1 %, settled in 5 s, one burst of 100 above the bucket)"
     );
     println!("                      sum       error   worst error   above the bucket   settled after");
-    for (what, teachers) in [("one slowlane", 1), ("a slowlane each", NAMES.len())] {
-        let runs: Vec<Figures> = (0..effort.turns()).map(|_| measure(teachers, effort)).collect();
+    for (what, pushers) in [("one slowlane", 1), ("a slowlane each", NAMES.len())] {
+        let runs: Vec<Figures> = (0..effort.turns()).map(|_| measure(pushers, effort)).collect();
         let each = |figure: fn(&Figures) -> f64| runs.iter().map(figure);
         let error = median(each(|figures| figures.error));
         println!(
@@ -46,19 +46,19 @@ pub fn print(effort: Effort) {
     }
 }
 
-fn measure(teachers: usize, effort: Effort) -> Figures {
+fn measure(pushers: usize, effort: Effort) -> Figures {
     let app = Backend::forgetful();
-    let teachers: Vec<Teacher> = (0..teachers).map(|_| Teacher::start(SLO, SOURCES)).collect();
+    let pushers: Vec<Pusher> = (0..pushers).map(|_| Pusher::start(SLO, SOURCES)).collect();
     let start = |(number, name)| {
-        let teacher = &teachers[number % teachers.len()];
-        Pupil::new(Version::V3_2, name).start(teacher, &app).expect("it was there")
+        let pusher = &pushers[number % pushers.len()];
+        Pupil::new(Version::V3_2, name).start(pusher, &app).expect("it was there")
     };
     let haproxys: Vec<Haproxy> = NAMES.into_iter().enumerate().map(start).collect();
     let run = Run::start(effort);
     let crowds: Vec<Crowd> =
         haproxys.iter().map(|haproxy| Crowd::start(haproxy.address, SOURCE, CLIENTS, run)).collect();
     let passed = crowds.into_iter().map(Crowd::passed).fold(Passed::default(), Passed::and);
-    haproxys.iter().for_each(|haproxy| assert_taught(haproxy, &[SOURCE]));
+    haproxys.iter().for_each(|haproxy| assert_pushed(haproxy, &[SOURCE]));
     Figures {
         error: passed.error(run, RATE),
         above: passed.most_above(BURST, RATE),

@@ -2,7 +2,7 @@
 
 use crate::crowd::{Crowd, Run};
 use crate::passed::seconds;
-use crate::site::{BURST, Pupil, RATE, SLO, SOURCES, Teacher, assert_taught, number};
+use crate::site::{BURST, Pupil, Pusher, RATE, SLO, SOURCES, assert_pushed, number};
 use crate::support::effort::Effort;
 use crate::support::median;
 use crate::support::programs::backend::Backend;
@@ -50,13 +50,13 @@ pub fn print(effort: Effort) {
 }
 
 fn measure(version: Version, effort: Effort) -> Figures {
-    let (teacher, app) = (Teacher::start(SLO, SOURCES), Backend::forgetful());
-    let haproxy = Pupil::new(version, "lb1").start(&teacher, &app).expect("it was there");
-    let nginx = Nginx::shipped(&teacher.slowlane.http.to_string(), app.address);
+    let (pusher, app) = (Pusher::start(SLO, SOURCES), Backend::forgetful());
+    let haproxy = Pupil::new(version, "lb1").start(&pusher, &app).expect("it was there");
+    let nginx = Nginx::shipped(&pusher.slowlane.http.to_string(), app.address);
     let run = Run::start(effort);
     let crowds = [haproxy.address, nginx.address].map(|address| Crowd::start(address, SOURCE, CLIENTS, run));
     let [by_haproxy, by_nginx] = crowds.map(Crowd::passed);
-    assert_taught(&haproxy, &[SOURCE]);
+    assert_pushed(&haproxy, &[SOURCE]);
     let haproxys = by_haproxy.rate(run.from.as_secs_f64(), run.until.as_secs_f64());
     let both = by_haproxy.and(by_nginx);
     Figures {

@@ -1,7 +1,7 @@
 //! One HAProxy: the rate that it holds, with 1 to 200 clients.
 
 use crate::crowd::{Crowd, Run};
-use crate::site::{BURST, Pupil, RATE, SLO, SOURCES, Teacher, assert_taught};
+use crate::site::{BURST, Pupil, Pusher, RATE, SLO, SOURCES, assert_pushed};
 use crate::support::effort::Effort;
 use crate::support::median;
 use crate::support::programs::backend::Backend;
@@ -43,12 +43,12 @@ pub fn print(effort: Effort) {
 }
 
 fn measure(version: Version, effort: Effort) -> Vec<Figures> {
-    let (teacher, app) = (Teacher::start(SLO, SOURCES), Backend::forgetful());
-    let haproxy = Pupil::new(version, "lb1").start(&teacher, &app).expect("it was there");
+    let (pusher, app) = (Pusher::start(SLO, SOURCES), Backend::forgetful());
+    let haproxy = Pupil::new(version, "lb1").start(&pusher, &app).expect("it was there");
     let run = Run::start(effort);
     let crowds = CROWDS.map(|(source, clients)| Crowd::start(haproxy.address, source, clients, run));
     let passed = crowds.map(Crowd::passed);
-    assert_taught(&haproxy, &CROWDS.map(|(source, _)| source));
+    assert_pushed(&haproxy, &CROWDS.map(|(source, _)| source));
     let figures = passed.map(|passed| Figures {
         error: passed.error(run, RATE),
         above: passed.most_above(BURST, RATE),

@@ -17,25 +17,25 @@ pub const BURST: f64 = 100.0;
 pub const SOURCES: &str = "127.0.0.1 3001\n192.0.2.1 3001\n192.0.2.2 3001\n192.0.2.3 3001\n192.0.2.4 3001\n";
 
 /// A slowlane with its listener for peers.
-pub struct Teacher {
+pub struct Pusher {
     pub slowlane: Slowlane,
     pub peers: SocketAddr,
 }
 
-impl Teacher {
-    pub fn start(slos: &str, sources: &str) -> Teacher {
-        Teacher::dialling(slos, sources, &[])
+impl Pusher {
+    pub fn start(slos: &str, sources: &str) -> Pusher {
+        Pusher::dialling(slos, sources, &[])
     }
 
     /// One that also connects to HAProxys itself, by their names and addresses.
-    pub fn dialling(slos: &str, sources: &str, dial: &[(&str, SocketAddr)]) -> Teacher {
+    pub fn dialling(slos: &str, sources: &str, dial: &[(&str, SocketAddr)]) -> Pusher {
         let peers = own_address();
         let dial: Vec<String> = dial.iter().map(|(name, address)| format!("{name}@{address}")).collect();
         let section = peers::section(peers);
         let config = format!("[policy]\nkey_secret_file = \"secret\"\n{section}dial = {dial:?}\n");
         let slo_map = slo_map(slos);
         let files = [("slo.map", slo_map.as_str()), ("source.map", sources)];
-        Teacher { slowlane: Slowlane::with_config(&files, &config), peers }
+        Pusher { slowlane: Slowlane::with_config(&files, &config), peers }
     }
 }
 
@@ -69,21 +69,21 @@ impl Pupil {
     }
 
     /// Starts it, and waits until it is connected. `None` if the version is not installed.
-    pub fn start(self, teacher: &Teacher, app: &Backend) -> Option<Haproxy> {
-        let edit = |file: &str, text: String| if file == CONFIG { self.edited(&text, teacher) } else { text };
+    pub fn start(self, pusher: &Pusher, app: &Backend) -> Option<Haproxy> {
+        let edit = |file: &str, text: String| if file == CONFIG { self.edited(&text, pusher) } else { text };
         let delivery = peers::delivery(self.version);
-        let agent = teacher.slowlane.spop.to_string();
-        let before = teacher.slowlane.metric("slowlane_peers_sessions", "");
+        let agent = pusher.slowlane.spop.to_string();
+        let before = pusher.slowlane.metric("slowlane_peers_sessions", "");
         let haproxy = Haproxy::with(self.version, delivery, &agent, app.address, edit)?;
         eventually("HAProxy is a peer", || {
-            (teacher.slowlane.metric("slowlane_peers_sessions", "") > before).then_some(())
+            (pusher.slowlane.metric("slowlane_peers_sessions", "") > before).then_some(())
         });
         Some(haproxy)
     }
 
     /// The shipped file; clients choose their source by a header.
-    fn edited(self, text: &str, teacher: &Teacher) -> String {
-        let text = peers::named(text, self.name, self.own, teacher.peers);
+    fn edited(self, text: &str, pusher: &Pusher) -> String {
+        let text = peers::named(text, self.name, self.own, pusher.peers);
         let text = match self.expire {
             Some(expire) => replace(&text, "expire 10s", &format!("expire {expire}")),
             None => text,
@@ -94,7 +94,7 @@ impl Pupil {
 }
 
 /// Whether each of these sources has been taught, which every figure rests on.
-pub fn assert_taught(haproxy: &Haproxy, sources: &[&str]) {
+pub fn assert_pushed(haproxy: &Haproxy, sources: &[&str]) {
     for source in sources {
         let slot_us = peers::slot_us(haproxy, source);
         assert!(slot_us.is_some_and(|slot_us| slot_us > 0), "{source} has no limit: {slot_us:?}");

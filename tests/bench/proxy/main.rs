@@ -49,7 +49,7 @@ use throttling::{
 const CLIENTS: [usize; 2] = [1, 64];
 
 /// The longest time in which sources are taught before a run.
-const TEACHING_MAX: Duration = Duration::from_secs(2);
+const PUSHES_MAX: Duration = Duration::from_secs(2);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -86,15 +86,15 @@ const CPU_OF_HAPROXY: &str = "CPU of HAProxy per request";
 const CPU_OF_AGENT: &str = "CPU of the agent per request";
 
 fn measure(version: Version, throttlings: &mut [Throttling], clients: usize, effort: Effort) {
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let medians = effort.in_turns(throttlings, |throttling| {
         let clients = Clients { address: throttling.address(), count: clients, answer: "HTTP/1.1 200 " };
-        if throttling.is_taught() {
-            let time = effort.time.min(TEACHING_MAX);
-            clients.run(time, |out: &mut Vec<u8>| ask(throttling.sources, &mut dice, out), || []);
+        if throttling.is_pushed() {
+            let time = effort.time.min(PUSHES_MAX);
+            clients.run(time, |out: &mut Vec<u8>| ask(throttling.sources, &mut rng, out), || []);
         }
         let told = throttling.told();
-        let write = |out: &mut Vec<u8>| ask(throttling.sources, &mut dice, out);
+        let write = |out: &mut Vec<u8>| ask(throttling.sources, &mut rng, out);
         let ran = clients.run(effort.time, write, || throttling.cpu_ns());
         throttling.assert_that_sources_were_taught(&ran, effort.time, told);
         if !effort.is_short() {
@@ -144,8 +144,8 @@ fn print_marks(version: Version, cpu_us: impl Fn(&str) -> f64) {
 }
 
 /// A request from one of many sources, which it names in a header that HAProxy trusts.
-fn ask(sources: u32, dice: &mut fastrand::Rng, out: &mut Vec<u8>) {
-    let source = source(dice.u32(0..sources));
+fn ask(sources: u32, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
+    let source = source(rng.u32(0..sources));
     write!(out, "GET / HTTP/1.1\r\nHost: www.shop.example\r\nX-Api-Key: acme\r\nX-From: {source}\r\n\r\n")
         .expect("a vector takes it");
 }

@@ -123,7 +123,7 @@ impl Throttling {
     }
 
     /// Whether HAProxy keeps the pace. Then its sources have to be taught before anything is measured.
-    pub fn is_taught(&self) -> bool {
+    pub fn is_pushed(&self) -> bool {
         matches!(self.agent, Agent::Peer(..))
     }
 
@@ -160,8 +160,8 @@ impl Throttling {
         let requests = ran.per_second * time.min(LIMITS_EXPIRE).as_secs_f64();
         let sources = f64::from(self.sources);
         let asked = sources * (1.0 - (-requests / sources).exp());
-        let taught = peers::limits(&self.haproxy) as f64;
-        assert!(taught >= 0.9 * asked, "{}: {taught} of {asked} sources have a limit", self.name);
+        let pushed = peers::limits(&self.haproxy) as f64;
+        assert!(pushed >= 0.9 * asked, "{}: {pushed} of {asked} sources have a limit", self.name);
         let source = five_maps::source(0).to_string();
         let is_asked = asked > 0.999 * sources;
         assert!(!is_asked || peers::slot_us(&self.haproxy, &source) == Some(1), "{source} has no limit");

@@ -102,13 +102,13 @@ struct Block {
 
 impl Block {
     fn new() -> Block {
-        let mut dice = fastrand::Rng::with_seed(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         let (mut text, mut times) = (Vec::new(), Vec::new());
         for number in 0..BLOCK {
-            let late = if number % 7 == 0 { dice.u64(0..300) } else { 0 };
-            let ip = dice.u32(0..1 << 17);
+            let late = if number % 7 == 0 { rng.u64(0..300) } else { 0 };
+            let ip = rng.u32(0..1 << 17);
             let (port, shop, ms, item) =
-                (1_024 + number % 30_000, dice.u32(0..1_000), number % 64, number % 60_000);
+                (1_024 + number % 30_000, rng.u32(0..1_000), number % 64, number % 60_000);
             text.extend_from_slice(
                 format!(
                     "Feb  6 12:14:14 lb1 haproxy[14389]: 10.{}.{}.{}:{port} [06/Feb/2009:",

@@ -40,11 +40,11 @@ fn kills(effort: Effort) {
     let slo_map = format!("0 rate=unlimited\n2001 burst=1 rate={QUOTA}/d law=fixed-window\n");
     let files = [("slo.map", slo_map.as_str()), ("website.map", "shop.example 2001\n")];
     let mut slowlane = Slowlane::with_config(&files, "[state]\nfile = \"state\"\nevery = \"1s\"\n");
-    let mut dice = fastrand::Rng::with_seed(7);
+    let mut rng = fastrand::Rng::with_seed(7);
     let (mut passed, mut forgotten, mut aside, mut longest_s, mut over_s) = (0u32, 0, 0, 0.0f64, 0.0f64);
     // The entry of a key also counts what is newer than the file, so that each kill is seen for itself.
     for _ in 0..kills {
-        let time = Duration::from_secs_f64(dice.f64() * 2.0);
+        let time = Duration::from_secs_f64(rng.f64() * 2.0);
         let (begun, mut client) = (Instant::now(), Client::connect(slowlane.http));
         let mut before = None;
         let mut times = Vec::new();

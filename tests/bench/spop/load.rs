@@ -35,7 +35,7 @@ impl Load {
         for (number, line) in lines.iter_mut().enumerate() {
             poll.registry().register(line.stream.socket(), Token(number), Interest::READABLE).unwrap();
         }
-        let mut run = Run { dice: fastrand::Rng::with_seed(7), latencies: Vec::new() };
+        let mut run = Run { rng: fastrand::Rng::with_seed(7), latencies: Vec::new() };
         for line in &mut lines {
             (0..self.in_flight).for_each(|id| line.ask(id, &mut run));
             line.send();
@@ -60,7 +60,7 @@ impl Load {
 }
 
 struct Run {
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     latencies: Vec<u32>,
 }
 
@@ -85,7 +85,7 @@ impl Line {
     }
 
     fn ask(&mut self, id: usize, run: &mut Run) {
-        let source = source(run.dice.u32(0..LINES));
+        let source = source(run.rng.u32(0..LINES));
         let arguments: [(&[u8], Data); 4] = [
             (b"source", Data::Ipv4(source)),
             (b"website", Data::Str(b"www.shop.example")),

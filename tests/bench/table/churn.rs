@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::table::Sizing;
 
 use crate::ENTRIES;
@@ -38,13 +38,13 @@ pub fn print(effort: Effort) {
             }
             let (request, now) = (five_maps::request(source), START + begun.elapsed());
             let (cpu_before, start) = (cpu_time(), Instant::now());
-            throttle.decide_one(&request, now, Draw::MIDDLE);
+            throttle.decide_one(&request, now, Sample::MIDDLE);
             let took = [start.elapsed(), cpu_time() - cpu_before];
             times.iter_mut().zip(took).for_each(|(times, took)| times.add(took.as_nanos() as u64));
         }
         is_over.store(true, Relaxed);
     });
-    let usage = throttle.annex_usage();
+    let usage = throttle.aux_usage();
     line("churn, memory of annexes", "slowlane decide", usage.bytes as f64 / 1e6, "MB", &[]);
     line("churn, fallbacks", "slowlane decide", usage.fallbacks as f64, "requests", &[]);
     for (clock, times) in ["", ", CPU"].into_iter().zip(&times) {

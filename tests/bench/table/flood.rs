@@ -3,8 +3,8 @@
 use std::process;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::table::Sizing;
@@ -88,7 +88,7 @@ impl Flood {
             self.now = self.now + self.pause;
             let request = five_maps::request(self.next);
             let start = Instant::now();
-            self.throttle.decide_one(&request, self.now, Draw::MIDDLE);
+            self.throttle.decide_one(&request, self.now, Sample::MIDDLE);
             self.times.add(start.elapsed().as_nanos() as u64);
             self.next += 1;
             for throttled in &mut self.throttled {
@@ -127,7 +127,7 @@ impl Throttled {
     fn ask(&mut self, throttle: &Throttle, now: Timestamp) {
         while self.next_at <= now {
             let request = five_maps::request(self.first + self.next as u32);
-            let decision = throttle.decide_one(&request, now, Draw::MIDDLE);
+            let decision = throttle.decide_one(&request, now, Sample::MIDDLE);
             let asked = &mut self.keys[self.next];
             asked.key = Some(decision.key);
             asked.count += 1;

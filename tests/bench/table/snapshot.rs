@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{Head, Parts, restore, save};
@@ -37,16 +37,16 @@ fn throttle(entries: u32) -> Throttle {
 fn ask(throttle: &Throttle, source: u32, now: Timestamp) {
     let mut request = Request::new();
     request.push(b"source", Value::Address(std::net::Ipv4Addr::from_bits(source).into()));
-    throttle.decide_one(&request, now, Draw::MIDDLE);
+    throttle.decide_one(&request, now, Sample::MIDDLE);
 }
 
 /// Decides for a time, and takes the time of each decision.
 fn decide(throttle: &Throttle, entries: u32, time: Duration) -> Histogram {
-    let (mut dice, mut times) = (fastrand::Rng::with_seed(7), Histogram::new());
+    let (mut rng, mut times) = (fastrand::Rng::with_seed(7), Histogram::new());
     let start = Instant::now();
     while start.elapsed() < time {
         for _ in 0..1_000 {
-            let (source, begun) = (dice.u32(0..entries), Instant::now());
+            let (source, begun) = (rng.u32(0..entries), Instant::now());
             ask(throttle, source, NOW);
             times.add(begun.elapsed().as_nanos() as u64);
         }

@@ -10,8 +10,8 @@ use governor::Quota;
 use governor::clock::FakeRelativeClock;
 use hashbrown::DefaultHashBuilder;
 use pingora_limits::rate::Rate;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::table::{Entry, Sizing, Table};
 use slowlane_core::throttle::Throttle;
@@ -32,9 +32,9 @@ pub trait Store: Sync {
     fn write(&self, number: u32, now: Timestamp);
 
     /// Writes to `count` keys, drawn from `numbers`.
-    fn write_many(&self, count: usize, numbers: &Range<u32>, dice: &mut fastrand::Rng, now: Timestamp) {
+    fn write_many(&self, count: usize, numbers: &Range<u32>, rng: &mut fastrand::Rng, now: Timestamp) {
         for _ in 0..count {
-            self.write(dice.u32(numbers.clone()), now);
+            self.write(rng.u32(numbers.clone()), now);
         }
     }
 }
@@ -63,7 +63,7 @@ pub fn throttle_under(network: &str, slo: &str, sizing: Sizing) -> Throttle {
 
 impl Store for Throttle {
     fn write(&self, number: u32, now: Timestamp) {
-        self.decide_one(&five_maps::request(number), now, Draw::MIDDLE);
+        self.decide_one(&five_maps::request(number), now, Sample::MIDDLE);
     }
 }
 

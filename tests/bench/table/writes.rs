@@ -110,12 +110,12 @@ struct Run {
 
 impl Run {
     fn of(store: &dyn Store, numbers: &Range<u32>, mut now: Timestamp, time: Duration) -> Run {
-        let mut dice = fastrand::Rng::with_seed(numbers.start.into());
+        let mut rng = fastrand::Rng::with_seed(numbers.start.into());
         let (started, cpu_before) = (Instant::now(), cpu_time());
         let mut count = 0;
         while started.elapsed() < time {
             now = now + BATCH_TIME;
-            store.write_many(BATCH, numbers, &mut dice, now);
+            store.write_many(BATCH, numbers, &mut rng, now);
             count += BATCH as u64;
         }
         Run { count, took: started.elapsed(), cpu: cpu_time() - cpu_before }

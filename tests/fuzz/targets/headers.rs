@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use slowlane::http::{Answer, Date, Head, Room, Status, Version};
-use slowlane::proxy::nginx::{self, Manner};
+use slowlane::http::{Answer, Date, Head, HeaderSlots, Status, Version};
+use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::key::{Key, KeySecret};
 use slowlane_core::base::reply::Reply;
 use slowlane_core::base::request::{FIELDS_MAX, Field, Value, is_same_name};
@@ -20,17 +20,17 @@ const PREFIX: &[u8] = b"x-slowlane-";
 pub fn run(bytes: &[u8]) {
     let [query, lines] = texts(bytes);
     let query = String::from_utf8_lossy(query);
-    let given = Manner::of(Some(&query));
-    let manner = given.clone().unwrap_or_else(|_| Manner::of(None).expect("no query makes sense"));
+    let given = CheckOptions::of(Some(&query));
+    let options = given.clone().unwrap_or_else(|_| CheckOptions::of(None).expect("no query makes sense"));
     let mut bytes = question(lines);
     // Lines that are no headers, or tell of a body in two ways, make no question.
-    let mut room = Room::default();
+    let mut room = HeaderSlots::default();
     let Ok(Some((head, _))) = Head::cut(&mut bytes, &mut room) else { return };
-    let fields: Vec<Field<'_>> = nginx::fields(&head, manner).collect();
-    expect_fields(&fields, &head, manner);
-    expect_answers(manner);
+    let fields: Vec<Field<'_>> = nginx::fields(&head, options).collect();
+    expect_fields(&fields, &head, options);
+    expect_answers(options);
 
-    expect_repeatable(&head, manner);
+    expect_repeatable(&head, options);
     if let Err(error) = given {
         let part = error.to_string();
         assert!(query.split('&').any(|given| part.starts_with(&format!("{given:?}: expected "))), "{part}");
@@ -52,15 +52,15 @@ fn question(lines: &[u8]) -> Vec<u8> {
 }
 
 /// Only nginx asks again, and each of its own headers counts.
-fn expect_repeatable(head: &Head<'_>, manner: Manner) {
-    let parts = nginx::repeatable(head, manner).map(Iterator::count);
-    let id = head.header("x-request-id").filter(|id| !id.is_empty() && manner.deny == Status::FORBIDDEN);
+fn expect_repeatable(head: &Head<'_>, options: CheckOptions) {
+    let parts = nginx::repeatable(head, options).map(Iterator::count);
+    let id = head.header("x-request-id").filter(|id| !id.is_empty() && options.deny == Status::FORBIDDEN);
     let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
     let asking = head.headers().filter(|(name, _)| asks(name)).count();
     assert_eq!(parts, id.map(|_| 1 + asking));
 }
 
-fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, manner: Manner) {
+fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, options: CheckOptions) {
     assert!(fields.len() <= FIELDS_MAX);
     for field in fields {
         let Value::Text(value) = field.value else { panic!("{field:?} is no text") };
@@ -71,7 +71,7 @@ fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, manner: Manner) {
         if own.any(|own| own == value) {
             continue;
         }
-        assert_eq!(manner.deny, Status::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
+        assert_eq!(options.deny, Status::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
         match field.name {
             b"source" => {
                 let last = head.all("x-forwarded-for").next_back().unwrap();
@@ -85,12 +85,12 @@ fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, manner: Manner) {
 }
 
 /// Whatever the answer, a proxy may copy its headers into the next check.
-fn expect_answers(manner: Manner) {
+fn expect_answers(options: CheckOptions) {
     let verdicts =
         [Verdict::Pass, Verdict::Delay(Duration::from_secs(7)), Verdict::Deny { retry_after_s: 3 }];
     for verdict in verdicts {
-        let refusal = manner.refusal(verdict);
-        assert_eq!(refusal.is_some(), verdict.wait() > manner.max_delay);
+        let refusal = options.refusal(verdict);
+        assert_eq!(refusal.is_some(), verdict.wait() > options.max_delay);
         let verdict = refusal.unwrap_or(verdict);
         assert_ne!(verdict, Verdict::Deny { retry_after_s: 0 });
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
@@ -105,19 +105,19 @@ fn expect_answers(manner: Manner) {
         };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
         let (mut out, date, mut told) = (Vec::new(), Date::at(Timestamp::default()), None);
-        nginx::answer(&Reply::to(&decision), manner, KeySecret::KNOWN, None, |status| {
+        nginx::answer(&Reply::to(&decision), options, KeySecret::KNOWN, None, |status| {
             told = Some(status);
             Answer::begin(&mut out, Version::Http11, status, &date, true)
         });
-        let expected = if verdict.is_let_through() { Status::NO_CONTENT } else { manner.deny };
+        let expected = if verdict.is_let_through() { Status::NO_CONTENT } else { options.deny };
         assert_eq!(told, Some(expected));
         let end = out.iter().position(|&byte| byte == b'\n').expect("a status line");
         let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
-        let mut room = Room::default();
+        let mut room = HeaderSlots::default();
         let (head, _) =
             Head::cut(&mut copied, &mut room).expect("an answer has headers").expect("it is whole");
         let ticket = nginx::ticket(&head).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
         assert_eq!(ticket, decision.ticket());
-        assert_eq!(nginx::fields(&head, manner).count(), 0);
+        assert_eq!(nginx::fields(&head, options).count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
@@ -54,7 +54,7 @@ fn options_of(name: &str) -> &'static [&'static str] {
 
 fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = Step>) {
     let law = slo.law;
-    let (mut entry, mut annex) = (Entry::default(), law.annex());
+    let (mut entry, mut aux) = (Entry::default(), law.aux());
     let (wide, narrow) = state.split_at(8);
     entry.state.set_wide(u64::from_le_bytes(wide.try_into().unwrap()));
     entry.state.set_narrow(u32::from_le_bytes(narrow.try_into().unwrap()));
@@ -74,21 +74,21 @@ fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = St
             }
             1 => {
                 is_plain = false;
-                law.take_back(&mut entry, annex.as_mut(), last.0, Timestamp::from_nanos(now_ns), last.1);
+                law.take_back(&mut entry, aux.as_mut(), last.0, Timestamp::from_nanos(now_ns), last.1);
             }
             2 => {
                 is_plain &= !law.counts_ends();
                 law.end(&mut entry, last.0, last.1, Timestamp::from_nanos(now_ns));
             }
-            3 => annex = law.annex(),
+            3 => aux = law.aux(),
             _ => now_ns += pause_ns,
         }
         is_plain &= step.what & 7 != 3 && cost <= 1;
         let now = Timestamp::from_nanos(now_ns);
-        let draw = Draw::from_bits(u64::from(step.cost) << 56);
-        let arrival = Arrival { now, draw, cost, sharer: u64::from(step.cost % 5) };
+        let sample = Sample::from_bits(u64::from(step.cost) << 56);
+        let arrival = Arrival { now, sample, cost, sharer: u64::from(step.cost % 5) };
         let judgement = match step.what & 128 {
-            0 => law.judge(&mut entry, annex.as_mut(), &arrival),
+            0 => law.judge(&mut entry, aux.as_mut(), &arrival),
             _ => law.judge(&mut entry, None, &arrival),
         };
         is_plain &= step.what & 128 == 0;

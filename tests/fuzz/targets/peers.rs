@@ -19,7 +19,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 #[derive(Debug, PartialEq)]
 struct Course {
     updates: usize,
-    taught: Vec<(String, Vec<u8>, [u64; 4])>,
+    pushed: Vec<(String, Vec<u8>, [u64; 4])>,
     error: Option<Error>,
 }
 
@@ -44,11 +44,11 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
 
     let mut out = Vec::new();
     let mut link = Link::begin(NOW.since_epoch(), &mut out);
-    let mut course = Course { updates: 0, taught: Vec::new(), error: None };
+    let mut course = Course { updates: 0, pushed: Vec::new(), error: None };
     let mut unread = Vec::new();
     for piece in pieces {
         unread.extend_from_slice(piece);
-        let mut teachings = Vec::new();
+        let mut pushes = Vec::new();
         let received = link.receive(&unread, NOW.since_epoch(), &mut out, &mut |news| match news {
             News::Defined(table) => proxy.defined(&table.name, table.expire),
             News::Updated(table, update) => {
@@ -56,14 +56,14 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
                 let values = update.column(table, Column::GPC);
                 let counts =
                     [0, 1].map(|place: usize| values.get(place).map_or(0, |value| value.number() as u32));
-                proxy.counted(&throttle, &table.name, update.key, counts, moment, &mut teachings);
+                proxy.counted(&throttle, &table.name, update.key, counts, moment, &mut pushes);
             }
-            News::Synced => proxy.has_told_all(),
-            News::Asked => proxy.forget_lessons(),
+            News::Synced => proxy.has_reported_all(),
+            News::Asked => proxy.forget_updates(),
         });
-        for teaching in teachings {
-            link.teach(&teaching.table, &teaching.key, &teaching.numbers, &mut out);
-            course.taught.push((teaching.table, teaching.key.into(), teaching.numbers));
+        for push in pushes {
+            link.push(&push.table, &push.key, &push.numbers, &mut out);
+            course.pushed.push((push.table, push.key.into(), push.numbers));
         }
         match received {
             Ok(length) => drop(unread.drain(..length)),

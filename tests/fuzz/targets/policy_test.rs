@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) {
         }
     };
     let files = [FileOutcome { file: "policy.test".into(), result }];
-    let lines = [files[0].mistakes(), files[0].warnings()].concat();
+    let lines = [files[0].errors(), files[0].warnings()].concat();
     for text in [report(&files, true), json(&files), lines.join("\n")] {
         assert!(text.bytes().all(|byte| byte == b'\n' || !byte.is_ascii_control()), "{text:?}");
     }

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{FRAME_BYTES_MAX, FrameWriter, Parts, restore};
@@ -37,7 +37,7 @@ pub fn run(bytes: &[u8]) {
             let mut request = Request::new();
             request.push(b"website", Value::Text(website.as_bytes()));
             request.push(b"source", Value::Text(b"192.0.2.1"));
-            throttle.decide_one(&request, now, Draw::MIDDLE);
+            throttle.decide_one(&request, now, Sample::MIDDLE);
         }
     }
     throttle.blocks(usize::MAX, NOW);

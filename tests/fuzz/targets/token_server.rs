@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slowlane::store_protocol::{Answer, Question, frame, read};
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::cluster::{Desk, Presence};
+use slowlane_core::cluster::{Presence, StoreServer};
 use tokio::runtime::Builder;
 
 /// Small, so that inputs reach it.
@@ -18,18 +18,18 @@ pub fn run(bytes: &[u8]) {
 }
 
 async fn answer(mut bytes: &[u8]) {
-    let (mut desk, mut now) = (Desk::new("e".into()), Timestamp::from_millis(1_700_000_000_000));
+    let (mut desk, mut now) = (StoreServer::new("e".into()), Timestamp::from_millis(1_700_000_000_000));
     while let Ok(question) = read::<Question>(&mut bytes, BYTES_MAX).await {
         let written = frame(&question);
         let again: Question = read(&mut &written[..], WRITTEN_BYTES_MAX).await.unwrap();
         assert_eq!(frame(&again), written);
         let Question::Exchange(due) = question else { continue };
         now = now + Duration::from_millis(500);
-        let Some(told) = desk.exchange(&due, Presence::Node, now) else { continue };
-        let numbers = format!("{:?}", told.answers);
+        let Some(response) = desk.exchange(&due, Presence::Node, now) else { continue };
+        let numbers = format!("{:?}", response.answers);
         assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{numbers}");
-        assert_eq!(told.answers.len(), due.tellings.len());
-        let written = frame(&Answer::Told(told));
+        assert_eq!(response.answers.len(), due.updates.len());
+        let written = frame(&Answer::Response(response));
         read::<Answer>(&mut &written[..], usize::MAX).await.unwrap();
     }
 }

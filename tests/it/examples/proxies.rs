@@ -17,10 +17,10 @@ fn two_proxies_share_one_slo() {
     in_each_haproxy("two-proxies", |mut stage| {
         stage.start();
         stage.start_proxy("nginx");
-        let mut doors = [8080, 8081].map(|port| Client::connect(stage.at(port)));
+        let mut listeners = [8080, 8081].map(|port| Client::connect(stage.at(port)));
         let mut ask = |number: usize| {
             let host = format!("w{number}.example");
-            doors[number % 2].request("GET", "/", &[("Host", &*host)], "").status
+            listeners[number % 2].request("GET", "/", &[("Host", &*host)], "").status
         };
         for number in 0..10 {
             assert_eq!(ask(number), 200, "request {number}");

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::cluster::{Cluster, Settings};
@@ -24,7 +24,7 @@ use super::oracle::{at_ms, at_ns, objective};
 
 /// A site of acme asks. Every site has its own key of SLO 2001, and all are under the one of SLO 1001.
 fn ask_for(throttle: &Throttle, site: &str, cost: u32, now: Timestamp) -> Decision {
-    throttle.decide_one(&request(site, cost), now, Draw::MIDDLE)
+    throttle.decide_one(&request(site, cost), now, Sample::MIDDLE)
 }
 
 fn request(site: &str, cost: u32) -> Request<'_> {

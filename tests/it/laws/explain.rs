@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::law::{Arrival, Law};
 use slowlane_core::table::{Cursor, Found, Page};
@@ -16,7 +16,7 @@ use super::lines::throttle_of;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};
 
 fn explained(subject: &Subject, arrival: &Arrival) -> String {
-    subject.law.explain(&subject.slo.objective, &subject.entry, subject.annex.as_ref(), arrival)
+    subject.law.explain(&subject.slo.objective, &subject.entry, subject.aux.as_ref(), arrival)
 }
 
 /// Asks several times at 9 s after the start, and explains the next request a little later.
@@ -167,14 +167,14 @@ proptest! {
     /// For any row, the formula leads to the verdict of the law.
     #[test]
     fn a_formula_comes_to_the_verdict(
-        line in line(), steps in schedule(60, 6), row in prop::option::of(garbage()), has_annex: bool,
+        line in line(), steps in schedule(60, 6), row in prop::option::of(garbage()), has_aux: bool,
     ) {
         let mut subject = Subject::new(&line);
         if let Some(row) = row {
             subject.entry = row;
         }
-        if !has_annex {
-            subject.annex = None;
+        if !has_aux {
+            subject.aux = None;
         }
         for arrival in arrivals(&steps) {
             let formula = explained(&subject, &arrival);
@@ -216,7 +216,7 @@ fn remembered(throttle: &Throttle, now_ms: u64) -> (Vec<Found>, u64) {
         next = throttle.table().page(cursor, at_ms(now_ms), &mut page);
         all.extend(page.iter().copied());
     }
-    (all, throttle.annex_usage().bytes)
+    (all, throttle.aux_usage().bytes)
 }
 
 proptest! {
@@ -239,8 +239,8 @@ proptest! {
             prop_assert_eq!(&remembered(&asked, now_ms), &before);
             prop_assert!(!(why.to_string() + &why.json()).contains('\x1b'));
 
-            let decision = asked.decide_one(&request, now, Draw::MIDDLE);
-            prop_assert_eq!(decision, twin.decide_one(&request, now, Draw::MIDDLE));
+            let decision = asked.decide_one(&request, now, Sample::MIDDLE);
+            prop_assert_eq!(decision, twin.decide_one(&request, now, Sample::MIDDLE));
             prop_assert_eq!(why.told.verdict.name(), decision.verdict.name());
             prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
             prop_assert_eq!(why.told.remaining, decision.remaining);

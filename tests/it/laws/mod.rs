@@ -1,7 +1,7 @@
 //! Tests of the laws that also ask why. The others are in crates/core/tests/it/laws.
 
-mod annexes;
 mod assured;
+mod aux_store;
 mod explain;
 
 #[path = "../../../crates/core/tests/it/laws/lines.rs"]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::relay::{ACK, FINISHED, Fate, Faults, Kind, Relay, Seen, Side, UPDATES};
-use super::started::{EACH, FIVE, ask, counted, edited, haproxy, slowlane, synced, taught};
+use super::started::{EACH, FIVE, ask, counted, edited, haproxy, pushed, slowlane, synced};
 use crate::support::backend::Backend;
 use crate::support::haproxy::{Delivery, Haproxy, Version, each, replace};
 use crate::support::slowlane::Slowlane;
@@ -105,7 +105,7 @@ fn tables_may_have_keys_of_any_length() {
             let at = (version, delivery);
             let Some(haproxy) = with_keys(at, keys, &slowlane, peers, &app) else { return };
             assert_eq!(ask(&haproxy, SOURCES[0]), 200);
-            taught(&haproxy, SOURCES[0]);
+            pushed(&haproxy, SOURCES[0]);
             eventually("the limit holds", || (ask(&haproxy, SOURCES[0]) == 429).then_some(()));
             assert_eq!(slowlane.metric("slowlane_peers_malformed_total", ""), 0.0, "{keys:?}");
         }

@@ -1,6 +1,6 @@
 //! HAProxy's own log with peers: the verdict and the delay of each request, and the SLO id of those that ask.
 
-use super::started::{EACH, FIVE, ask, haproxy, slowlane, taught};
+use super::started::{EACH, FIVE, ask, haproxy, pushed, slowlane};
 use crate::support::backend::Backend;
 use crate::support::haproxy::{Haproxy, each};
 use crate::support::{eventually, own_address};
@@ -24,7 +24,7 @@ fn the_log_has_the_verdict_of_each_request_and_the_slo_of_those_that_ask() {
         let proxy = haproxy((version, delivery), "lb1", own_address(), &slowlane, peers, &app).unwrap();
 
         assert_eq!(ask(&proxy, "192.0.2.1"), 200);
-        taught(&proxy, "192.0.2.1");
+        pushed(&proxy, "192.0.2.1");
         eventually("it is refused", || (ask(&proxy, "192.0.2.1") == 429).then_some(()));
         let refused = eventually("the refusal is logged", || logged(&proxy, " 429 "));
         assert_eq!((refused[0].as_str(), refused[2].as_str()), ("deny", "-"), "a limit has no SLO id");

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::target::Target;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::peers::{Moment, Proxy};
@@ -71,7 +71,7 @@ impl World {
             let mut proxy = Proxy::new(vec!["website".into()], 1_000);
             proxy.defined("slowlane_pace", Some(Duration::from_secs(60)));
             proxy.defined("slowlane_limits", Some(Duration::from_micros(EXPIRE_US)));
-            proxy.has_told_all();
+            proxy.has_reported_all();
             let (counts, limits) = (VecDeque::new(), VecDeque::new());
             Site { rules: Rules::default(), proxy, clients: vec![0; clients], counts, limits }
         };
@@ -112,18 +112,18 @@ impl World {
                     }
                     site.counts.push_back((now_ms + self.trip_ms, counts));
                 }
-                let mut teachings = Vec::new();
+                let mut pushes = Vec::new();
                 while site.counts.front().is_some_and(|(at, _)| *at <= now_ms) {
                     let (_, counts) = site.counts.pop_front().unwrap();
                     let key = KEY.as_bytes();
                     let (proxy, throttle) = (&mut site.proxy, &self.throttle);
-                    proxy.counted(throttle, "slowlane_pace", key, counts, moment, &mut teachings);
+                    proxy.counted(throttle, "slowlane_pace", key, counts, moment, &mut pushes);
                 }
                 if now_ms.is_multiple_of(200) {
-                    site.proxy.due(&self.throttle, moment, &mut teachings);
+                    site.proxy.due(&self.throttle, moment, &mut pushes);
                 }
                 let arrival = now_ms + self.trip_ms;
-                site.limits.extend(teachings.into_iter().map(|teaching| (arrival, teaching.numbers)));
+                site.limits.extend(pushes.into_iter().map(|push| (arrival, push.numbers)));
             }
             self.now_ms += 1;
         }
@@ -138,7 +138,7 @@ impl World {
     fn question(&self) -> Duration {
         let mut request = Request::new();
         request.push(b"website", Value::Text(KEY.as_bytes()));
-        self.throttle.decide_one(&request, self.moment().now, Draw::MIDDLE).verdict.wait()
+        self.throttle.decide_one(&request, self.moment().now, Sample::MIDDLE).verdict.wait()
     }
 }
 
@@ -280,26 +280,26 @@ fn what_the_rules_cannot_do_has_to_be_asked() {
         let throttle = throttle(slo);
         let mut proxy = Proxy::new(vec!["website".into()], 10);
         proxy.defined("slowlane_pace", None);
-        let (mut teachings, moment) = (Vec::new(), Moment { now: START, wall: WALL_AHEAD });
-        proxy.counted(&throttle, "slowlane_pace", KEY.as_bytes(), [3, 0], moment, &mut teachings);
-        assert_eq!(teachings[0].numbers, [0, 2, 0, 0], "{slo}");
+        let (mut pushes, moment) = (Vec::new(), Moment { now: START, wall: WALL_AHEAD });
+        proxy.counted(&throttle, "slowlane_pace", KEY.as_bytes(), [3, 0], moment, &mut pushes);
+        assert_eq!(pushes[0].numbers, [0, 2, 0, 0], "{slo}");
     }
 }
 
 #[test]
 fn entries_from_before_are_not_charged_and_those_of_a_new_connection_are_not_charged_twice() {
     let throttle = throttle("2001 burst=100 rate=50/s");
-    let (mut proxy, mut teachings) = (Proxy::new(vec!["website".into()], 10), Vec::new());
+    let (mut proxy, mut pushes) = (Proxy::new(vec!["website".into()], 10), Vec::new());
     proxy.defined("slowlane_pace", None);
     let moment = Moment { now: START, wall: WALL_AHEAD };
     let mut admitted = |proxy: &mut Proxy, counts| {
         proxy
-            .counted(&throttle, "slowlane_pace", KEY.as_bytes(), counts, moment, &mut teachings)
+            .counted(&throttle, "slowlane_pace", KEY.as_bytes(), counts, moment, &mut pushes)
             .unwrap()
             .admitted
     };
     assert_eq!(admitted(&mut proxy, [5_000, 0]), 0, "slowlane was not there");
-    proxy.has_told_all();
+    proxy.has_reported_all();
     assert_eq!(admitted(&mut proxy, [5_003, 0]), 3);
     proxy.begin();
     assert_eq!(admitted(&mut proxy, [5_003, 0]), 0, "it tells again what it has told");
@@ -312,13 +312,13 @@ fn entries_from_before_are_not_charged_and_those_of_a_new_connection_are_not_cha
 #[test]
 fn a_key_that_haproxy_has_forgotten_counts_from_zero() {
     let throttle = throttle("2001 burst=1000 rate=50/s");
-    let (mut proxy, mut teachings) = (Proxy::new(vec!["website".into()], 10), Vec::new());
+    let (mut proxy, mut pushes) = (Proxy::new(vec!["website".into()], 10), Vec::new());
     proxy.defined("slowlane_pace", Some(Duration::from_secs(60)));
-    proxy.has_told_all();
+    proxy.has_reported_all();
     let mut admitted = |seconds, counts| {
         let moment = Moment { now: START + Duration::from_secs(seconds), wall: WALL_AHEAD };
         proxy
-            .counted(&throttle, "slowlane_pace", KEY.as_bytes(), counts, moment, &mut teachings)
+            .counted(&throttle, "slowlane_pace", KEY.as_bytes(), counts, moment, &mut pushes)
             .unwrap()
             .admitted
     };
@@ -338,15 +338,15 @@ fn made_up_websites_keep_no_source_from_its_limit() {
     };
     let policy = Policy::parse("".as_ref(), &Layout::default(), read).unwrap();
     let throttle = Throttle::new(policy, Sizing { entries_max: 10_000, expire: Duration::from_secs(30) }, 0);
-    let (mut proxy, mut teachings) = (Proxy::new(vec!["source".into()], 1_000), Vec::new());
+    let (mut proxy, mut pushes) = (Proxy::new(vec!["source".into()], 1_000), Vec::new());
     proxy.defined("slowlane_pace", None);
     proxy.defined("slowlane_pace_website", None);
-    proxy.has_told_all();
+    proxy.has_reported_all();
     let moment = Moment { now: START, wall: WALL_AHEAD };
     let mut counted = |table: &str, key: &str, counts| {
-        let before = teachings.len();
-        let count = proxy.counted(&throttle, table, key.as_bytes(), counts, moment, &mut teachings);
-        (count.map(|count| count.admitted), teachings.len() > before)
+        let before = pushes.len();
+        let count = proxy.counted(&throttle, table, key.as_bytes(), counts, moment, &mut pushes);
+        (count.map(|count| count.admitted), pushes.len() > before)
     };
     for number in 0..10_000 {
         counted("slowlane_pace_website", &format!("{number}.example"), [1, 0]);
@@ -363,21 +363,14 @@ fn made_up_websites_keep_no_source_from_its_limit() {
 #[test]
 fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
     let throttle = throttle("2001 burst=100 rate=50/s");
-    let (mut proxy, mut teachings) = (Proxy::new(vec!["website".into()], 100), Vec::new());
+    let (mut proxy, mut pushes) = (Proxy::new(vec!["website".into()], 100), Vec::new());
     proxy.defined("slowlane_pace", None);
-    proxy.has_told_all();
+    proxy.has_reported_all();
     let moment = Moment { now: START, wall: WALL_AHEAD };
     for number in 0..10_000 {
         let key = format!("{number}.example");
-        proxy.counted(
-            &throttle,
-            "slowlane_pace",
-            key.as_bytes(),
-            [u32::MAX, u32::MAX],
-            moment,
-            &mut teachings,
-        );
-        proxy.counted(&throttle, "unknown", key.as_bytes(), [1, 1], moment, &mut teachings);
+        proxy.counted(&throttle, "slowlane_pace", key.as_bytes(), [u32::MAX, u32::MAX], moment, &mut pushes);
+        proxy.counted(&throttle, "unknown", key.as_bytes(), [1, 1], moment, &mut pushes);
     }
     assert_eq!(
         (proxy.keys(), proxy.take_left_out()),
@@ -393,12 +386,12 @@ fn a_hostile_peer_changes_nothing_beyond_its_own_counts() {
     proxy.begin();
     let mut other = Proxy::new(vec!["website".into()], 100);
     other.defined("slowlane_pace", None);
-    other.has_told_all();
-    other.counted(&throttle, "slowlane_pace", KEY.as_bytes(), [u32::MAX, 0], moment, &mut teachings);
+    other.has_reported_all();
+    other.counted(&throttle, "slowlane_pace", KEY.as_bytes(), [u32::MAX, 0], moment, &mut pushes);
     let later = Moment { now: START + Duration::from_secs(18), wall: WALL_AHEAD };
     let mut request = Request::new();
     request.push(b"website", Value::Text(KEY.as_bytes()));
-    assert!(throttle.decide_one(&request, later.now, Draw::MIDDLE).verdict.is_let_through());
+    assert!(throttle.decide_one(&request, later.now, Sample::MIDDLE).verdict.is_let_through());
 }
 
 proptest! {
@@ -412,22 +405,22 @@ proptest! {
         ]),
     ) {
         let throttle = throttle(slo);
-        let (mut proxy, mut now, mut teachings) = (Proxy::new(vec!["website".into()], 2), START, Vec::new());
+        let (mut proxy, mut now, mut pushes) = (Proxy::new(vec!["website".into()], 2), START, Vec::new());
         proxy.defined("slowlane_pace", Some(Duration::from_secs(20)));
-        proxy.has_told_all();
+        proxy.has_reported_all();
         for (key, counts, seconds, is_due) in said {
             now = now + Duration::from_secs(seconds);
             let moment = Moment { now, wall: WALL_AHEAD + now.since(START) };
             let key = ["shop.example", "other.example", "", "third.example"][key];
-            proxy.counted(&throttle, "slowlane_pace", key.as_bytes(), counts, moment, &mut teachings);
+            proxy.counted(&throttle, "slowlane_pace", key.as_bytes(), counts, moment, &mut pushes);
             if is_due {
-                proxy.due(&throttle, moment, &mut teachings);
+                proxy.due(&throttle, moment, &mut pushes);
             }
             prop_assert!(proxy.keys() <= 2);
         }
-        for teaching in teachings {
-            prop_assert!(teaching.numbers.iter().all(|number| *number < 1 << 32));
-            prop_assert!(teaching.numbers[0] == 0 || teaching.numbers[2] < 1 << 31);
+        for push in pushes {
+            prop_assert!(push.numbers.iter().all(|number| *number < 1 << 32));
+            prop_assert!(push.numbers[0] == 0 || push.numbers[2] < 1 << 31);
         }
     }
 }

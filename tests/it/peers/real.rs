@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::started::{EACH, FIVE, SOURCES, ask, counted, haproxy, json, slowlane, taught};
+use super::started::{EACH, FIVE, SOURCES, ask, counted, haproxy, json, pushed, slowlane};
 use crate::cli::ran;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
@@ -31,13 +31,13 @@ fn a_limit_holds_for_all_proxies_and_ways_together() {
         // Unlimited sources pass, and nothing is taught.
         assert_eq!(ask(&one, "198.51.100.1"), 200);
         assert_eq!(ask(&one, source), 200);
-        taught(&one, source);
+        pushed(&one, source);
         assert_eq!([ask(&one, source), ask(&one, source)], [200, 200]);
         counted(&slowlane, source, 3);
         // A question over HTTP is the fourth, and one through the other proxy the fifth.
         assert_eq!(slowlane.check("", &[("X-Slowlane-Source", source)]).status, 204);
         assert_eq!(ask(&other, source), 200);
-        taught(&other, source);
+        pushed(&other, source);
         counted(&slowlane, source, 5);
         eventually("both have the common clock", || {
             let [one, other] = [&one, &other].map(|haproxy| common_clock(haproxy, source));
@@ -84,7 +84,7 @@ fn edits_and_blocks_are_taught() {
         };
         let source = "192.0.2.7";
         assert_eq!(ask(&haproxy, source), 200);
-        taught(&haproxy, source);
+        pushed(&haproxy, source);
         eventually("the burst is used", || (ask(&haproxy, source) == 429).then_some(()));
         slowlane.replace("slo.map", FREE);
         eventually("the edit is taught", || (ask(&haproxy, source) == 200).then_some(()));
@@ -137,7 +137,7 @@ fn either_side_may_end_and_come_again() {
         };
         let source = "192.0.2.9";
         assert_eq!(ask(&haproxy, source), 200);
-        taught(&haproxy, source);
+        pushed(&haproxy, source);
         eventually("the burst is used", || (ask(&haproxy, source) == 429).then_some(()));
 
         // A reload hands counts and limits over to the new process, within some milliseconds.
@@ -176,7 +176,7 @@ fn slowlane_may_dial() {
         let source = "192.0.2.10";
         assert_eq!(json(&slowlane, "/api/peers")["proxies"][0]["connection"]["is_dialled"], true);
         assert_eq!(ask(&haproxy, source), 200);
-        taught(&haproxy, source);
+        pushed(&haproxy, source);
         eventually("the burst is used", || (ask(&haproxy, source) == 429).then_some(()));
         counted_at_most(&slowlane, source);
     });

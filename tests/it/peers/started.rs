@@ -80,7 +80,7 @@ pub fn ask(haproxy: &Haproxy, source: &str) -> u16 {
 }
 
 /// Waits until HAProxy has the limit of a source.
-pub fn taught(haproxy: &Haproxy, source: &str) {
+pub fn pushed(haproxy: &Haproxy, source: &str) {
     eventually("the limit is taught", || {
         let table = haproxy.runtime(&format!("show table slowlane_limits key {source}\n"))?;
         table.contains("gpt0=60000000").then_some(())

@@ -6,9 +6,9 @@
 pub mod backend;
 pub mod chromium;
 pub mod client;
-pub mod doors;
 pub mod haproxy;
 pub mod lexicon;
+pub mod listeners;
 pub mod load;
 pub mod nginx;
 pub mod pages;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use loom::model::Builder;
 use loom::thread;
-use slowlane_model::base::draw::Draw;
+use slowlane_model::base::sample::Sample;
 use slowlane_model::base::key::Key;
 use slowlane_model::base::request::{Request, Value};
 use slowlane_model::base::time::Timestamp;
@@ -67,7 +67,7 @@ fn request<'a>(website: &'a str, owner: &'a str) -> Request<'a> {
 }
 
 fn decide(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Decision {
-    throttle.decide_one(request, now, Draw::MIDDLE)
+    throttle.decide_one(request, now, Sample::MIDDLE)
 }
 
 /// Of each SLO that a request falls under.
@@ -99,7 +99,7 @@ fn no_request_of_a_batch_is_lost() {
                     batch.push(&request);
                 }
                 let mut decisions = Decisions::new();
-                throttle.decide(&batch, now, || Draw::MIDDLE, &mut decisions);
+                throttle.decide(&batch, now, || Sample::MIDDLE, &mut decisions);
                 let entry = entry(&throttle, keys(&throttle, &Request::new())[0]);
                 // One of them has left the second that counts.
                 assert!(entry.gpc0_rate.read(now.ticks_ms()) >= entry.http_req_cnt - 1, "{entry:?}");
@@ -232,19 +232,19 @@ fn expect_side_store(other: Use) {
                        1001 burst=1 rate=9/m law=sliding-log\n";
         let throttle = throttle(slo_map, BYTES_MAX);
         let begun = decide(&throttle, &request("a", "a"), STALE);
-        assert!(begun.is_let_through() && throttle.annex_usage().bytes > 0);
+        assert!(begun.is_let_through() && throttle.aux_usage().bytes > 0);
         let (one, two) = (throttle.clone(), throttle.clone());
         both(
             move || {
                 decide(&one, &request("a", "b"), NOW);
-                assert!(one.annex_usage().bytes <= BYTES_MAX as u64);
+                assert!(one.aux_usage().bytes <= BYTES_MAX as u64);
             },
             move || other(&two, begun),
         );
         for request in [request("a", "a"), request("a", "b"), Request::new()] {
             keys(&throttle, &request).into_iter().for_each(|key| throttle.forget(key, |_| true));
         }
-        assert_eq!(throttle.annex_usage().bytes, 0);
+        assert_eq!(throttle.aux_usage().bytes, 0);
         assert_eq!(throttle.usage().entries, 0);
     });
 }
@@ -265,7 +265,7 @@ fn the_side_store_is_written_by_a_decision_while_another_is_taken_back() {
 fn the_side_store_is_written_by_a_decision_while_an_operator_asks_why() {
     expect_side_store(|throttle, _| {
         let policy = throttle.policy();
-        throttle.foresee(&policy.cases(&request("a", "a")), NOW + Duration::from_secs(40), Draw::MIDDLE);
+        throttle.foresee(&policy.cases(&request("a", "a")), NOW + Duration::from_secs(40), Sample::MIDDLE);
     });
 }
 

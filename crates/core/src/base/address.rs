@@ -43,8 +43,8 @@ impl Address {
 }
 
 impl Address {
-    /// Whether a listener on one leaves nothing to a listener on the other, judged by the text alone. Port 0 is any free
-    /// one.
+    /// Whether a listener on one leaves nothing to a listener on the other, judged by the text alone. Port 0 is any
+    /// free one.
     ///
     /// ```
     /// use slowlane_core::base::address::Address;

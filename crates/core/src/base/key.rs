@@ -111,8 +111,9 @@ impl fmt::Debug for KeySecret {
 /// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
 ///
 /// Its input is the type as one ASCII digit, the tag of the law's state (4 bytes, little-endian), then the parts. Each
-/// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client cannot get the key of another one by moving a letter
-/// to the next field. Nor can it find a collision, as long as it does not know the secret.
+/// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client
+/// cannot get the key of another one by moving a letter to the next field. Nor can it find a collision, as long as it
+/// does not know the secret.
 ///
 /// ```
 /// use slowlane_core::base::key::{KeyHasher, KeySecret};

@@ -113,16 +113,16 @@ impl Target {
     /// # Errors
     /// Text that names no target.
     pub fn parse(text: &[u8]) -> Result<Target, TargetError> {
-        let fault = || TargetError::Text(shown(&text[..text.len().min(NAME_BYTES_MAX)]));
+        let kind = || TargetError::Text(shown(&text[..text.len().min(NAME_BYTES_MAX)]));
         if text.len() > TEXT_BYTES_MAX {
-            return Err(fault());
+            return Err(kind());
         }
         let words = text.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
         let pairs = words.map(|word| {
             let end = word.iter().position(|&byte| byte == b'=')?;
             Some((&word[..end], unescaped(&word[end + 1..])?))
         });
-        let pairs: Vec<_> = pairs.collect::<Option<_>>().ok_or_else(fault)?;
+        let pairs: Vec<_> = pairs.collect::<Option<_>>().ok_or_else(kind)?;
         Target::of(pairs)
     }
 

@@ -1,8 +1,8 @@
-//! The bounds of what nodes and store tell each other: numbers beyond all reason come from a stranger.
+//! The bounds of what nodes and store tell each other: numbers beyond all reason come from an unauthenticated client.
 
 use crate::cluster::count::CountReply;
 use crate::cluster::lease::LeaseMessage;
-use crate::cluster::mode::{Answer, Words};
+use crate::cluster::mode::{Answer, Arguments};
 use crate::cluster::record::Message;
 
 /// The most requests, or seconds, of a number: sums and products of them stay finite and exact to a thousandth.
@@ -15,25 +15,25 @@ fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
     numbers.iter().all(|number| (least..=most).contains(number))
 }
 
-impl Words {
+impl Arguments {
     /// Whether a store can reckon with all of these numbers.
     pub fn are_within_bounds(&self) -> bool {
         match self {
-            Words::Rate(message) => {
+            Arguments::Rate(message) => {
                 let &Message { asked, asked_lately, known_age_s, burst_s, cap_s, .. } = message;
                 are_within(0.0, MOST, &[asked, asked_lately, known_age_s, burst_s, cap_s])
                     && are_within(LEAST, MOST, &[message.memory_s, message.kept_s])
-                    && are_within(-MOST, MOST, &[message.charge_s(), message.taught_s.unwrap_or_default()])
+                    && are_within(-MOST, MOST, &[message.charge_s(), message.restore_s.unwrap_or_default()])
             }
-            Words::Count(message) => {
-                let CountReply { current, before, over, age_s } = message.taught.unwrap_or_default();
+            Arguments::Count(message) => {
+                let CountReply { current, before, over, age_s } = message.restore.unwrap_or_default();
                 are_within(0.0, MOST, &[current, before, over, age_s, message.limit])
                     && are_within(LEAST, MOST, &[message.window_s, message.kept_s])
                     && are_within(-MOST, MOST, &[message.charge])
             }
-            Words::Lease(message) => {
+            Arguments::Lease(message) => {
                 let &LeaseMessage { asked, limit, kept_back, age_s, .. } = message;
-                let (given, rest_s) = message.taught.unwrap_or_default();
+                let (given, rest_s) = message.restore.unwrap_or_default();
                 are_within(0.0, MOST, &[asked, limit, kept_back, given, age_s.unwrap_or_default()])
                     && are_within(LEAST, MOST, &[message.window_s, message.kept_s])
                     && are_within(-MOST, MOST, &[message.want, rest_s])
@@ -44,19 +44,19 @@ impl Words {
 
 impl Answer {
     /// Whether a node can reckon with all of these numbers, after these words.
-    pub fn fits(&self, words: &Words) -> bool {
-        match (self, words) {
-            (Answer::Rate(reply), Words::Rate(_)) => {
+    pub fn fits(&self, arguments: &Arguments) -> bool {
+        match (self, arguments) {
+            (Answer::Rate(reply), Arguments::Rate(_)) => {
                 are_within(-MOST, MOST, &[reply.ahead_s])
                     && are_within(0.0, MOST, &[reply.demand, reply.slow_demand, reply.age_s])
             }
-            (Answer::Count(reply), Words::Count(message)) => {
+            (Answer::Count(reply), Arguments::Count(message)) => {
                 are_within(0.0, MOST, &[reply.current, reply.before])
                     && are_within(0.0, message.limit, &[reply.over])
                     && are_within(0.0, message.window_s, &[reply.age_s])
             }
             // No more than was wanted, no more than there is, and nothing later than the window.
-            (Answer::Lease(reply), Words::Lease(message)) => {
+            (Answer::Lease(reply), Arguments::Lease(message)) => {
                 are_within(-MOST, message.want.max(0.0), &[reply.granted])
                     && are_within(0.0, message.limit, &[reply.given])
                     && are_within(0.0, message.window_s, &[reply.rest_s])

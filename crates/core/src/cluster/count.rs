@@ -8,15 +8,15 @@
 //! estimate + cost > limit: refused             else unsent += cost
 //! ```
 //! Windows begin at multiples of their length, on the store's clock. The method is Adobe's ("Distributed Rate
-//! Limiting"): messages come each period, faster near the limit. What all nodes let through over the limit is taken from
-//! the next window.
+//! Limiting"): messages come each period, faster near the limit. What all nodes let through over the limit is taken
+//! from the next window.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
-use crate::cluster::plan::{Plan, UNTOLD};
+use crate::cluster::plan::{Plan, UNREPORTED};
 use crate::cluster::quota::QuotaPlan;
 use crate::law::Used;
 
@@ -44,7 +44,7 @@ pub struct CountView {
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
     unsent: f64,
-    told_s: f64,
+    reported_s: f64,
     sent_s: Option<f64>,
     sent_charge: f64,
 }
@@ -55,7 +55,7 @@ pub struct CountMessage {
     /// Requests let through since the last message.
     pub charge: f64,
     /// The window as last known. None before the first reply.
-    pub taught: Option<CountReply>,
+    pub restore: Option<CountReply>,
     pub limit: f64,
     pub window_s: f64,
     /// The life of the record.
@@ -86,15 +86,15 @@ impl CountView {
             over: 0.0,
             began_s: None,
             unsent: 0.0,
-            told_s: f64::NEG_INFINITY,
+            reported_s: f64::NEG_INFINITY,
             sent_s: None,
             sent_charge: 0.0,
         }
     }
 
     /// What a node knows of a key of which it has let through so many requests untold.
-    pub fn owing(untold: f64, now: Timestamp) -> CountView {
-        CountView { unsent: untold, ..CountView::new(now) }
+    pub fn owing(unreported: f64, now: Timestamp) -> CountView {
+        CountView { unsent: unreported, ..CountView::new(now) }
     }
 
     /// Counts a request of this cost.
@@ -139,7 +139,7 @@ impl CountView {
     }
 
     /// Requests let through that the store does not know of, as far as this node knows.
-    pub fn owed(&self) -> f64 {
+    pub fn debt(&self) -> f64 {
         (self.unsent + self.sent_s.map_or(0.0, |_| self.sent_charge)).max(0.0)
     }
 
@@ -148,21 +148,22 @@ impl CountView {
         let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
         let is_near = self.began_s.is_none() || self.estimate(plan, now_s) > NEAR * plan.limit;
         let pause_s = if is_near { PAUSE_S } else { plan.period_s() };
-        self.unsent != 0.0 && !is_flying && now_s - self.told_s >= pause_s
+        self.unsent != 0.0 && !is_flying && now_s - self.reported_s >= pause_s
     }
 
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
         let now_s = self.seconds(now);
         self.turn(plan, now_s);
         let &mut CountView { current, before, over, .. } = self;
-        let taught = self.began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
+        let restore =
+            self.began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
         let &QuotaPlan { limit, window_s, .. } = plan;
         let kept_s = 2.0 * window_s + Plan::KEPT_S;
-        let message = CountMessage { charge: self.unsent, taught, limit, window_s, kept_s, sent_s: now_s };
+        let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s, sent_s: now_s };
         // Until the reply comes, it counts here.
         self.current += self.unsent;
         self.sent_charge = self.unsent;
-        (self.unsent, self.told_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        (self.unsent, self.reported_s, self.sent_s) = (0.0, now_s, Some(now_s));
         message
     }
 
@@ -216,7 +217,7 @@ impl CountView {
 impl CountReply {
     /// Whether the counts leave no room for requests that nodes let through untold.
     pub(super) fn is_crowded(&self, plan: &QuotaPlan) -> bool {
-        self.current.max(self.before) > (1.0 - UNTOLD) * plan.limit
+        self.current.max(self.before) > (1.0 - UNREPORTED) * plan.limit
     }
 }
 
@@ -235,9 +236,9 @@ pub struct CountRecord {
 }
 
 impl CountRecord {
-    /// Takes up a message. Counts merge by their maximum: nodes teach a store that has forgotten.
+    /// Takes up a message. Counts merge by their maximum: nodes restore what a store has lost.
     pub fn merge(&mut self, message: &CountMessage, now_s: f64) -> CountReply {
-        let &CountMessage { charge, taught, limit, window_s, .. } = message;
+        let &CountMessage { charge, restore, limit, window_s, .. } = message;
         let number = (now_s / window_s).floor();
         let age_s = now_s - number * window_s;
         if number != self.number {
@@ -246,15 +247,15 @@ impl CountRecord {
             self.before = if is_next { self.current } else { 0.0 };
             (self.current, self.number) = (0.0, number);
         }
-        if let Some(taught) = taught {
+        if let Some(restore) = restore {
             // A node that is one window behind knows the one before.
-            if taught.age_s <= age_s + window_s / 2.0 {
-                self.current = self.current.max(taught.current);
-                self.before = self.before.max(taught.before);
-                self.over = self.over.max(taught.over);
+            if restore.age_s <= age_s + window_s / 2.0 {
+                self.current = self.current.max(restore.current);
+                self.before = self.before.max(restore.before);
+                self.over = self.over.max(restore.over);
             } else {
-                self.before = self.before.max(taught.current);
-                self.over = self.over.max(over(limit, taught.current, taught.over));
+                self.before = self.before.max(restore.current);
+                self.over = self.over.max(over(limit, restore.current, restore.over));
             }
         }
         self.current = (self.current + charge).max(0.0);

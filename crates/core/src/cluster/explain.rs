@@ -2,40 +2,42 @@
 
 use std::time::Duration;
 
-use crate::cluster::mode::Held;
+use crate::cluster::mode::LocalView;
 use crate::cluster::plan::Plan;
-use crate::cluster::terms::Situation;
-use crate::cluster::view::Glance;
+use crate::cluster::share::Situation;
+use crate::cluster::view::Stats;
 use crate::law::Arrival;
 
 /// The formula of a request of a shared key.
-pub(super) fn explain(held: Held, situation: &Situation<'_>, arrival: &Arrival) -> String {
-    let left = held.remaining(situation, arrival.now);
-    match held {
-        Held::Rate((pacing, view)) => {
+pub(super) fn explain(local_view: LocalView, situation: &Situation<'_>, arrival: &Arrival) -> String {
+    let left = local_view.remaining(situation, arrival.now);
+    match local_view {
+        LocalView::Rate((pacing, view)) => {
             let plan = situation.plan(&pacing);
-            of_rate(&view.glance(&plan, arrival.now), &plan, arrival.cost)
+            of_rate(&view.stats(&plan, arrival.now), &plan, arrival.cost)
         }
-        Held::Count((windowed, _)) => {
+        LocalView::Count((windowed, _)) => {
             format!("room for {left} of {} in the window, as far as all nodes have told", windowed.limit)
         }
-        Held::Lease((windowed, _)) => format!("this node holds {left} of {} of the window", windowed.limit),
+        LocalView::Lease((windowed, _)) => {
+            format!("this node holds {left} of {} of the window", windowed.limit)
+        }
     }
 }
 
-fn of_rate(glance: &Glance, plan: &Plan, cost: u32) -> String {
+fn of_rate(stats: &Stats, plan: &Plan, cost: u32) -> String {
     let cost_s = f64::from(cost) * plan.slot_s();
-    let tokens = (-glance.ahead_s * plan.rate_per_s).max(0.0);
-    let wait = match glance.ahead_s + cost_s {
+    let tokens = (-stats.ahead_s * plan.rate_per_s).max(0.0);
+    let wait = match stats.ahead_s + cost_s {
         wait_s if wait_s > 0.0 => format!("wait {} for the turn of all nodes", ms(wait_s)),
         _ => format!("tokens {tokens:.0} of burst {:.0} >= cost {cost}", plan.burst),
     };
-    format!("{wait}; {}", known(glance, plan))
+    format!("{wait}; {}", known(stats, plan))
 }
 
 /// What the node knows of the others.
-fn known(glance: &Glance, plan: &Plan) -> String {
-    let &Glance { own_per_s, others_per_s, share, replied, silent, .. } = glance;
+fn known(stats: &Stats, plan: &Plan) -> String {
+    let &Stats { own_per_s, others_per_s, share, replied, silent, .. } = stats;
     match (share, silent) {
         (share, Some(silent)) => {
             let part = share.unwrap_or(1.0 / f64::from(plan.nodes.max(1)));

@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::mode::{Answer, Held, Terms, Words};
-use crate::cluster::terms::Situation;
+use crate::cluster::mode::{Answer, Arguments, LocalView, Share};
+use crate::cluster::share::Situation;
 use crate::table::{BoundedMap, Expiring};
 
 /// A view used within this time is not evicted: its requests may not be told yet, as a node tells of each key within a
 /// second.
 const IN_USE: Duration = Duration::from_secs(1);
 
-/// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a demand.
+/// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a
+/// demand.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, a view
@@ -32,7 +33,7 @@ pub(super) struct SharedKeys {
 
 #[derive(Debug)]
 struct Kept {
-    held: Held,
+    local_view: LocalView,
     used: Timestamp,
     is_listed: bool,
     /// All nodes together ask for so much that each of them has to share the key.
@@ -42,7 +43,8 @@ struct Kept {
 impl Expiring for Kept {
     /// Everything is told, and its law has forgotten it.
     fn is_over(&self, now: Timestamp) -> bool {
-        self.held.is_settled(now) && now.since(self.used) > self.held.terms().memory().saturating_add(IDLE)
+        self.local_view.is_settled(now)
+            && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
     }
 
     fn idle(&self, now: Timestamp) -> Option<Duration> {
@@ -52,9 +54,9 @@ impl Expiring for Kept {
 
 /// What a node has to tell the store of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Telling {
+pub struct KeyUpdate {
     pub key: Key,
-    pub words: Words,
+    pub arguments: Arguments,
 }
 
 impl SharedKeys {
@@ -66,36 +68,36 @@ impl SharedKeys {
     pub(super) fn with<R>(
         &self,
         key: Key,
-        terms: &Terms,
+        share: &Share,
         now: Timestamp,
-        mut begin: impl FnMut() -> Held,
-        judge: impl FnOnce(&mut Held) -> R,
+        mut begin: impl FnMut() -> LocalView,
+        judge: impl FnOnce(&mut LocalView) -> R,
     ) -> Option<R> {
         let mut place = self.views.at(key);
         if place.get().is_none() {
-            let kept = Kept { held: begin(), used: now, is_listed: false, is_crowded: false };
+            let kept = Kept { local_view: begin(), used: now, is_listed: false, is_crowded: false };
             place.put(kept, now);
         }
         let kept = place.get()?;
-        if !kept.held.follow(terms) {
-            kept.held = begin();
+        if !kept.local_view.follow(share) {
+            kept.local_view = begin();
         }
         kept.used = now;
         if !mem::replace(&mut kept.is_listed, true) {
             self.to_tell().push(key);
         }
-        Some(judge(&mut kept.held))
+        Some(judge(&mut kept.local_view))
     }
 
     /// Gives `read` what is held of a key, if anything is.
-    pub(super) fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut Held) -> R) -> Option<R> {
-        self.views.at(key).get().map(|kept| read(&mut kept.held))
+    pub(super) fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut LocalView) -> R) -> Option<R> {
+        self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
 
     /// A copy of what is held of a key, under these terms. None if their mode is another one.
-    pub(super) fn copy(&self, key: Key, terms: &Terms) -> Option<Held> {
-        let mut held = self.with_known(key, |held| held.clone())?;
-        held.follow(terms).then_some(held)
+    pub(super) fn copy(&self, key: Key, share: &Share) -> Option<LocalView> {
+        let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
+        local_view.follow(share).then_some(local_view)
     }
 
     /// The words that are due. A key is listed until everything of it is told.
@@ -103,22 +105,22 @@ impl SharedKeys {
         &self,
         situation: &Situation<'_>,
         now: Timestamp,
-        tellings_max: usize,
-    ) -> Vec<Telling> {
-        let (mut listed, mut tellings) = (mem::take(&mut *self.to_tell()), Vec::new());
+        updates_max: usize,
+    ) -> Vec<KeyUpdate> {
+        let (mut listed, mut updates) = (mem::take(&mut *self.to_tell()), Vec::new());
         listed.retain(|&key| {
             let mut place = self.views.at(key);
             let Some(kept) = place.get() else { return false };
-            if tellings.len() < tellings_max
-                && let Some(words) = kept.held.words(situation, now)
+            if updates.len() < updates_max
+                && let Some(arguments) = kept.local_view.arguments(situation, now)
             {
-                tellings.push(Telling { key, words });
+                updates.push(KeyUpdate { key, arguments });
             }
-            kept.is_listed = !kept.held.is_settled(now);
+            kept.is_listed = !kept.local_view.is_settled(now);
             kept.is_listed
         });
         self.to_tell().append(&mut listed);
-        tellings
+        updates
     }
 
     /// Forgets what is held of keys that nobody has asked about for long.
@@ -126,23 +128,23 @@ impl SharedKeys {
         self.views.sweep(now);
     }
 
-    /// Takes up the answer to a telling.
+    /// Takes up the answer to a key update.
     pub(super) fn reply(
         &self,
         situation: &Situation<'_>,
-        telling: &Telling,
+        update: &KeyUpdate,
         answer: &Answer,
         now: Timestamp,
     ) {
-        let Telling { key, words } = telling;
+        let KeyUpdate { key, arguments } = update;
         if let Some(kept) = self.views.at(*key).get() {
-            kept.is_crowded = kept.held.reply(situation, words, answer, now);
+            kept.is_crowded = kept.local_view.reply(situation, arguments, answer, now);
         }
     }
 
-    /// Notes that a telling did not reach the store.
-    pub(super) fn lost(&self, telling: &Telling) {
-        self.with_known(telling.key, |held| held.lost(&telling.words));
+    /// Notes that a key update did not reach the store.
+    pub(super) fn lost(&self, update: &KeyUpdate) {
+        self.with_known(update.key, |local_view| local_view.lost(&update.arguments));
     }
 
     /// Keys that are asked for so often that all nodes have to share them. At most so many.
@@ -161,9 +163,9 @@ impl SharedKeys {
     }
 
     /// Requests let through and not yet told, over all keys.
-    pub(super) fn owed(&self) -> f64 {
+    pub(super) fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
-        0.0 + self.views.pick(|_, kept| Some(kept.held.owed())).flatten().sum::<f64>()
+        0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
     fn to_tell(&self) -> MutexGuard<'_, Vec<Key>> {

@@ -74,7 +74,7 @@ pub struct LeaseView {
     demand: Decayed,
     asked: f64,
     asked_s: f64,
-    told_s: f64,
+    reported_s: f64,
     sent_s: Option<f64>,
 }
 
@@ -87,7 +87,7 @@ pub struct LeaseMessage {
     pub asked: f64,
     /// What all nodes have been given in this window, as last known, and the time to its end. None before the first
     /// reply in it.
-    pub taught: Option<(f64, f64)>,
+    pub restore: Option<(f64, f64)>,
     pub limit: f64,
     /// What the store keeps back for the credits of all nodes.
     pub kept_back: f64,
@@ -124,7 +124,7 @@ impl LeaseView {
             demand: Decayed::default(),
             asked: 0.0,
             asked_s: 0.0,
-            told_s: f64::NEG_INFINITY,
+            reported_s: f64::NEG_INFINITY,
             sent_s: None,
         }
     }
@@ -183,12 +183,12 @@ impl LeaseView {
     pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
         let now_s = self.seconds(now);
         let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
-        if is_flying || now_s - self.told_s < PAUSE_S {
+        if is_flying || now_s - self.reported_s < PAUSE_S {
             return false;
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
         // What is spent stays spent until the window ends, or another node gives some back.
-        let is_patient = self.is_spent && now_s - self.told_s < plan.period_s().max(SPENT_PAUSE_S);
+        let is_patient = self.is_spent && now_s - self.reported_s < plan.period_s().max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
     }
 
@@ -207,7 +207,7 @@ impl LeaseView {
         let message = LeaseMessage {
             want,
             asked: self.asked,
-            taught: self.ends_s.map(|ends_s| (self.given, ends_s - now_s)),
+            restore: self.ends_s.map(|ends_s| (self.given, ends_s - now_s)),
             limit: plan.limit,
             kept_back: plan.kept_back(),
             window_s,
@@ -215,7 +215,7 @@ impl LeaseView {
             kept_s: window_s + Plan::KEPT_S,
             sent_s: now_s,
         };
-        (self.asked, self.told_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        (self.asked, self.reported_s, self.sent_s) = (0.0, now_s, Some(now_s));
         message
     }
 
@@ -295,9 +295,9 @@ impl LeaseRecord {
         LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
     }
 
-    /// Takes up a message. What was given merges by its maximum: nodes teach a store that has forgotten.
+    /// Takes up a message. What was given merges by its maximum: nodes restore what a store has lost.
     pub fn merge(&mut self, message: &LeaseMessage, now_s: f64) -> LeaseReply {
-        let &LeaseMessage { want, asked, taught, limit, kept_back, window_s, age_s, .. } = message;
+        let &LeaseMessage { want, asked, restore, limit, kept_back, window_s, age_s, .. } = message;
         // An edit may have lowered the limit.
         self.given = self.given.min(limit);
         match age_s.map(|age_s| now_s - age_s) {
@@ -308,7 +308,7 @@ impl LeaseRecord {
             None if now_s >= self.begun_s + window_s => (self.begun_s, self.given) = (now_s, 0.0),
             _ => {}
         }
-        if let Some((given, rest_s)) = taught
+        if let Some((given, rest_s)) = restore
             && self.given == 0.0
             && given > 0.0
             && (0.0..=window_s).contains(&rest_s)

@@ -42,8 +42,8 @@ const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
     /// Reads the words of a node. None if they are too long or not those of a slowlane.
-    pub fn read(words: &[u8]) -> Option<Member> {
-        let member: Member = serde_json::from_slice(words).ok()?;
+    pub fn read(arguments: &[u8]) -> Option<Member> {
+        let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)
     }
 
@@ -53,7 +53,7 @@ impl Member {
         texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control))
     }
 
-    pub fn words(&self) -> String {
+    pub fn arguments(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers can be written")
     }
 }
@@ -76,7 +76,7 @@ impl Beat {
 
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Census {
+pub struct Membership {
     /// The store's clock, in microseconds.
     pub now_us: u64,
     /// The key secret of the cluster, in hex.

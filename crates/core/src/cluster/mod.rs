@@ -2,48 +2,48 @@
 //!
 //! ```text
 //! request ─▶ Cluster::judge ─▶ Judgement      at once, by what this node knows
-//!              Quiet: a key that is hardly used is told to nobody
-//!              Held: what this node knows of a shared key, as View, CountView or LeaseView
-//! Held ─▶ Words ─▶ the store's record ─▶ Answer ─▶ Held   every period; no request waits for it
+//!              Quiet: a key that is hardly used is response to nobody
+//!              LocalView: what this node knows of a shared key, as View, CountView or LeaseView
+//! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
 //! The store keeps one theoretical arrival time (TAT) for a key, and all nodes charge it in arrears. Between two
 //! replies, a node's view of it drifts at the speed at which the others are expected to take. Values come in, values go
-//! out: no clock, no socket, no dice.
+//! out: no clock, no socket, no random numbers.
 
-mod board;
+mod block_log;
 mod bounds;
 mod count;
 mod decayed;
-mod desk;
 mod explain;
-mod held;
 mod keys;
 mod lease;
-mod ledger;
+mod local_view;
 mod members;
 mod mode;
 mod node;
+mod node_list;
 mod plan;
 mod quiet;
 mod quota;
 mod record;
-mod roll;
+mod records;
 mod settings;
-mod terms;
+mod share;
+mod store_server;
 mod view;
 
-pub use board::{BlockNews, BlockWord, BlockWords, Board, Extent};
+pub use block_log::{BlockChange, BlockLog, BlockNews, BlockUpdate, Extent};
 pub use count::{CountMessage, CountRecord, CountReply, CountView};
-pub use desk::{Desk, Due, Told};
-pub use keys::Telling;
+pub use keys::KeyUpdate;
 pub use lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
-pub use ledger::Ledger;
-pub use members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
-pub use mode::{Answer, ByMode, Terms, Words};
+pub use members::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
+pub use mode::{Answer, Arguments, ByMode, Share};
 pub use node::Cluster;
+pub use node_list::NodeList;
 pub use plan::Plan;
 pub use quota::QuotaPlan;
 pub use record::{Message, Record, Reply};
-pub use roll::Roll;
+pub use records::Records;
 pub use settings::{OnSilence, Settings};
-pub use view::{Glance, View};
+pub use store_server::{Due, Response, StoreServer};
+pub use view::{Stats, View};

@@ -8,7 +8,7 @@ use crate::cluster::record::{Message, Record, Reply};
 use crate::cluster::view::View;
 use crate::law::{Pacing, Windowed};
 
-/// What each mode has in a form of its own: the [`Terms`] of an SLO, what a node holds of a key, its [`Words`], the
+/// What each mode has in a form of its own: the [`Share`] of an SLO, what a node holds of a key, its [`Arguments`], the
 /// store's record, and its [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByMode<R, C, L> {
@@ -21,13 +21,13 @@ pub enum ByMode<R, C, L> {
 }
 
 /// What nodes share of an SLO: its mode, and the numbers of its law.
-pub type Terms = ByMode<Pacing, Windowed, Windowed>;
+pub type Share = ByMode<Pacing, Windowed, Windowed>;
 
 /// What a node holds of a shared key, with the numbers of the law that it is for.
-pub(super) type Held = ByMode<(Pacing, View), (Windowed, CountView), (Windowed, LeaseView)>;
+pub(super) type LocalView = ByMode<(Pacing, View), (Windowed, CountView), (Windowed, LeaseView)>;
 
 /// What a node tells of a key.
-pub type Words = ByMode<Message, CountMessage, LeaseMessage>;
+pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;
 
 /// What the store keeps of a key.
 pub(super) type Kept = ByMode<Record, CountRecord, LeaseRecord>;

@@ -7,11 +7,11 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::cluster::explain::explain;
-use crate::cluster::keys::{SharedKeys, Telling};
-use crate::cluster::mode::{Answer, Held, Terms};
+use crate::cluster::keys::{KeyUpdate, SharedKeys};
+use crate::cluster::mode::{Answer, LocalView, Share};
 use crate::cluster::quiet::{self, Quiet};
 use crate::cluster::settings::{OnSilence, Settings};
-use crate::cluster::terms::Situation;
+use crate::cluster::share::Situation;
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::Entry;
 
@@ -65,10 +65,10 @@ impl Cluster {
 
     /// Judges a request under shared terms, and writes it into its entry and what is held of its key. None: the node
     /// has no room for its key, or the store is silent and the terms cannot go on without it.
-    pub fn judge(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
+    pub fn judge(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
-        self.judge_with(terms, entry, arrival, |situation, begin| {
-            self.keys.with(key, terms, now, begin, |held| held.judge(situation, cost, now))
+        self.judge_with(share, entry, arrival, |situation, begin| {
+            self.keys.with(key, share, now, begin, |local_view| local_view.judge(situation, cost, now))
         })
     }
 
@@ -77,45 +77,45 @@ impl Cluster {
     pub fn foresee(
         &self,
         key: Key,
-        terms: &Terms,
+        share: &Share,
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
-        self.judge_with(terms, entry, arrival, |situation, begin| {
-            let mut held = self.keys.copy(key, terms).unwrap_or_else(begin);
-            Some(held.judge(situation, arrival.cost, arrival.now))
+        self.judge_with(share, entry, arrival, |situation, begin| {
+            let mut local_view = self.keys.copy(key, share).unwrap_or_else(begin);
+            Some(local_view.judge(situation, arrival.cost, arrival.now))
         })
     }
 
     fn judge_with(
         &self,
-        terms: &Terms,
+        share: &Share,
         entry: &mut Entry,
         arrival: &Arrival,
-        judge: impl FnOnce(&Situation<'_>, &mut dyn FnMut() -> Held) -> Option<Judgement>,
+        judge: impl FnOnce(&Situation<'_>, &mut dyn FnMut() -> LocalView) -> Option<Judgement>,
     ) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
-        if self.is_closed(terms) {
+        if self.is_closed(share) {
             entry.ask(cost, now);
             return Some(Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0));
         }
-        let quiet = Quiet::new(terms, self.nodes());
+        let quiet = Quiet::new(share, self.nodes());
         let is_quiet = !quiet::is_shared(entry) && quiet.is_some_and(|quiet| quiet.take(entry, cost, now));
-        let untold = quiet.map_or(0.0, |quiet| quiet.untold(entry, now));
+        let unreported = quiet.map_or(0.0, |quiet| quiet.unreported(entry, now));
         let judgement = if is_quiet {
-            Judgement::new(Verdict::Pass, (f64::from(terms.limit()) - untold.ceil()).max(0.0) as u32)
+            Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported.ceil()).max(0.0) as u32)
         } else {
             // Without the store, nobody knows what the others count.
-            if self.is_silent() && matches!(terms, Terms::Count(_)) {
+            if self.is_silent() && matches!(share, Share::Count(_)) {
                 return None;
             }
             let situation = self.situation();
-            let judgement = judge(&situation, &mut || Held::new(terms, &situation, untold, now))?;
+            let judgement = judge(&situation, &mut || LocalView::new(share, &situation, unreported, now))?;
             quiet::mark(entry);
             judgement
         };
         entry.ask(cost, now);
-        entry.gpt0 = terms.milli_clients(judgement.verdict.wait());
+        entry.gpt0 = share.milli_clients(judgement.verdict.wait());
         if judgement.verdict.is_let_through() {
             entry.let_through(cost, now);
         }
@@ -124,63 +124,63 @@ impl Cluster {
 
     /// Whether nothing passes, also nothing of keys that the others need not know of. A part of a quota that is leased
     /// already is this node's alone.
-    pub fn is_closed(&self, terms: &Terms) -> bool {
-        self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(terms, Terms::Lease(_))
+    pub fn is_closed(&self, share: &Share) -> bool {
+        self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
 
     /// The law's formula with the numbers of a request. None if the node holds nothing of a shared key.
-    pub fn explain(&self, key: Key, terms: &Terms, entry: &Entry, arrival: &Arrival) -> Option<String> {
-        if self.is_closed(terms) {
+    pub fn explain(&self, key: Key, share: &Share, entry: &Entry, arrival: &Arrival) -> Option<String> {
+        if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
         }
-        if let Some(quiet) = Quiet::new(terms, self.nodes())
+        if let Some(quiet) = Quiet::new(share, self.nodes())
             && !quiet::is_shared(entry)
             && quiet.take(&mut { *entry }, arrival.cost, arrival.now)
         {
-            let untold = quiet.untold(entry, arrival.now).ceil();
+            let unreported = quiet.unreported(entry, arrival.now).ceil();
             return Some(format!(
-                "hardly used: {untold} requests untold, which the other nodes need not know of"
+                "hardly used: {unreported} requests untold, which the other nodes need not know of"
             ));
         }
-        Some(explain(self.keys.copy(key, terms)?, &self.situation(), arrival))
+        Some(explain(self.keys.copy(key, share)?, &self.situation(), arrival))
     }
 
     /// What all nodes have used of a shared quota. None: this node holds nothing of it, or it is a rate.
-    pub fn used(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Used> {
-        self.keys.copy(key, terms)?.used(&self.situation(), now)
+    pub fn used(&self, key: Key, share: &Share, now: Timestamp) -> Option<Used> {
+        self.keys.copy(key, share)?.used(&self.situation(), now)
     }
 
     /// How long the row of a key matters.
-    pub fn memory(&self, terms: &Terms) -> Duration {
-        Quiet::new(terms, self.nodes()).map_or(Duration::ZERO, |quiet| quiet.memory())
+    pub fn memory(&self, share: &Share) -> Duration {
+        Quiet::new(share, self.nodes()).map_or(Duration::ZERO, |quiet| quiet.memory())
     }
 
     /// Charges a request that it refuses and that passes all the same. False if it is a matter of this node alone.
-    pub fn owe(&self, key: Key, terms: &Terms, entry: &mut Entry, arrival: &Arrival) -> bool {
+    pub fn add_debt(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
-        let Some(judgement) = self.judge(key, terms, entry, arrival) else { return false };
+        let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
             let (situation, cost) = (self.situation(), arrival.cost.into());
-            self.keys.with_known(key, |held| held.overdraw(&situation, cost, arrival.now));
+            self.keys.with_known(key, |local_view| local_view.go_into_debt(&situation, cost, arrival.now));
             entry.let_through(arrival.cost, arrival.now);
         }
         true
     }
 
     /// The theoretical arrival time of a key that nodes share, as this node sees it. None: it holds nothing of the key.
-    pub fn tat(&self, key: Key, terms: &Terms, now: Timestamp) -> Option<Timestamp> {
-        let ahead_s = self.keys.copy(key, terms)?.full_in_s(&self.situation(), now)?;
+    pub fn tat(&self, key: Key, share: &Share, now: Timestamp) -> Option<Timestamp> {
+        let ahead_s = self.keys.copy(key, share)?.full_in_s(&self.situation(), now)?;
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
 
     /// Takes back a request whose client left before its turn.
     pub fn take_back(&self, key: Key, cost: u32) {
-        self.keys.with_known(key, |held| held.take_back(&self.situation(), cost.into()));
+        self.keys.with_known(key, |local_view| local_view.take_back(&self.situation(), cost.into()));
     }
 
     /// The messages that are due now.
-    pub fn collect(&self, now: Timestamp, tellings_max: usize) -> Vec<Telling> {
-        self.keys.collect(&self.situation(), now, tellings_max)
+    pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
+        self.keys.collect(&self.situation(), now, updates_max)
     }
 
     /// Forgets what is held of keys that nobody has asked about for long.
@@ -188,10 +188,10 @@ impl Cluster {
         self.keys.sweep(now);
     }
 
-    /// Takes up the answer to a telling.
-    pub fn reply(&self, telling: &Telling, answer: &Answer, round_trip: Duration, now: Timestamp) {
+    /// Takes up the answer to a key update.
+    pub fn reply(&self, update: &KeyUpdate, answer: &Answer, round_trip: Duration, now: Timestamp) {
         let situation = Situation { round_trip, ..self.situation() };
-        self.keys.reply(&situation, telling, answer, now);
+        self.keys.reply(&situation, update, answer, now);
     }
 
     /// Whether the store is silent, as the task that talks to it has found.
@@ -209,8 +209,8 @@ impl Cluster {
     }
 
     /// Notes that a message did not reach the store.
-    pub fn lost(&self, telling: &Telling) {
-        self.keys.lost(telling);
+    pub fn lost(&self, update: &KeyUpdate) {
+        self.keys.lost(update);
     }
 
     /// The keys shared now.
@@ -219,8 +219,8 @@ impl Cluster {
     }
 
     /// Requests let through and not yet told, over all keys.
-    pub fn owed(&self) -> f64 {
-        self.keys.owed()
+    pub fn debt(&self) -> f64 {
+        self.keys.debt()
     }
 
     /// Requests that found no room for the view of their key, since the start.

@@ -40,7 +40,7 @@ pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 /// The part of the rate that all nodes together may use untold. The other half is then there for those that tell, and
 /// the store says *crowded* above it. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s, 0, 20
 /// and 64 are told to nobody.
-pub(super) const UNTOLD: f64 = 0.5;
+pub(super) const UNREPORTED: f64 = 0.5;
 
 impl Plan {
     /// How far beyond its cap a TAT may lie: what nodes promised in their arrears. It is twice the usual longest delay:

@@ -1,7 +1,7 @@
 //! The requests of a key that a node may let through untold.
 //!
 //! ```text
-//! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate untold
+//! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate unreported
 //! start = max(full_at, now - max(burst * slot of the law, slot))
 //! start + cost * slot > now: the key has to be shared;  else full_at = start + cost * slot
 //! ```
@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::cluster::mode::Terms;
-use crate::cluster::plan::UNTOLD;
+use crate::cluster::mode::Share;
+use crate::cluster::plan::UNREPORTED;
 use crate::table::Entry;
 
 /// The bucket of the requests that a node may let through untold. Times are nanoseconds.
@@ -26,9 +26,9 @@ const SHARED: u32 = 1;
 
 impl Quiet {
     /// None: not one request may be let through untold.
-    pub(super) fn new(terms: &Terms, nodes: u32) -> Option<Quiet> {
-        let (slot, room) = terms.slot_and_room()?;
-        let parts = (f64::from(nodes.max(1)) / UNTOLD) as u64;
+    pub(super) fn new(share: &Share, nodes: u32) -> Option<Quiet> {
+        let (slot, room) = share.slot_and_room()?;
+        let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
         let slot_ns = (slot.as_nanos() as u64).max(1).saturating_mul(parts);
         Some(Quiet { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
     }
@@ -44,7 +44,7 @@ impl Quiet {
     }
 
     /// The requests let through untold, as far as they still count.
-    pub(super) fn untold(&self, entry: &Entry, now: Timestamp) -> f64 {
+    pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         let empty_at = now.as_nanos().saturating_sub(self.room_ns);
         (self.start(entry, now) - empty_at) as f64 / self.slot_ns as f64
     }

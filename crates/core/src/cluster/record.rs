@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::decayed::Decayed;
-use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNTOLD};
+use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
 /// What a node tells the store of a key, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Message {
     /// The same, but no more than a sum of the last seconds would still hold.
     pub asked_lately: f64,
     /// The TAT, as last known to the node, less now. None before the first reply.
-    pub taught_s: Option<f64>,
+    pub restore_s: Option<f64>,
     /// The age of the record, as last known to the node.
     pub known_age_s: f64,
     /// The store was silent until now: the charge is what the node has promised meanwhile and not yet let through.
@@ -69,7 +69,7 @@ pub struct Reply {
 impl Reply {
     /// Whether the demand leaves no room for requests that nodes let through untold.
     pub fn is_crowded(&self, plan: &Plan) -> bool {
-        self.slow_demand / SLOW_MEMORY_S > (1.0 - UNTOLD) * plan.rate_per_s
+        self.slow_demand / SLOW_MEMORY_S > (1.0 - UNREPORTED) * plan.rate_per_s
     }
 }
 
@@ -89,7 +89,7 @@ pub struct Record {
 }
 
 /// A record of this age or less may be one that the store had forgotten. In debt, each node asks once a second at
-/// least: so by twice that time all of them have taught what they know.
+/// least: so by twice that time all of them have restored what they know.
 const YOUNG_S: f64 = 2.0;
 
 /// Nodes that come back within this time come back from the same silence: it takes them a pause of 250 ms to connect,
@@ -116,21 +116,22 @@ impl Record {
         }
     }
 
-    /// Takes up a message. TATs merge by their maximum: nodes teach a store that has forgotten. Each of them knows the
+    /// Takes up a message. TATs merge by their maximum: nodes restore what a store has lost. Each of them knows the
     /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
     pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
         let &Message { cap_s, memory_s, .. } = message;
         let charge_s = message.charge_s();
         let latest_s = now_s + cap_s + Plan::AHEAD_MAX_S;
-        let taught_s = message.taught_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
+        let restore_s =
+            message.restore_s.map_or(f64::NEG_INFINITY, |ahead_s| (now_s + ahead_s).min(latest_s));
         let age_s = now_s - self.born_s;
-        let is_longer_known = message.taught_s.is_some() && message.known_age_s > age_s + LONGER_S;
+        let is_longer_known = message.restore_s.is_some() && message.known_age_s > age_s + LONGER_S;
         // A node's knowledge from before a silence is out of date.
         if !message.returns && age_s <= YOUNG_S && is_longer_known {
-            self.before_s = self.before_s.max(taught_s);
+            self.before_s = self.before_s.max(restore_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
-        let known_s = self.tat_s.max(taught_s).min(latest_s);
+        let known_s = self.tat_s.max(restore_s).min(latest_s);
         let known_s = known_s.max(now_s - message.burst_s);
         self.tat_s = match message.returns {
             true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
@@ -172,9 +173,9 @@ mod tests {
         let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
         let plan = Plan::new(&pacing, &Settings::default(), 2);
         let mut record = Record::new(100.0);
-        let message = |taught_s, charge| Message {
+        let message = |restore_s, charge| Message {
             charge,
-            taught_s: Some(taught_s),
+            restore_s: Some(restore_s),
             known_age_s: 60.0,
             ..Message::new(&plan)
         };
@@ -194,16 +195,16 @@ mod tests {
         let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
         let plan = Plan::new(&pacing, &Settings::default(), 2);
         let mut record = Record::new(100.0);
-        let message = |charge, taught_s| Message {
+        let message = |charge, restore_s| Message {
             charge,
-            taught_s: Some(taught_s),
+            restore_s: Some(restore_s),
             known_age_s: 60.0,
             ..Message::new(&plan)
         };
         let mut merge = |message: Message, now_s| record.merge(&message, now_s).ahead_s;
         assert!((merge(message(1.0, 4.4), 100.0) - 4.5).abs() < 1e-6);
-        for owed in [25.0, 20.0] {
-            let ahead_s = merge(Message { returns: true, ..message(owed, -60.0) }, 100.1);
+        for debt in [25.0, 20.0] {
+            let ahead_s = merge(Message { returns: true, ..message(debt, -60.0) }, 100.1);
             assert!((4.4..=4.5).contains(&ahead_s), "{ahead_s}");
         }
     }

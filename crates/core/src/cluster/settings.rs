@@ -44,7 +44,7 @@ pub enum OnSilence {
 
 impl OnSilence {
     /// What a node does, in the words of the log.
-    pub const fn told(self) -> &'static str {
+    pub const fn response(self) -> &'static str {
         match self {
             OnSilence::Share => "takes its share of the last seconds",
             OnSilence::Open => "takes the full rate",

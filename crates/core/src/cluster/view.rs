@@ -136,8 +136,8 @@ pub struct View {
     known: Option<Known>,
     sent: Option<Sent>,
     /// The moment of the last message, and the own demand per second then.
-    told_s: f64,
-    told_per_s: f64,
+    reported_s: f64,
+    reported_per_s: f64,
     /// The first message without an answer.
     waiting_s: Option<f64>,
     /// When the store answered again after its last silence.
@@ -160,7 +160,7 @@ struct Known {
 
 /// A view as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Glance {
+pub struct Stats {
     /// The TAT less now.
     pub ahead_s: f64,
     /// The demand of this node, and of the others as of the last reply.
@@ -199,18 +199,18 @@ impl View {
             at_once: 0.0,
             known: None,
             sent: None,
-            told_s: f64::NEG_INFINITY,
-            told_per_s: 0.0,
+            reported_s: f64::NEG_INFINITY,
+            reported_per_s: 0.0,
             waiting_s: None,
             returned_s: f64::NEG_INFINITY,
         }
     }
 
     /// A view of a key of which this node has let through so many requests untold.
-    pub fn owing(plan: &Plan, untold: f64, now: Timestamp) -> View {
+    pub fn owing(plan: &Plan, unreported: f64, now: Timestamp) -> View {
         let view = View::new(plan, now);
-        let allowance = (view.allowance - untold).max(0.0);
-        View { tat_s: view.tat_s + untold * plan.slot_s(), unsent: untold, allowance, ..view }
+        let allowance = (view.allowance - unreported).max(0.0);
+        View { tat_s: view.tat_s + unreported * plan.slot_s(), unsent: unreported, allowance, ..view }
     }
 
     /// The delay of a request of this cost.
@@ -263,18 +263,18 @@ impl View {
             return Err(duration(delay_s - longest_s));
         }
         self.tat_s += own_s;
-        self.owe(plan, now_s);
+        self.add_debt(plan, now_s);
         Ok(duration(delay_s))
     }
 
     /// Charges a request that was refused and passes all the same. The debt is bounded.
-    pub fn overdraw(&mut self, plan: &Plan, cost: f64, now: Timestamp) {
+    pub fn go_into_debt(&mut self, plan: &Plan, cost: f64, now: Timestamp) {
         let now_s = self.seconds(now);
         let deepest_s = now_s + plan.cap_s() + Plan::AHEAD_MAX_S;
         if self.is_blind(plan, now_s) {
             let own_s = cost * plan.slot_s() / self.share_alone(plan);
             self.tat_s = (self.tat_s + own_s).min(deepest_s);
-            return self.owe(plan, now_s);
+            return self.add_debt(plan, now_s);
         }
         self.charge(plan, cost);
         self.tat_s = self.tat_s.min(deepest_s);
@@ -301,12 +301,12 @@ impl View {
     }
 
     /// The view as operators see it.
-    pub fn glance(mut self, plan: &Plan, now: Timestamp) -> Glance {
+    pub fn stats(mut self, plan: &Plan, now: Timestamp) -> Stats {
         let now_s = self.seconds(now);
         self.drift(plan, now_s);
         let is_blind = self.is_blind(plan, now_s);
         let share = self.known.map(|known| if is_blind { known.slow_share } else { known.share });
-        Glance {
+        Stats {
             ahead_s: self.tat_s.max(now_s - plan.burst_s()) - now_s,
             own_per_s: self.demand.sum(now_s, plan.memory_s()) / plan.memory_s(),
             others_per_s: self.known.map_or(0.0, |known| known.others_per_s),
@@ -317,7 +317,7 @@ impl View {
     }
 
     /// Requests let through that the store does not know of, as far as this node knows.
-    pub fn owed(&self) -> f64 {
+    pub fn debt(&self) -> f64 {
         (self.unsent + self.sent.map_or(0.0, |sent| sent.charge)).max(0.0)
     }
 
@@ -328,8 +328,8 @@ impl View {
 
     /// Whether a message would be more than the usual one of a period.
     fn has_news(&self, now: Timestamp) -> bool {
-        let since_s = self.seconds(now) - self.told_s;
-        self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.told_per_s * since_s
+        let since_s = self.seconds(now) - self.reported_s;
+        self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s
     }
 
     /// Whether a message about this key is due: once in a period, sooner with news, later while one is on its way.
@@ -338,19 +338,19 @@ impl View {
         if self.sent.is_some_and(|sent| now_s <= sent.at_s + LOST_AFTER_S) {
             return false;
         }
-        let since_s = now_s - self.told_s;
-        let owes = self.unsent != 0.0 || self.asked > 0.0;
+        let since_s = now_s - self.reported_s;
+        let has_debt = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
         let is_urgent = self.has_news(now) && self.waiting_s.is_none();
         let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() };
-        is_stale || owes && since_s >= after_s
+        is_stale || has_debt && since_s >= after_s
     }
 
     /// The message to the store. What it says is charged, unless it is [lost](View::lost).
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
-        let lost = Decayed::new(self.lost_lately, self.told_s).sum(now_s, SLOW_MEMORY_S);
+        let lost = Decayed::new(self.lost_lately, self.reported_s).sum(now_s, SLOW_MEMORY_S);
         let lately = lost + self.asked_since_try;
         let message = Message {
             charge: self.unsent,
@@ -358,7 +358,7 @@ impl View {
             asked: self.asked.min(own),
             asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
             // It says so when it arrives, half a round trip from now.
-            taught_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
+            restore_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             own,
             ..Message::new(plan)
@@ -366,7 +366,7 @@ impl View {
         self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
         (self.unsent, self.asked) = (0.0, 0.0);
         (self.asked_since_try, self.lost_lately) = (0.0, 0.0);
-        (self.told_s, self.told_per_s) = (now_s, own / plan.memory_s());
+        (self.reported_s, self.reported_per_s) = (now_s, own / plan.memory_s());
         self.waiting_s.get_or_insert(now_s);
         message
     }
@@ -452,7 +452,7 @@ impl View {
         let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
         let all_per_s = own_per_s + others_per_s;
         if is_blind {
-            self.owe(plan, now_s);
+            self.add_debt(plan, now_s);
             self.at_once = 0.0;
         } else {
             let is_busy = self.tat_s > now_s || all_per_s > BUSY * plan.rate_per_s;
@@ -508,9 +508,9 @@ impl View {
 
     /// While the store is silent, a node owes what it has promised and not yet let through. What it let through
     /// meanwhile was paced, and the shares of all nodes add up to the rate.
-    fn owe(&mut self, plan: &Plan, now_s: f64) {
-        let promised = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
-        self.unsent = (promised - self.sent.map_or(0.0, |sent| sent.charge)).max(0.0);
+    fn add_debt(&mut self, plan: &Plan, now_s: f64) {
+        let expected = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
+        self.unsent = (expected - self.sent.map_or(0.0, |sent| sent.charge)).max(0.0);
     }
 
     fn seconds(&self, now: Timestamp) -> f64 {

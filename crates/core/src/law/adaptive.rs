@@ -21,8 +21,8 @@
 use std::time::Duration;
 
 use crate::base::verdict::Verdict;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -59,7 +59,7 @@ impl Adaptive {
 }
 
 impl Rule for Adaptive {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         let now_ms = arrival.now.ticks_ms();
         entry.http_req_cnt = entry.http_req_cnt.wrapping_add(arrival.cost);
         let throttled = f64::from(entry.http_req_cnt) - self.burst + self.slo > 0.0;
@@ -83,7 +83,7 @@ impl Rule for Adaptive {
         Judgement::new(Verdict::after(delay), remaining)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ms, cost, slo) = (arrival.now.ticks_ms(), arrival.cost, number(self.slo));
         let http_req_cnt = entry.http_req_cnt.wrapping_add(cost);
         let throttled = f64::from(http_req_cnt) - self.burst + self.slo;
@@ -95,7 +95,7 @@ impl Rule for Adaptive {
             let (clients, rate) = (clients(entry), f64::from(entry.gpc0_rate.read(now_ms)));
             let delay = self.delay(clients, rate, arrival);
             let (delay_ns, is_within) = (delay.as_nanos() as u64, delay <= self.max_delay);
-            let factor = number(arrival.draw.factor(self.jitter));
+            let factor = number(arrival.sample.factor(self.jitter));
             let jitter = number(self.jitter * 100.0);
             let times = if cost == 1 { String::new() } else { format!(" * cost {cost}") };
             text += &format!(
@@ -124,7 +124,7 @@ impl Rule for Adaptive {
 
 impl Adaptive {
     fn delay(&self, clients: f64, rate: f64, arrival: &Arrival) -> Duration {
-        let seconds = clients / self.slo * (rate / self.slo).min(1.0) * arrival.draw.factor(self.jitter);
+        let seconds = clients / self.slo * (rate / self.slo).min(1.0) * arrival.sample.factor(self.jitter);
         Duration::from_millis((seconds * f64::from(arrival.cost) * 1_000.0).round() as u64)
     }
 

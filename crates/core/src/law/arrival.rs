@@ -1,6 +1,6 @@
 //! A request as a law sees it.
 
-use crate::base::draw::Draw;
+use crate::base::sample::Sample;
 use crate::base::time::Timestamp;
 
 /// The moment of a request, its cost and its source.
@@ -15,7 +15,7 @@ use crate::base::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
     pub now: Timestamp,
-    pub draw: Draw,
+    pub sample: Sample,
     /// The number of requests it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
     pub cost: u32,
     /// Its owner among the sharers of one bucket: a hash of the field that the option `share` names.
@@ -25,6 +25,6 @@ pub struct Arrival {
 impl Arrival {
     /// A request of cost 1, with a draw in the middle: jitter changes nothing.
     pub const fn at(now: Timestamp) -> Arrival {
-        Arrival { now, draw: Draw::MIDDLE, cost: 1, sharer: 0 }
+        Arrival { now, sample: Sample::MIDDLE, cost: 1, sharer: 0 }
     }
 }

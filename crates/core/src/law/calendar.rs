@@ -17,19 +17,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The annex of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
+/// The auxiliary state of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     slot_ns: u64,
     tokens_max: u32,
-    tide: Tide,
+    clock: Clock,
     ring: Box<[u64]>,
     sharers: Vec<Sharer>,
 }
 
 /// The part that changes with time alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Tide {
+struct Clock {
     /// The beginning of slot 0.
     origin_ns: u64,
     /// The current slot.
@@ -74,16 +74,16 @@ impl Plan {
     }
 }
 
-/// The wish of one request.
+/// One request for slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct SlotRequest {
     pub(super) now_ns: u64,
     pub(super) cost: u32,
     pub(super) sharer: u64,
     pub(super) max_delay_ns: u64,
 }
 
-/// The outcome of a wish.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Booking {
     /// There are enough tokens.
@@ -95,7 +95,7 @@ pub(super) enum Booking {
     TooLate,
 }
 
-/// An answer to a wish: tokens, and the first `wanted` free slots from `from` on.
+/// An answer to a request: tokens, and the first `wanted` free slots from `from` on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
@@ -138,27 +138,27 @@ impl Calendar {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
         // After a small step back of the clock, wait. After one beyond the longest delay, begin anew.
-        let begun_at = self.start_ns(&self.tide, self.tide.begun);
+        let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
             *self = Calendar::new(plan, now_ns, full_at_ns);
         }
-        let tide = self.tide_at(now_ns);
-        if tide.is_full {
+        let clock = self.clock_at(now_ns);
+        if clock.is_full {
             self.sharers.clear();
         }
-        if tide.taken == 0 {
-            self.clear(self.tide.reach);
+        if clock.taken == 0 {
+            self.clear(self.clock.reach);
         } else {
-            self.clear(tide.begun);
+            self.clear(clock.begun);
         }
-        self.tide = Tide { reach: tide.begun + self.slots(), ..tide };
+        self.clock = Clock { reach: clock.begun + self.slots(), ..clock };
     }
 
     /// Frees the slots up to `last`: they are over.
     fn clear(&mut self, last: u64) {
-        if self.tide.taken > 0 {
-            for (word, bits) in words(self.tide.begun + 1, last.min(self.tide.reach) + 1) {
+        if self.clock.taken > 0 {
+            for (word, bits) in words(self.clock.begun + 1, last.min(self.clock.reach) + 1) {
                 let word = self.place_of(word);
                 self.ring[word] &= !bits;
             }
@@ -170,16 +170,16 @@ impl Calendar {
         let (slot_ns, tokens_max) = (plan.slot_ns, plan.tokens_max);
         let ring = vec![0; plan.words()].into_boxed_slice();
         let mut calendar = Calendar { slot_ns, tokens_max, ring, ..Calendar::default() };
-        calendar.tide.reach = calendar.slots();
+        calendar.clock.reach = calendar.slots();
         match full_at_ns.checked_sub(now_ns) {
             None | Some(0) => {
                 let since = now_ns - full_at_ns;
-                calendar.tide.tokens = u32::try_from(since / slot_ns).unwrap_or(u32::MAX).min(tokens_max);
-                calendar.tide.origin_ns = now_ns - since % slot_ns;
+                calendar.clock.tokens = u32::try_from(since / slot_ns).unwrap_or(u32::MAX).min(tokens_max);
+                calendar.clock.origin_ns = now_ns - since % slot_ns;
             }
-            Some(owed) => {
-                let slots = owed.div_ceil(slot_ns).min(u64::from(plan.slots_max));
-                calendar.tide.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
+            Some(debt) => {
+                let slots = debt.div_ceil(slot_ns).min(u64::from(plan.slots_max));
+                calendar.clock.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
                 calendar.take(1, slots as u32, ALL);
             }
         }
@@ -187,38 +187,38 @@ impl Calendar {
     }
 
     /// The offer to a request.
-    pub(super) fn offer(&self, wish: &Wish, sharers_max: u32) -> Offer {
-        self.offer_at(&self.tide, wish, sharers_max)
+    pub(super) fn offer(&self, request: &SlotRequest, sharers_max: u32) -> Offer {
+        self.offer_at(&self.clock, request, sharers_max)
     }
 
-    /// Whether the same wish would come true after `wait_ns`, if nobody else came.
-    pub(super) fn would_come_true(&self, wish: &Wish, wait_ns: u64, sharers_max: u32) -> bool {
-        let later = Wish { now_ns: wish.now_ns.saturating_add(wait_ns), ..*wish };
-        self.offer_at(&self.tide_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
+    /// Whether the same request would be met after `wait_ns`, if nobody else came.
+    pub(super) fn would_come_true(&self, request: &SlotRequest, wait_ns: u64, sharers_max: u32) -> bool {
+        let later = SlotRequest { now_ns: request.now_ns.saturating_add(wait_ns), ..*request };
+        self.offer_at(&self.clock_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
     }
 
-    fn offer_at(&self, tide: &Tide, wish: &Wish, sharers_max: u32) -> Offer {
+    fn offer_at(&self, clock: &Clock, request: &SlotRequest, sharers_max: u32) -> Offer {
         // While nobody waits, there is nothing to share.
-        if tide.taken == 0 && wish.cost <= tide.tokens {
-            return Offer { tokens: wish.cost, place: Some(Place::Any), ..Offer::default() };
+        if clock.taken == 0 && request.cost <= clock.tokens {
+            return Offer { tokens: request.cost, place: Some(Place::Any), ..Offer::default() };
         }
-        let (place, own, others_pending) = self.place(tide, wish.sharer, sharers_max);
-        let next = tide.begun + 1;
+        let (place, own, others_pending) = self.place(clock, request.sharer, sharers_max);
+        let next = clock.begun + 1;
         let from = own.eligible.max(next);
-        let is_pending = own.last > tide.begun || place.is_none();
-        let is_kept_for = tide.taken > 0 && !is_pending && from == next;
-        let kept = if tide.taken == 0 || is_kept_for { 0 } else { self.kept_tokens() };
-        let tokens = tide.tokens.saturating_sub(kept).min(wish.cost);
-        let wanted = wish.cost - tokens;
+        let is_pending = own.last > clock.begun || place.is_none();
+        let is_kept_for = clock.taken > 0 && !is_pending && from == next;
+        let kept = if clock.taken == 0 || is_kept_for { 0 } else { self.kept_tokens() };
+        let tokens = clock.tokens.saturating_sub(kept).min(request.cost);
+        let wanted = request.cost - tokens;
 
-        let latest_ns = wish.now_ns.saturating_add(wish.max_delay_ns).saturating_sub(tide.origin_ns);
-        let end = (latest_ns / self.slot_ns).min(tide.begun + self.slots()) + 1;
+        let latest_ns = request.now_ns.saturating_add(request.max_delay_ns).saturating_sub(clock.origin_ns);
+        let end = (latest_ns / self.slot_ns).min(clock.begun + self.slots()) + 1;
         let free = if is_pending { self.open() } else { ALL };
-        let last = self.nth_free(tide, from, end, wanted, free);
+        let last = self.nth_free(clock, from, end, wanted, free);
         let booking = match last {
             None => Booking::TooLate,
             Some(_) if wanted == 0 => Booking::Now,
-            Some(last) => Booking::At(self.start_ns(tide, last)),
+            Some(last) => Booking::At(self.start_ns(clock, last)),
         };
         // A pending sharer lets the others go first.
         let yields = u64::from(is_pending && others_pending > 0);
@@ -232,20 +232,20 @@ impl Calendar {
     }
 
     /// The numbers behind an offer.
-    pub(super) fn explain(&self, offer: &Offer, wish: &Wish) -> String {
-        let (tide, cost) = (&self.tide, wish.cost);
+    pub(super) fn explain(&self, offer: &Offer, request: &SlotRequest) -> String {
+        let (clock, cost) = (&self.clock, request.cost);
         if offer.place == Some(Place::Any) {
-            return format!("nobody waits; tokens {} >= cost {cost}", tide.tokens);
+            return format!("nobody waits; tokens {} >= cost {cost}", clock.tokens);
         }
-        let kept = if tide.taken == 0 || offer.is_kept_for { 0 } else { self.kept_tokens() };
-        let left = tide.tokens.saturating_sub(kept);
+        let kept = if clock.taken == 0 || offer.is_kept_for { 0 } else { self.kept_tokens() };
+        let left = clock.tokens.saturating_sub(kept);
         let compared = if left < cost { "<" } else { ">=" };
-        let (_, _, others) = self.place(tide, wish.sharer, u32::MAX);
-        let (taken, turn) = (tide.taken, offer.from.saturating_sub(tide.begun));
+        let (_, _, others) = self.place(clock, request.sharer, u32::MAX);
+        let (taken, turn) = (clock.taken, offer.from.saturating_sub(clock.begun));
         format!(
             "tokens {} - {kept} kept for others = {left} {compared} cost {cost}; slots taken: {taken}, other sources \
              waiting: {others}, its turn: from slot {turn} on",
-            tide.tokens
+            clock.tokens
         )
     }
 
@@ -254,7 +254,7 @@ impl Calendar {
         if offer.booking == Booking::TooLate {
             return;
         }
-        self.tide.tokens -= offer.tokens;
+        self.clock.tokens -= offer.tokens;
         self.take(offer.from, offer.wanted, offer.free);
         match offer.place {
             Some(Place::At(place)) => self.sharers[place] = offer.sharer,
@@ -269,8 +269,8 @@ impl Calendar {
             Booking::TooLate => (0, 0),
             Booking::Now | Booking::At(_) => (offer.tokens, offer.wanted),
         };
-        let tokens = self.tide.tokens - tokens;
-        let kept = if self.tide.taken + wanted == 0 { 0 } else { self.kept_tokens() };
+        let tokens = self.clock.tokens - tokens;
+        let kept = if self.clock.taken + wanted == 0 { 0 } else { self.kept_tokens() };
         // A sharer that got nothing may still take the first of the kept tokens.
         let first = offer.booking == Booking::TooLate && offer.is_kept_for;
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
@@ -283,17 +283,17 @@ impl Calendar {
             return;
         }
         if due_ns <= now_ns {
-            let tide = &mut self.tide;
-            tide.tokens = tide.tokens.saturating_add(cost).min(held_max(self.tokens_max, tide.taken));
+            let clock = &mut self.clock;
+            clock.tokens = clock.tokens.saturating_add(cost).min(held_max(self.tokens_max, clock.taken));
             return;
         }
-        let last = (due_ns.saturating_sub(self.tide.origin_ns) / self.slot_ns.max(1)).min(self.tide.reach);
+        let last = (due_ns.saturating_sub(self.clock.origin_ns) / self.slot_ns.max(1)).min(self.clock.reach);
         let mut left = cost;
-        for (word, bits) in words(self.tide.begun + 1, last + 1).rev() {
-            let freed = highest(self.taken(&self.tide, word) & bits, left);
+        for (word, bits) in words(self.clock.begun + 1, last + 1).rev() {
+            let freed = highest(self.taken(&self.clock, word) & bits, left);
             let place = self.place_of(word);
             self.ring[place] &= !freed;
-            self.tide.taken -= freed.count_ones();
+            self.clock.taken -= freed.count_ones();
             left -= freed.count_ones();
             if left == 0 {
                 return;
@@ -305,42 +305,42 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The tide at a later moment. Taken slots are over by then; each other slot has become a token.
-    fn tide_at(&self, now_ns: u64) -> Tide {
-        let mut tide = self.tide;
-        let now = (now_ns.saturating_sub(tide.origin_ns) / self.slot_ns).max(tide.begun);
-        let mut next = tide.begun + 1;
-        if tide.taken > 0 {
-            let (over, last) = self.taken_before(&tide, now.min(tide.reach) + 1);
-            self.gain(&mut tide, (last + 1 - next).saturating_sub(over.into()));
-            tide.taken -= over;
+    /// The clock at a later moment. Taken slots are over by then; each other slot has become a token.
+    fn clock_at(&self, now_ns: u64) -> Clock {
+        let mut clock = self.clock;
+        let now = (now_ns.saturating_sub(clock.origin_ns) / self.slot_ns).max(clock.begun);
+        let mut next = clock.begun + 1;
+        if clock.taken > 0 {
+            let (over, last) = self.taken_before(&clock, now.min(clock.reach) + 1);
+            self.gain(&mut clock, (last + 1 - next).saturating_sub(over.into()));
+            clock.taken -= over;
             next = last + 1;
         }
-        self.gain(&mut tide, (now + 1).saturating_sub(next));
-        tide.begun = now;
-        tide.is_full = tide.taken == 0 && tide.tokens == self.tokens_max;
-        if tide.is_full {
+        self.gain(&mut clock, (now + 1).saturating_sub(next));
+        clock.begun = now;
+        clock.is_full = clock.taken == 0 && clock.tokens == self.tokens_max;
+        if clock.is_full {
             // A full bucket fills no further: its next slot begins one slot after the first token goes.
-            (tide.begun, tide.reach, tide.origin_ns) = (0, 0, now_ns);
+            (clock.begun, clock.reach, clock.origin_ns) = (0, 0, now_ns);
         }
-        tide
+        clock
     }
 
-    fn gain(&self, tide: &mut Tide, slots: u64) {
-        let tokens = u64::from(tide.tokens).saturating_add(slots);
-        tide.tokens = tokens.min(u64::from(held_max(self.tokens_max, tide.taken))) as u32;
+    fn gain(&self, clock: &mut Clock, slots: u64) {
+        let tokens = u64::from(clock.tokens).saturating_add(slots);
+        clock.tokens = tokens.min(u64::from(held_max(self.tokens_max, clock.taken))) as u32;
     }
 
     /// A sharer's place or its possible place, the sharer itself, and the number of other pending sharers.
-    fn place(&self, tide: &Tide, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
+    fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
-        let known = if tide.is_full { &[] } else { self.sharers.as_slice() };
+        let known = if clock.is_full { &[] } else { self.sharers.as_slice() };
         for (place, sharer) in known.iter().enumerate() {
             if sharer.id == id {
                 own = Some((place, *sharer));
-            } else if sharer.last > tide.begun {
+            } else if sharer.last > clock.begun {
                 others_pending += 1;
-            } else if over.is_none() && sharer.eligible <= tide.begun {
+            } else if over.is_none() && sharer.eligible <= clock.begun {
                 over = Some(Place::At(place));
             }
         }
@@ -351,8 +351,8 @@ impl Calendar {
         (over.or(room), Sharer { id, eligible: 0, last: 0 }, others_pending)
     }
 
-    fn start_ns(&self, tide: &Tide, slot: u64) -> u64 {
-        tide.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
+    fn start_ns(&self, clock: &Clock, slot: u64) -> u64 {
+        clock.origin_ns.saturating_add(slot.saturating_mul(self.slot_ns))
     }
 
     /// The number of slots in the ring, without the current one.
@@ -366,8 +366,8 @@ impl Calendar {
     }
 
     /// The taken slots of a word. Slots out of reach are free: the ring holds others in their place.
-    fn taken(&self, tide: &Tide, word: u64) -> u64 {
-        match tide.reach.checked_sub(word * WORD_BITS) {
+    fn taken(&self, clock: &Clock, word: u64) -> u64 {
+        match clock.reach.checked_sub(word * WORD_BITS) {
             None => 0,
             Some(last @ 0..63) => self.ring[self.place_of(word)] & ((2 << last) - 1),
             Some(_) => self.ring[self.place_of(word)],
@@ -375,10 +375,10 @@ impl Calendar {
     }
 
     /// The number of taken slots before `end`, and the last of them. Without any, the last is the current slot.
-    fn taken_before(&self, tide: &Tide, end: u64) -> (u32, u64) {
-        let (mut count, mut last) = (0, tide.begun);
-        for (word, bits) in words(tide.begun + 1, end) {
-            let taken = self.taken(tide, word) & bits;
+    fn taken_before(&self, clock: &Clock, end: u64) -> (u32, u64) {
+        let (mut count, mut last) = (0, clock.begun);
+        for (word, bits) in words(clock.begun + 1, end) {
+            let taken = self.taken(clock, word) & bits;
             if taken != 0 {
                 count += taken.count_ones();
                 last = word * WORD_BITS + u64::from(taken.ilog2());
@@ -390,17 +390,17 @@ impl Calendar {
     /// Takes the first `count` free slots from `from` on, among those whose bits are set in `free`.
     fn take(&mut self, from: u64, count: u32, free: u64) {
         let mut left = count;
-        for (word, bits) in words(from, self.tide.reach + 1) {
+        for (word, bits) in words(from, self.clock.reach + 1) {
             if left == 0 {
                 break;
             }
-            let taken = lowest(!self.taken(&self.tide, word) & free & bits, left);
+            let taken = lowest(!self.taken(&self.clock, word) & free & bits, left);
             let place = self.place_of(word);
             self.ring[place] |= taken;
             left -= taken.count_ones();
         }
         debug_assert_eq!(left, 0, "an offer has as many free slots as it wants");
-        self.tide.taken += count - left;
+        self.clock.taken += count - left;
     }
 
     /// The number of tokens kept for sharers that are not pending. The bucket can always hold one more.
@@ -414,10 +414,10 @@ impl Calendar {
     }
 
     /// The last of the first `count` free slots; 0 if `count` is 0.
-    fn nth_free(&self, tide: &Tide, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
+    fn nth_free(&self, clock: &Clock, from: u64, end: u64, count: u32, free: u64) -> Option<u64> {
         let Some(mut before) = count.checked_sub(1) else { return Some(0) };
         for (word, bits) in words(from, end) {
-            let found = !self.taken(tide, word) & free & bits;
+            let found = !self.taken(clock, word) & free & bits;
             match before.checked_sub(found.count_ones()) {
                 Some(left) => before = left,
                 None => {
@@ -459,14 +459,14 @@ impl Calendar {
     /// The invariant: every taken slot lies ahead and is counted, and there are not too many tokens.
     pub(super) fn is_sound(&self) -> bool {
         let set: u32 = self.ring.iter().map(|word| word.count_ones()).sum();
-        set == self.tide.taken && self.tide.tokens <= held_max(self.tokens_max, self.tide.taken)
+        set == self.clock.taken && self.clock.tokens <= held_max(self.tokens_max, self.clock.taken)
     }
 
     /// Whether requests can have made it: it is sound, and its ring reaches as far as it says.
     pub(super) fn is_whole(&self) -> bool {
-        let Tide { begun, reach, taken, .. } = self.tide;
+        let Clock { begun, reach, taken, .. } = self.clock;
         let is_in_reach = || begun < u64::MAX / 2 && reach <= begun + self.slots();
-        let is_counted = || self.is_sound() && self.taken_before(&self.tide, reach + 1).0 == taken;
+        let is_counted = || self.is_sound() && self.taken_before(&self.clock, reach + 1).0 == taken;
         let is_filled = self.slot_ns > 0 && self.tokens_max > 0 && !self.ring.is_empty();
         *self == Calendar::default() || is_filled && is_in_reach() && is_counted()
     }
@@ -484,35 +484,35 @@ mod tests {
     const PLAN: Plan = Plan { slot_ns: 20 * MS, tokens_max: 100, slots_max: 250, sharers_max: 8 };
 
     fn ask(calendar: &mut Calendar, sharer: u64, ms: u64) -> Booking {
-        let wish = Wish { now_ns: ms * MS, cost: 1, sharer, max_delay_ns: 5_000 * MS };
-        calendar.advance(&PLAN, wish.now_ns, 0);
-        let offer = calendar.offer(&wish, PLAN.sharers_max);
+        let request = SlotRequest { now_ns: ms * MS, cost: 1, sharer, max_delay_ns: 5_000 * MS };
+        calendar.advance(&PLAN, request.now_ns, 0);
+        let offer = calendar.offer(&request, PLAN.sharers_max);
         calendar.take_up(&offer);
         assert!(calendar.is_sound());
         assert!(offer.place.is_some());
         offer.booking
     }
 
-    /// The same as `tide_at`, slot by slot.
-    fn tide_by_slots(calendar: &Calendar, now_ns: u64) -> Tide {
-        let mut tide = calendar.tide;
-        let now = (now_ns.saturating_sub(tide.origin_ns) / calendar.slot_ns).max(tide.begun);
-        for slot in tide.begun + 1..=now {
+    /// The same as `clock_at`, slot by slot.
+    fn clock_by_slots(calendar: &Calendar, now_ns: u64) -> Clock {
+        let mut clock = calendar.clock;
+        let now = (now_ns.saturating_sub(clock.origin_ns) / calendar.slot_ns).max(clock.begun);
+        for slot in clock.begun + 1..=now {
             match is_taken(calendar, slot) {
-                true => tide.taken -= 1,
-                false => tide.tokens = (tide.tokens + 1).min(held_max(calendar.tokens_max, tide.taken)),
+                true => clock.taken -= 1,
+                false => clock.tokens = (clock.tokens + 1).min(held_max(calendar.tokens_max, clock.taken)),
             }
         }
-        tide.begun = now;
-        tide.is_full = tide.taken == 0 && tide.tokens == calendar.tokens_max;
-        if tide.is_full {
-            (tide.begun, tide.reach, tide.origin_ns) = (0, 0, now_ns);
+        clock.begun = now;
+        clock.is_full = clock.taken == 0 && clock.tokens == calendar.tokens_max;
+        if clock.is_full {
+            (clock.begun, clock.reach, clock.origin_ns) = (0, 0, now_ns);
         }
-        tide
+        clock
     }
 
     fn is_taken(calendar: &Calendar, slot: u64) -> bool {
-        slot <= calendar.tide.reach
+        slot <= calendar.clock.reach
             && calendar.ring[calendar.place_of(slot / WORD_BITS)] >> (slot % WORD_BITS) & 1 == 1
     }
 
@@ -537,29 +537,29 @@ mod tests {
     proptest! {
         /// A word of slots at once gives what slot by slot gives. What is possible once, stays possible.
         #[test]
-        fn words_of_slots_are_as_good_as_slots(plan in plans(), requests in requests(), owed_ms in 0..2_000u64) {
+        fn words_of_slots_are_as_good_as_slots(plan in plans(), requests in requests(), debt_ms in 0..2_000u64) {
             let (mut calendar, mut now_ns) = (Calendar::default(), 100_000 * MS);
-            let (full_at_ns, max_delay_ns) = (now_ns + owed_ms * MS, plan.slot_ns * u64::from(plan.slots_max));
+            let (full_at_ns, max_delay_ns) = (now_ns + debt_ms * MS, plan.slot_ns * u64::from(plan.slots_max));
             for (pause_ms, sharer, cost, is_taken_back) in requests {
                 now_ns += pause_ms * MS;
                 if calendar.slot_ns > 0 {
-                    prop_assert_eq!(calendar.tide_at(now_ns), tide_by_slots(&calendar, now_ns));
+                    prop_assert_eq!(calendar.clock_at(now_ns), clock_by_slots(&calendar, now_ns));
                 }
                 calendar.advance(&plan, now_ns, full_at_ns);
                 prop_assert!(calendar.is_sound());
-                let wish = Wish { now_ns, cost, sharer, max_delay_ns };
-                let offer = calendar.offer(&wish, plan.sharers_max);
-                let free: Vec<u64> = (offer.from..=calendar.tide.reach)
+                let request = SlotRequest { now_ns, cost, sharer, max_delay_ns };
+                let offer = calendar.offer(&request, plan.sharers_max);
+                let free: Vec<u64> = (offer.from..=calendar.clock.reach)
                     .filter(|&slot| !is_taken(&calendar, slot) && offer.free >> (slot % WORD_BITS) & 1 == 1)
                     .take(offer.wanted as usize)
                     .collect();
                 if offer.booking != Booking::TooLate && offer.wanted > 0 {
-                    let due_ns = calendar.start_ns(&calendar.tide, *free.last().unwrap());
+                    let due_ns = calendar.start_ns(&calendar.clock, *free.last().unwrap());
                     prop_assert_eq!(offer.booking, Booking::At(due_ns));
                     prop_assert_eq!(free.len(), offer.wanted as usize);
                 }
                 let possible: Vec<bool> =
-                    (0..70).map(|s| calendar.would_come_true(&wish, s * 1_000 * MS, plan.sharers_max)).collect();
+                    (0..70).map(|s| calendar.would_come_true(&request, s * 1_000 * MS, plan.sharers_max)).collect();
                 prop_assert!(possible.is_sorted(), "{possible:?}");
                 let before = calendar.clone();
                 calendar.take_up(&offer);
@@ -569,7 +569,7 @@ mod tests {
                     if is_taken_back {
                         calendar.free(cost, now_ns, due_ns);
                         prop_assert!(calendar.is_sound());
-                        prop_assert!(calendar.tide.taken <= before.tide.taken);
+                        prop_assert!(calendar.clock.taken <= before.clock.taken);
                     }
                 }
             }

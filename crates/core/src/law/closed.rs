@@ -1,8 +1,8 @@
 //! The law of a rate of 0: every request is denied.
 
 use crate::base::units::{Period, Rate};
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::rule::Rule;
@@ -40,17 +40,17 @@ impl Closed {
 }
 
 impl Rule for Closed {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         Judgement::never(0)
     }
 
-    fn explain(&self, _: &Objective, _: &Entry, _: Option<&Annex>, _: &Arrival) -> String {
+    fn explain(&self, _: &Objective, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
         "rate 0: every request is denied".into()
     }
 
-    fn promise(&self, _: Objective) -> String {
+    fn describe(&self, _: Objective) -> String {
         "nothing".into()
     }
 }

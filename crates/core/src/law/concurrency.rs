@@ -24,8 +24,8 @@ use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{allowance, compared, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -80,7 +80,7 @@ impl Concurrency {
 }
 
 impl Rule for Concurrency {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let mut counts = self.counts(&entry.state, arrival.now);
         let in_flight = sum(counts);
@@ -99,7 +99,7 @@ impl Rule for Concurrency {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (counts, cost, max) = (self.counts(&entry.state, arrival.now), arrival.cost, self.max);
         let in_flight = sum(counts);
         let wanted = in_flight.saturating_add(cost);
@@ -109,7 +109,7 @@ impl Rule for Concurrency {
         )
     }
 
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         self.end(entry, gone);
     }
 
@@ -140,7 +140,7 @@ impl Rule for Concurrency {
         Quota::Concurrent { requests: self.max.into() }
     }
 
-    fn promise(&self, objective: Objective) -> String {
+    fn describe(&self, objective: Objective) -> String {
         allowance(self.quota(objective))
     }
 }

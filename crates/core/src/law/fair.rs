@@ -32,9 +32,9 @@ use std::time::Duration;
 
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
-use crate::law::calendar::{Booking, Calendar, Plan, Wish};
+use crate::law::aux_state::AuxState;
+use crate::law::calendar::{Booking, Calendar, Plan, SlotRequest};
 use crate::law::formula::{compared, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -64,10 +64,10 @@ const LOOK_AHEAD_S: u64 = 60;
 /// // 10/s: one source asks again and again. Once another has come, it gets slots in between.
 /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
 /// let law = Law::new("fair", objective, Options::default()).unwrap();
-/// let (mut entry, mut annex) = (Entry::default(), law.annex());
+/// let (mut entry, mut aux) = (Entry::default(), law.aux());
 /// let mut ask = |sharer, ms| {
 ///     let arrival = Arrival { sharer, ..Arrival::at(Timestamp::from_millis(ms)) };
-///     law.judge(&mut entry, annex.as_mut(), &arrival).verdict.delay_ms()
+///     law.judge(&mut entry, aux.as_mut(), &arrival).verdict.delay_ms()
 /// };
 /// assert_eq!([ask(1, 9_000), ask(1, 9_000), ask(1, 9_000)], [0, 100, 200]);
 /// assert_eq!([ask(2, 9_000), ask(1, 9_000), ask(1, 9_000)], [300, 400, 600]);
@@ -103,22 +103,22 @@ impl Fair {
 }
 
 impl Rule for Fair {
-    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        self.judge_by(true, entry, Annex::calendar(annex), arrival)
+    fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        self.judge_by(true, entry, AuxState::calendar(aux), arrival)
     }
 
-    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        self.judge_by(false, entry, Annex::calendar(annex), arrival)
+    fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        self.judge_by(false, entry, AuxState::calendar(aux), arrival)
     }
 
     fn explain(
         &self,
         objective: &Objective,
         entry: &Entry,
-        annex: Option<&Annex>,
+        aux: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String {
-        let Some(Annex::Calendar(calendar)) = annex else {
+        let Some(AuxState::Calendar(calendar)) = aux else {
             let objective = Objective { burst: self.tokens_max, ..*objective };
             let stand_in = self.pace.explain(&objective, entry, None, arrival);
             return format!("no memory left for waiting sources, so judged as pace: {stand_in}");
@@ -127,7 +127,7 @@ impl Rule for Fair {
         let (mut entry, mut calendar) = (*entry, calendar.clone());
         self.pace.start(&mut entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
-        let wish = Wish { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
+        let wish = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
         let offer = calendar.offer(&wish, self.sources_max);
         let (state, max_delay, rate) =
             (calendar.explain(&offer, &wish), option(max_delay_ns), objective.rate);
@@ -144,9 +144,9 @@ impl Rule for Fair {
         }
     }
 
-    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, aux: Option<&mut AuxState>, gone: &Admission) {
         self.pace.take_back(entry, None, gone);
-        if let Some(calendar) = Annex::calendar(annex) {
+        if let Some(calendar) = AuxState::calendar(aux) {
             calendar.free(gone.cost, gone.now.as_nanos(), gone.due.as_nanos());
         }
     }
@@ -165,12 +165,12 @@ impl Rule for Fair {
         true
     }
 
-    fn annex(&self) -> Option<Annex> {
-        Some(Annex::Calendar(Calendar::default()))
+    fn aux(&self) -> Option<AuxState> {
+        Some(AuxState::Calendar(Calendar::default()))
     }
 
-    fn annex_bytes_after(&self, annex: &Annex, _: u32) -> usize {
-        self.plan().bytes().max(annex.bytes())
+    fn aux_bytes_after(&self, aux: &AuxState, _: u32) -> usize {
+        self.plan().bytes().max(aux.bytes())
     }
 }
 
@@ -191,7 +191,7 @@ impl Fair {
         let start = self.pace.start(entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
-        let wish = Wish { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
+        let wish = SlotRequest { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
         let offer = calendar.offer(&wish, self.sources_max);
         let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
         let delay_ns = match offer.booking {
@@ -217,9 +217,9 @@ impl Fair {
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
     }
 
-    /// The first whole second at which the wish comes true. It is true from then on. Mostly that is soon, so the
+    /// The first whole second at which the request is met. It is true from then on. Mostly that is soon, so the
     /// steps double until one is long enough, and then halve.
-    fn wait_ns(&self, calendar: &Calendar, wish: &Wish) -> u64 {
+    fn wait_ns(&self, calendar: &Calendar, wish: &SlotRequest) -> u64 {
         // By then every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);

@@ -8,8 +8,8 @@
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In any
 //! time of one window at most 2N pass: N just before its end, and N just after. The burst plays no part.
 //!
-//! With `reset=calendar` windows are the hours, days or months of the calendar, in UTC. For a rate per month this is the
-//! default: with `reset=first` a month is 30 days from the first request on.
+//! With `reset=calendar` windows are the hours, days or months of the calendar, in UTC. For a rate per month this is
+//! the default: with `reset=first` a month is 30 days from the first request on.
 //!
 //! The state is `start` in nanoseconds, and `count`.
 
@@ -21,8 +21,8 @@ use crate::base::time::Timestamp;
 use crate::base::units::Period;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -48,7 +48,7 @@ use crate::table::Entry;
 /// // A thousand in each month of the calendar.
 /// let objective = Objective { burst: 0, rate: "1000/month".parse().unwrap() };
 /// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
-/// assert_eq!(law.promise(objective), "1000 in each month (UTC)");
+/// assert_eq!(law.describe(objective), "1000 in each month (UTC)");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
@@ -84,7 +84,7 @@ impl FixedWindow {
 }
 
 impl Rule for FixedWindow {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         let limit = self.window.limit;
@@ -108,7 +108,13 @@ impl Rule for FixedWindow {
         Judgement::new(Verdict::Pass, limit - counted)
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let cost = arrival.cost;
         let (_, end, count) = self.at(entry, arrival.now);
         let counted = count.saturating_add(cost);
@@ -124,7 +130,7 @@ impl Rule for FixedWindow {
     }
 
     /// Subtracts a request from the current window, if that window counted it.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         if gone.due.as_nanos() >= entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
@@ -138,9 +144,9 @@ impl Rule for FixedWindow {
         self.window.quota()
     }
 
-    fn promise(&self, _: Objective) -> String {
+    fn describe(&self, _: Objective) -> String {
         let each = match self.calendar {
-            None => return self.window.promise(),
+            None => return self.window.describe(),
             Some(Period::Second) => "second",
             Some(Period::Minute) => "minute",
             Some(Period::Hour) => "hour",
@@ -150,7 +156,7 @@ impl Rule for FixedWindow {
         format!("{} in each {each} (UTC)", self.window.limit)
     }
 
-    fn used(&self, entry: &Entry, _: Option<&Annex>, now: Timestamp) -> Option<Used> {
+    fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let (_, end, count) = self.at(entry, now);
         let resets_at = Timestamp::default() + Duration::from_nanos(end);
         let resets_at = (count > 0 || self.calendar.is_some()).then_some(resets_at);

@@ -10,7 +10,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// How many more requests of cost 1 would pass at once at the same moment, or [`UNCOUNTED`].
     pub remaining: u32,
-    /// There was no memory for the law's annex, so its simpler stand-in judged.
+    /// There was no memory for the law's auxiliary state, so its simpler stand-in judged.
     pub fell_back: bool,
     /// The end of the block of the key. The law was not asked.
     pub blocked_until: Option<Timestamp>,

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::bucket::Bucket;
 use crate::law::debt::Debt;
 use crate::law::formula::{number, time};
@@ -31,7 +31,8 @@ use crate::table::Entry;
 /// The law `leaky-bucket` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
+/// base::verdict::Verdict};
 ///
 /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
 /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
@@ -55,7 +56,7 @@ impl LeakyBucket {
 }
 
 impl Rule for LeakyBucket {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let (room_ns, poured_ns) = (self.bucket.burst_ns, self.bucket.time(arrival.cost));
@@ -74,7 +75,13 @@ impl Rule for LeakyBucket {
         Judgement::new(Verdict::Pass, self.bucket.requests(room_ns - water_ns - poured_ns))
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
         let water_ns = self.water(entry, now_ns);
         let level_ns = water_ns.saturating_add(bucket.time(cost));
@@ -93,7 +100,7 @@ impl Rule for LeakyBucket {
     }
 
     /// Removes the water of a request.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
@@ -109,7 +116,7 @@ impl Rule for LeakyBucket {
         !self.debt.is_none()
     }
 
-    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+    fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let water_ns = self.water(entry, now_ns).saturating_add(self.bucket.time(arrival.cost));

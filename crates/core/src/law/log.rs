@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::deque_bytes_after;
 
-/// The annex of `sliding-log`. Times are nanoseconds, the oldest first.
+/// The auxiliary state of `sliding-log`. Times are nanoseconds, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     admitted_at: VecDeque<u64>,

@@ -1,7 +1,7 @@
 //! The laws: an entry, an SLO and a moment become a verdict.
 //!
-//! A law is a pure function: it changes only the entry that it is given, and its annex if it has one. Each law has
-//! its own file, which opens with the formula, the units and the source. A new law is one such file with one
+//! A law is a pure function: it changes only the entry that it is given, and its auxiliary state if it has one. Each
+//! law has its own file, which opens with the formula, the units and the source. A new law is one such file with one
 //! `impl Rule`, its `mod` line here, and one line in `registry.rs`.
 //!
 //! The files build on each other in one direction:
@@ -11,7 +11,7 @@
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
 //!  adaptive, pace, token_bucket, … closed, open     the laws
 //!  rule        the methods of every law
-//!  annex       memory beside the entry              made of calendar, log
+//!  aux_state   memory beside the entry              made of calendar, log
 //!  assured                                          the rate that an SLO has whatever those above it say
 //!  bucket, debt, pacing, window, windowed           arithmetic that laws share
 //!  objective, arrival, admission, judgement, used, options, formula
@@ -19,9 +19,9 @@
 
 mod adaptive;
 mod admission;
-mod annex;
 mod arrival;
 mod assured;
+mod aux_state;
 mod bucket;
 mod calendar;
 mod closed;
@@ -50,9 +50,9 @@ mod warm_up;
 mod window;
 mod windowed;
 
-pub use annex::Annex;
 pub use arrival::Arrival;
 pub use assured::Assured;
+pub use aux_state::AuxState;
 pub use judgement::Judgement;
 pub use objective::Objective;
 pub use options::{OptionError, Options};

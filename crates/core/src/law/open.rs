@@ -1,8 +1,8 @@
 //! The law of `rate=unlimited`: every request passes, and is counted.
 
 use crate::base::verdict::{UNCOUNTED, Verdict};
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::rule::Rule;
@@ -17,18 +17,18 @@ impl Open {
 }
 
 impl Rule for Open {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    fn explain(&self, _: &Objective, _: &Entry, _: Option<&Annex>, _: &Arrival) -> String {
+    fn explain(&self, _: &Objective, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
         "every request passes, and is counted".into()
     }
 
-    fn promise(&self, _: Objective) -> String {
+    fn describe(&self, _: Objective) -> String {
         "unlimited".into()
     }
 }

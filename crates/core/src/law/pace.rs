@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
 use crate::law::debt::Debt;
 use crate::law::formula::{compared, number, option, time};
@@ -37,7 +37,8 @@ use crate::table::Entry;
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
+/// base::verdict::Verdict};
 ///
 /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
 /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
@@ -68,7 +69,7 @@ impl Pace {
 }
 
 impl Rule for Pace {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let taken_ns = self.bucket.time(arrival.cost);
@@ -90,7 +91,13 @@ impl Rule for Pace {
         Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let (now_ns, bucket) = (arrival.now.as_nanos(), self.bucket);
         let start = self.start(&mut { *entry }, now_ns);
         let used = number(bucket.parts(start.saturating_add(bucket.burst_ns).saturating_sub(now_ns)));
@@ -108,7 +115,7 @@ impl Rule for Pace {
     }
 
     /// Returns the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
@@ -124,7 +131,7 @@ impl Rule for Pace {
         !self.debt.is_none()
     }
 
-    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+    fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
         entry.ask(arrival.cost, arrival.now);
         let full_at =
             self.start(entry, arrival.now.as_nanos()).saturating_add(self.bucket.time(arrival.cost));

@@ -7,8 +7,8 @@ use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::law::adaptive::Adaptive;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::closed::Closed;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
@@ -66,7 +66,7 @@ macro_rules! registry {
                 }
             }
 
-            /// The law with room for the debt of requests that it [owes](Law::owe). None: it cannot go into debt.
+            /// The law with room for the debt of requests that it [owes](Law::add_debt). None: it cannot go into debt.
             pub fn owing(&self) -> Option<Law> {
                 match self {
                     $(Law::$Law(law) => law.owing().map(Law::$Law),)+
@@ -142,23 +142,23 @@ impl Law {
     /// The law of `rate=unlimited`: it counts, and lets everything pass.
     pub const UNLIMITED: Law = Law::Open(Open);
 
-    /// Judges one request, and writes it into its entry and its annex.
+    /// Judges one request, and writes it into its entry and its auxiliary state.
     ///
-    /// A law that needs an annex and gets none falls back to a simpler law.
-    pub fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    /// A law that needs an auxiliary state and gets none falls back to a simpler law.
+    pub fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
         }
-        of_each!(self, rule => rule.judge(entry, annex, arrival))
+        of_each!(self, rule => rule.judge(entry, aux, arrival))
     }
 
     /// The judgement that [`judge`](Law::judge) would give. It writes into the entry, as `judge` does, but adds no
-    /// admission to the annex.
-    pub fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    /// admission to the auxiliary state.
+    pub fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
         }
-        of_each!(self, rule => rule.foresee(entry, annex, arrival))
+        of_each!(self, rule => rule.foresee(entry, aux, arrival))
     }
 
     /// The law's formula with the numbers of this request in it.
@@ -182,13 +182,13 @@ impl Law {
         &self,
         objective: &Objective,
         entry: &Entry,
-        annex: Option<&Annex>,
+        aux: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String {
         if arrival.cost == 0 && !self.is_closed() {
             return "cost 0: passes, and is not counted".into();
         }
-        of_each!(self, rule => rule.explain(objective, entry, annex, arrival))
+        of_each!(self, rule => rule.explain(objective, entry, aux, arrival))
     }
 
     /// Takes back an admission: its client left before its turn.
@@ -198,13 +198,13 @@ impl Law {
     pub fn take_back(
         &self,
         entry: &mut Entry,
-        annex: Option<&mut Annex>,
+        aux: Option<&mut AuxState>,
         cost: u32,
         now: Timestamp,
         due: Timestamp,
     ) {
         let gone = Admission { cost, due, now };
-        of_each!(self, rule => rule.take_back(entry, annex, &gone));
+        of_each!(self, rule => rule.take_back(entry, aux, &gone));
     }
 
     /// Whether the law has room for the debt of requests that it owes.
@@ -224,11 +224,11 @@ impl Law {
     ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
     /// };
     /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
-    /// law.owe(&mut entry, &arrival); // the third would wait for 200 ms, and owes 100 ms beyond `max_delay`
+    /// law.add_debt(&mut entry, &arrival); // the third would wait for 200 ms, and has_debt 100 ms beyond `max_delay`
     /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
     /// ```
-    pub fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
-        of_each!(self, rule => rule.owe(entry, arrival));
+    pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
+        of_each!(self, rule => rule.add_debt(entry, arrival));
     }
 
     /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again. None: the law keeps
@@ -353,23 +353,23 @@ impl Law {
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
-    /// let promise = |law, burst, rate: &str| {
+    /// let describe = |law, burst, rate: &str| {
     ///     let objective = Objective { burst, rate: rate.parse().unwrap() };
-    ///     Law::new(law, objective, Options::default()).unwrap().promise(objective)
+    ///     Law::new(law, objective, Options::default()).unwrap().describe(objective)
     /// };
-    /// assert_eq!(promise("pace", 100, "50/s"), "50/s, burst 100");
-    /// assert_eq!(promise("sliding-log", 0, "1000/m"), "1000 in 60 s");
-    /// assert_eq!(promise("fixed-window", 0, "5000/d"), "5000 in 1 d");
-    /// assert_eq!(promise("concurrency", 5, "1/s"), "5 at a time");
-    /// assert_eq!(promise("pace", 100, "0/s"), "nothing");
+    /// assert_eq!(describe("pace", 100, "50/s"), "50/s, burst 100");
+    /// assert_eq!(describe("sliding-log", 0, "1000/m"), "1000 in 60 s");
+    /// assert_eq!(describe("fixed-window", 0, "5000/d"), "5000 in 1 d");
+    /// assert_eq!(describe("concurrency", 5, "1/s"), "5 at a time");
+    /// assert_eq!(describe("pace", 100, "0/s"), "nothing");
     /// ```
-    pub fn promise(&self, objective: Objective) -> String {
-        of_each!(self, rule => rule.promise(objective))
+    pub fn describe(&self, objective: Objective) -> String {
+        of_each!(self, rule => rule.describe(objective))
     }
 
     /// What a key has used of its quota. None: the law has no quota, but a rate.
-    pub fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
-        of_each!(self, rule => rule.used(entry, annex, now))
+    pub fn used(&self, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
+        of_each!(self, rule => rule.used(entry, aux, now))
     }
 
     /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].
@@ -378,23 +378,23 @@ impl Law {
     }
 
     /// Whether the law needs memory beside the entry.
-    pub fn has_annex(&self) -> bool {
-        of_each!(self, rule => rule.annex().is_some())
+    pub fn has_aux(&self) -> bool {
+        of_each!(self, rule => rule.aux().is_some())
     }
 
-    /// An empty annex, if the law needs one.
-    pub fn annex(&self) -> Option<Annex> {
-        of_each!(self, rule => rule.annex())
+    /// An empty auxiliary state, if the law needs one.
+    pub fn aux(&self) -> Option<AuxState> {
+        of_each!(self, rule => rule.aux())
     }
 
-    /// Whether the law can use this annex. After an SLO has changed its law, an entry may have another's.
-    pub fn owns(&self, annex: &Annex) -> bool {
-        of_each!(self, rule => rule.owns(annex))
+    /// Whether the law can use this auxiliary state. After an SLO has changed its law, an entry may have another's.
+    pub fn owns(&self, aux: &AuxState) -> bool {
+        of_each!(self, rule => rule.owns(aux))
     }
 
-    /// The most memory that the annex takes after one more request of this cost.
-    pub fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
-        of_each!(self, rule => rule.annex_bytes_after(annex, cost))
+    /// The most memory that the auxiliary state takes after one more request of this cost.
+    pub fn aux_bytes_after(&self, aux: &AuxState, cost: u32) -> usize {
+        of_each!(self, rule => rule.aux_bytes_after(aux, cost))
     }
 
     pub(crate) const fn is_closed(&self) -> bool {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::pacing::Pacing;
@@ -17,17 +17,18 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// No method has an effect beside the entry and the annex that it is given. The defaults suit a
-/// bucket that passes or denies, forgets at once and needs no annex. [`Law`](crate::law::Law) documents the methods
-/// for callers.
+/// No method has an effect beside the entry and the auxiliary state that it is given. The defaults suit a
+/// bucket that passes or denies, forgets at once and needs no auxiliary state. [`Law`](crate::law::Law) documents the
+/// methods for callers.
 pub(super) trait Rule {
-    /// Judges one request, and writes it into the entry and the annex. Only `Closed` is asked about a cost of 0.
-    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement;
+    /// Judges one request, and writes it into the entry and the auxiliary state. Only `Closed` is asked about a cost of
+    /// 0.
+    fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
-    /// The same judgement, with no admission added to the annex. Without an annex it must equal `judge`: a decision
-    /// under several SLOs keeps its entry.
-    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        self.judge(entry, annex, arrival)
+    /// The same judgement, with no admission added to the auxiliary state. Without an auxiliary state it must equal
+    /// `judge`: a decision under several SLOs keeps its entry.
+    fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        self.judge(entry, aux, arrival)
     }
 
     /// The law's formula with the numbers of this request in it.
@@ -35,14 +36,14 @@ pub(super) trait Rule {
         &self,
         objective: &Objective,
         entry: &Entry,
-        annex: Option<&Annex>,
+        aux: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String;
 
     /// Undoes the charge of a request whose client has left.
-    fn take_back(&self, _entry: &mut Entry, _annex: Option<&mut Annex>, _gone: &Admission) {}
+    fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// The law with room for the debt of requests that it [owes](Rule::owe). None: it cannot go into debt.
+    /// The law with room for the debt of requests that it [owes](Rule::add_debt). None: it cannot go into debt.
     fn owing(&self) -> Option<Self>
     where
         Self: Copy,
@@ -62,7 +63,7 @@ pub(super) trait Rule {
     }
 
     /// Charges a request that it refuses and that passes all the same. The law must [be able to owe](Rule::can_owe).
-    fn owe(&self, _entry: &mut Entry, _arrival: &Arrival) {}
+    fn add_debt(&self, _entry: &mut Entry, _arrival: &Arrival) {}
 
     /// Whether the law must be told of each request's end.
     fn counts_ends(&self) -> bool {
@@ -114,12 +115,12 @@ pub(super) trait Rule {
     }
 
     /// What a key has used of its quota. None: the law has no quota, but a rate.
-    fn used(&self, _entry: &Entry, _annex: Option<&Annex>, _now: Timestamp) -> Option<Used> {
+    fn used(&self, _entry: &Entry, _aux: Option<&AuxState>, _now: Timestamp) -> Option<Used> {
         None
     }
 
     /// The allowance in words.
-    fn promise(&self, Objective { burst, rate }: Objective) -> String {
+    fn describe(&self, Objective { burst, rate }: Objective) -> String {
         format!("{rate}, burst {burst}")
     }
 
@@ -128,18 +129,18 @@ pub(super) trait Rule {
         false
     }
 
-    /// An empty annex, for a law that needs one.
-    fn annex(&self) -> Option<Annex> {
+    /// An empty auxiliary state, for a law that needs one.
+    fn aux(&self) -> Option<AuxState> {
         None
     }
 
-    /// Whether the law made this kind of annex.
-    fn owns(&self, annex: &Annex) -> bool {
-        self.annex().is_some_and(|own| discriminant(&own) == discriminant(annex))
+    /// Whether the law made this kind of auxiliary state.
+    fn owns(&self, aux: &AuxState) -> bool {
+        self.aux().is_some_and(|own| discriminant(&own) == discriminant(aux))
     }
 
-    /// The most memory that the annex takes after one more request of this cost.
-    fn annex_bytes_after(&self, annex: &Annex, _cost: u32) -> usize {
-        annex.bytes()
+    /// The most memory that the auxiliary state takes after one more request of this cost.
+    fn aux_bytes_after(&self, aux: &AuxState, _cost: u32) -> usize {
+        aux.bytes()
     }
 }

@@ -13,18 +13,19 @@
 //! that of all keys in that window. With the usual e / error columns it would need more than twice as many rows, and
 //! each row is one more access to memory.
 //!
-//! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's `Rate`.
+//! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
+//! `Rate`.
 //!
-//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and one beyond it is a matter
-//! of the SLOs that `also=` adds. Then it counts every request, also those beyond the rate.
+//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and one beyond it is a
+//! matter of the SLOs that `also=` adds. Then it counts every request, also those beyond the rate.
 
 use std::time::Duration;
 
 use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
@@ -140,24 +141,24 @@ fn shape(error: f64, confidence: f64) -> Shape {
 
 /// In a row, as without a sketch, it is `sliding-window`.
 impl Rule for Sketch {
-    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        self.counts.judge(entry, annex, arrival)
+    fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        self.counts.judge(entry, aux, arrival)
     }
 
     fn explain(
         &self,
         objective: &Objective,
         entry: &Entry,
-        annex: Option<&Annex>,
+        aux: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String {
         let Sketch { error, confidence, .. } = self;
-        let formula = self.counts.explain(objective, entry, annex, arrival);
+        let formula = self.counts.explain(objective, entry, aux, arrival);
         format!("{formula}; prev and curr are estimates, error {error}, confidence {confidence}")
     }
 
-    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
-        self.counts.take_back(entry, annex, gone);
+    fn take_back(&self, entry: &mut Entry, aux: Option<&mut AuxState>, gone: &Admission) {
+        self.counts.take_back(entry, aux, gone);
     }
 
     /// Counts mean nothing in a sketch of other windows or columns.
@@ -175,8 +176,8 @@ impl Rule for Sketch {
         self.counts.quota(objective)
     }
 
-    fn promise(&self, objective: Objective) -> String {
-        self.counts.promise(objective)
+    fn describe(&self, objective: Objective) -> String {
+        self.counts.describe(objective)
     }
 }
 

@@ -21,8 +21,8 @@ use std::time::Duration;
 use crate::base::quota::Quota;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -101,7 +101,7 @@ impl SlidingBuckets {
 }
 
 impl Rule for SlidingBuckets {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         let now_ns = arrival.now.as_nanos();
@@ -120,7 +120,13 @@ impl Rule for SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let (now_ns, cost, buckets) = (arrival.now.as_nanos(), arrival.cost, self.buckets);
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
@@ -142,7 +148,7 @@ impl Rule for SlidingBuckets {
     }
 
     /// Subtracts a request from the sub-window that counted it.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         let state = &mut entry.state;
         let back = state.narrow().wrapping_sub(self.number(gone.due.as_nanos()) as u32);
         if back <= self.buckets {
@@ -163,8 +169,8 @@ impl Rule for SlidingBuckets {
         self.window().quota()
     }
 
-    fn promise(&self, _: Objective) -> String {
-        self.window().promise()
+    fn describe(&self, _: Objective) -> String {
+        self.window().describe()
     }
 }
 

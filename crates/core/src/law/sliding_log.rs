@@ -18,8 +18,8 @@ use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::log::Log;
@@ -42,9 +42,9 @@ const ADMISSIONS_MAX: u32 = 65_536;
 /// // Two a second, in any second.
 /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };
 /// let law = Law::new("sliding-log", objective, Options::default()).unwrap();
-/// let (mut entry, mut annex) = (Entry::default(), law.annex());
+/// let (mut entry, mut aux) = (Entry::default(), law.aux());
 /// let mut ask = |ms| {
-///     law.judge(&mut entry, annex.as_mut(), &Arrival::at(Timestamp::from_millis(ms))).verdict.name()
+///     law.judge(&mut entry, aux.as_mut(), &Arrival::at(Timestamp::from_millis(ms))).verdict.name()
 /// };
 /// assert_eq!([ask(9_500), ask(10_100), ask(10_499), ask(10_500)], ["pass", "pass", "deny", "pass"]);
 /// assert_eq!([ask(11_099), ask(11_100)], ["deny", "pass"]);
@@ -71,8 +71,8 @@ impl SlidingLog {
 }
 
 impl Rule for SlidingLog {
-    fn judge(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        let mut log = Annex::log(annex);
+    fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        let mut log = AuxState::log(aux);
         let judgement = self.judge_by(entry, log.as_deref_mut(), arrival);
         if let Some(log) = log.filter(|_| judgement.verdict.is_let_through()) {
             log.remember(arrival.now.as_nanos(), arrival.cost);
@@ -80,19 +80,19 @@ impl Rule for SlidingLog {
         judgement
     }
 
-    fn foresee(&self, entry: &mut Entry, annex: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
-        self.judge_by(entry, Annex::log(annex), arrival)
+    fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        self.judge_by(entry, AuxState::log(aux), arrival)
     }
 
     fn explain(
         &self,
         objective: &Objective,
         entry: &Entry,
-        annex: Option<&Annex>,
+        aux: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String {
         let stand_in = || self.stand_in.explain(objective, entry, None, arrival);
-        let Some(Annex::Log(log)) = annex else {
+        let Some(AuxState::Log(log)) = aux else {
             return format!("no memory left for a log, so judged as sliding-window: {}", stand_in());
         };
         let (window, now_ns, cost) = (self.stand_in.window, arrival.now.as_nanos(), arrival.cost);
@@ -119,9 +119,9 @@ impl Rule for SlidingLog {
     }
 
     /// Forgets a request that was let through.
-    fn take_back(&self, entry: &mut Entry, annex: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, aux: Option<&mut AuxState>, gone: &Admission) {
         self.stand_in.take_back(entry, None, gone);
-        if let Some(log) = Annex::log(annex) {
+        if let Some(log) = AuxState::log(aux) {
             log.take_back(gone.due.as_nanos(), gone.cost);
         }
     }
@@ -138,12 +138,12 @@ impl Rule for SlidingLog {
         self.stand_in.quota(objective)
     }
 
-    fn promise(&self, objective: Objective) -> String {
-        self.stand_in.promise(objective)
+    fn describe(&self, objective: Objective) -> String {
+        self.stand_in.describe(objective)
     }
 
-    fn used(&self, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
-        let Some(Annex::Log(log)) = annex else { return self.stand_in.used(entry, None, now) };
+    fn used(&self, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
+        let Some(AuxState::Log(log)) = aux else { return self.stand_in.used(entry, None, now) };
         let (window, mut log) = (self.stand_in.window, log.clone());
         self.advance(&mut log, entry, now.as_nanos());
         let newest = log.len().checked_sub(1).map(|_| log.nth_ns(log.len()));
@@ -151,12 +151,12 @@ impl Rule for SlidingLog {
         Some(Used { requests: log.len() as u32, limit: window.limit, resets_at })
     }
 
-    fn annex(&self) -> Option<Annex> {
-        Some(Annex::Log(Log::default()))
+    fn aux(&self) -> Option<AuxState> {
+        Some(AuxState::Log(Log::default()))
     }
 
-    fn annex_bytes_after(&self, annex: &Annex, cost: u32) -> usize {
-        let Annex::Log(log) = annex else { return annex.bytes() };
+    fn aux_bytes_after(&self, aux: &AuxState, cost: u32) -> usize {
+        let AuxState::Log(log) = aux else { return aux.bytes() };
         let room = (self.stand_in.window.limit as usize).saturating_sub(log.len());
         log.bytes_after(room.min(cost as usize))
     }

@@ -25,8 +25,8 @@ use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
@@ -81,7 +81,7 @@ impl SlidingWindow {
 }
 
 impl Rule for SlidingWindow {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         entry.gpt0 = 1_000;
         let mut counts = self.counts(&entry.state, arrival.now.as_nanos());
@@ -93,7 +93,13 @@ impl Rule for SlidingWindow {
         judgement
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let Window { limit, window_ns } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
         let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
@@ -113,7 +119,7 @@ impl Rule for SlidingWindow {
     }
 
     /// Subtracts a request from the window that counted it.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         let state = &mut entry.state;
         let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
         let (prev, curr) = match state.narrow().wrapping_sub(self.number(gone.due.as_nanos())) {
@@ -136,12 +142,12 @@ impl Rule for SlidingWindow {
         self.window.quota()
     }
 
-    fn promise(&self, _: Objective) -> String {
-        self.window.promise()
+    fn describe(&self, _: Objective) -> String {
+        self.window.describe()
     }
 
     /// The requests of the window before fade: they count by the part of it that is left.
-    fn used(&self, entry: &Entry, _: Option<&Annex>, now: Timestamp) -> Option<Used> {
+    fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let counts = self.counts(&entry.state, now.as_nanos());
         let window_ns = self.window.window_ns;
         let faded = f64::from(counts.prev) * ((window_ns - counts.age_ns) as f64 / window_ns as f64);

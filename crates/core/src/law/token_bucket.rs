@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::bucket::Bucket;
 use crate::law::debt::Debt;
 use crate::law::formula::{number, time};
@@ -30,7 +30,8 @@ use crate::table::Entry;
 /// The law `token-bucket` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
+/// base::verdict::Verdict};
 ///
 /// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
 /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
@@ -54,7 +55,7 @@ impl TokenBucket {
 }
 
 impl Rule for TokenBucket {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let taken_ns = self.bucket.time(arrival.cost);
@@ -73,7 +74,13 @@ impl Rule for TokenBucket {
         Judgement::new(Verdict::Pass, self.bucket.requests(now_ns - start - taken_ns))
     }
 
-    fn explain(&self, objective: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
         let (start, taken_ns) = (self.start(entry, now_ns), bucket.time(cost));
         let parts = bucket.parts(now_ns.saturating_sub(start)) - bucket.parts(start.saturating_sub(now_ns));
@@ -90,7 +97,7 @@ impl Rule for TokenBucket {
     }
 
     /// Returns the tokens of a request.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
@@ -106,7 +113,7 @@ impl Rule for TokenBucket {
         !self.debt.is_none()
     }
 
-    fn owe(&self, entry: &mut Entry, arrival: &Arrival) {
+    fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let full_at = self.start(entry, now_ns).saturating_add(self.bucket.time(arrival.cost));

@@ -13,8 +13,8 @@
 //! a wait over max_delay: deny
 //! ```
 //! Guava's `SmoothWarmingUp` and Sentinel's warm-up with a rate limit. Under full load the bucket takes `warmup` to
-//! warm up, and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one before
-//! it. The burst only bounds the cost of one request.
+//! warm up, and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one
+//! before it. The burst only bounds the cost of one request.
 //!
 //! The state is `next_free` in nanoseconds, and `stored` in 256ths of a permit, which bounds it to 16 million.
 
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
-use crate::law::annex::Annex;
 use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
 use crate::law::formula::{compared, number, option, time};
 use crate::law::judgement::Judgement;
@@ -100,7 +100,7 @@ impl WarmUp {
 }
 
 impl Rule for WarmUp {
-    fn judge(&self, entry: &mut Entry, _: Option<&mut Annex>, arrival: &Arrival) -> Judgement {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
         let (next_free, stored) = self.cooled(entry, now_ns);
@@ -121,7 +121,7 @@ impl Rule for WarmUp {
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&Annex>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         if cost > self.cost_max {
             return format!("cost {cost} > burst {}", self.cost_max);
@@ -148,7 +148,7 @@ impl Rule for WarmUp {
     }
 
     /// Returns the time of a request, at the warm rate.
-    fn take_back(&self, entry: &mut Entry, _: Option<&mut Annex>, gone: &Admission) {
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 

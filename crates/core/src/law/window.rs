@@ -70,7 +70,7 @@ impl Window {
     }
 
     /// `1000 in 60 s`
-    pub(super) fn promise(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         allowance(self.quota())
     }
 }

@@ -1,19 +1,19 @@
-//! Pace without a question: HAProxys keep it by rules of their own, and slowlane teaches them how.
+//! Pace without a question: HAProxys keep it by rules of their own, and slowlane pushes the limits.
 //!
 //! ```text
 //! HAProxy: table slowlane_pace      key, admitted, denied ─▶ Proxy::counted ─▶ Throttle::charge     one entry for all
 //!                                                                                                   proxies and ways
-//! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ Lesson ◀── Throttle::standing
+//! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ LimitUpdate ◀── Throttle::proxy_limits
 //! ```
 //! The rules are GCRA on absolute times, in microseconds modulo 2^32. X is the theoretical arrival time of a key over
 //! all proxies. A proxy takes the later one of X and its own. Values come in, values go out: no socket, no clock.
 
-mod lesson;
 mod names;
 mod proxy;
 mod tables;
+mod update;
 
-pub use lesson::{Lesson, Numbers};
 pub use names::{LIMITS, PACE, Pair};
-pub use proxy::{Count, Glance, KEYS_MAX, Moment, Proxy, Taught, Teaching};
+pub use proxy::{Count, KEYS_MAX, KeyStats, LimitPush, Moment, Proxy, Pushed};
 pub use tables::faults;
+pub use update::{LimitUpdate, Numbers};

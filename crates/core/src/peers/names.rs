@@ -3,7 +3,7 @@
 /// The table that HAProxy counts in: an own clock, admissions, denials.
 pub const PACE: &str = "slowlane_pace";
 
-/// The table that slowlane teaches limits in.
+/// The table of the limits that slowlane pushes.
 pub const LIMITS: &str = "slowlane_limits";
 
 /// Between the fields in a name.

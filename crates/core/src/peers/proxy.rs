@@ -1,4 +1,4 @@
-//! One HAProxy that keeps the pace by itself: what it has counted, and what it has been taught.
+//! One HAProxy that enforces limits locally: what it has counted, and which limits were pushed to it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -10,16 +10,16 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Judged, Verdict};
 use crate::law::Judgement;
-use crate::peers::lesson::{Lesson, Numbers};
 use crate::peers::names::{LIMITS, Pair};
+use crate::peers::update::{LimitUpdate, Numbers};
 use crate::policy::{Case, Cases, Policy};
-use crate::throttle::{Standing, Throttle};
+use crate::throttle::{ProxyLimits, Throttle};
 
 /// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
 pub const KEYS_MAX: usize = 100_000;
 
-/// Keys without a limit take a place only while fewer than one in so many places are taken: clients can make up as many as
-/// they like, and nothing is to be taught of them.
+/// Keys without a limit take a place only while fewer than one in so many places are taken: clients can make up as many
+/// as they like, and nothing is pushed for them.
 const WITHOUT_LIMIT: usize = 2;
 
 /// The most tables of one proxy: a policy has fewer lookups.
@@ -31,20 +31,21 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The life of counts in HAProxy, unless their table says otherwise.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A lesson is repeated this often in its life. HAProxy pays for each of them as for a part of a request.
+/// A limit update is repeated this often in its life. HAProxy pays for each of them as for a part of a request.
 const REPEATS: u32 = 2;
 
-/// A key without requests for so long, whose bucket is full, is taught no more until its next one.
+/// A key without requests for so long, whose bucket is full, gets no more pushes until its next one.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// X is taught only if it is this much later than the proxy's own clock, and one slot at least. Its news take that long.
+/// X is pushed only if it is this much later than the proxy's own clock, and one slot at least. Its news take that
+/// long.
 const LATER: Duration = Duration::from_millis(1);
 
-/// After the first lesson of a key, requests may still pass unpaced for so long: the lesson is on its way, and so are
-/// counts.
+/// After the first limit update of a key, requests may still pass unpaced for so long: the limit update is on its way,
+/// and so are counts.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
 
-/// One HAProxy that keeps the pace by itself.
+/// One HAProxy that enforces limits locally.
 #[derive(Debug)]
 pub struct Proxy {
     /// The fields of the pair whose name has none.
@@ -80,21 +81,21 @@ struct Known {
     clock: Timestamp,
     /// The key here, and its SLO. None: the key of this table is not that of its SLO.
     counts_as: Option<(SloId, Key)>,
-    taught: Option<Taught>,
+    pushed: Option<Pushed>,
     /// From then on its own clock advances with each request. Before, it did not know the limit yet.
     paced_from: Timestamp,
 }
 
-/// The last lesson of a key.
+/// The last limit update of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taught {
-    pub lesson: Lesson,
+pub struct Pushed {
+    pub update: LimitUpdate,
     pub at: Timestamp,
 }
 
 /// An entry to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Teaching {
+pub struct LimitPush {
     pub table: String,
     pub key: Box<[u8]>,
     pub numbers: Numbers,
@@ -102,7 +103,7 @@ pub struct Teaching {
 
 /// A key of a proxy as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct KeyStats {
     /// The name of the table that it counts in, and the text of the key there.
     pub table: String,
     pub key: String,
@@ -110,7 +111,7 @@ pub struct Glance {
     pub admitted: u32,
     pub denied: u32,
     pub seen: Timestamp,
-    pub taught: Option<Taught>,
+    pub pushed: Option<Pushed>,
 }
 
 /// The news of an update: the requests since the one before.
@@ -149,18 +150,18 @@ impl Proxy {
         self.is_beginning = true;
         // Another connection may have other tables.
         self.tables.retain(|_, table| !table.keys.is_empty());
-        self.forget_lessons();
+        self.forget_updates();
     }
 
     /// Notes that the proxy has told all its entries.
-    pub fn has_told_all(&mut self) {
+    pub fn has_reported_all(&mut self) {
         self.is_beginning = false;
     }
 
-    /// Notes that the proxy may know no lesson any more.
-    pub fn forget_lessons(&mut self) {
+    /// Notes that the proxy may know no limit update any more.
+    pub fn forget_updates(&mut self) {
         let known = self.tables.values_mut().flat_map(|table| table.keys.values_mut());
-        known.for_each(|known| known.taught = None);
+        known.for_each(|known| known.pushed = None);
     }
 
     /// Notes a table of the proxy, and the life of its entries.
@@ -176,8 +177,8 @@ impl Proxy {
         }
     }
 
-    /// Takes up the counts of a key: charges what is new, and adds to `teachings` what the proxy has to know at once. None:
-    /// it is no table of ours, or there is no room for the key.
+    /// Takes up the counts of a key: charges what is new, and adds to `pushes` what the proxy has to know at once.
+    /// None: it is no table of ours, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -185,7 +186,7 @@ impl Proxy {
         key: &[u8],
         counts: [u32; 2],
         moment: Moment,
-        teachings: &mut Vec<Teaching>,
+        pushes: &mut Vec<LimitPush>,
     ) -> Option<Count> {
         let (has_several, expire) = (self.tables.len() > 1, self.limits_expire);
         let counted = self.tables.get_mut(table)?;
@@ -213,7 +214,7 @@ impl Proxy {
                 seen: now,
                 clock: now,
                 counts_as: None,
-                taught: None,
+                pushed: None,
                 paced_from: Timestamp::from_nanos(u64::MAX),
             };
             counted.keys.insert(key.into(), known);
@@ -226,36 +227,38 @@ impl Proxy {
         let news = [since(known.admitted, admitted), since(known.denied, denied)];
         (known.admitted, known.denied, known.seen) = (admitted, denied, now);
 
-        let standing = cases.as_ref().map(|cases| {
+        let proxy_limits = cases.as_ref().map(|cases| {
             throttle.charge(cases, news[0], news[1], now);
-            throttle.standing(cases, now)
+            throttle.proxy_limits(cases, now)
         });
         if now >= known.paced_from
-            && let Some(Standing::Paced(paced)) = standing
+            && let Some(ProxyLimits::Paced(paced)) = proxy_limits
         {
             known.clock = known.clock.max(now) + paced.slot.saturating_mul(news[0]);
         }
         let case = cases.as_ref().and_then(|cases| cases.list.first());
         known.counts_as = case.map(|case| (case.slo.id, case.key));
-        if let Some(numbers) = known.teach(standing, moment, expire, has_several) {
-            teachings.push(Teaching { table: counted.limits.clone(), key: key.into(), numbers });
+        if let Some(numbers) = known.push(proxy_limits, moment, expire, has_several) {
+            pushes.push(LimitPush { table: counted.limits.clone(), key: key.into(), numbers });
         }
-        let throttled = case.zip(standing).and_then(|(case, standing)| throttled(case, standing, news, now));
+        let throttled =
+            case.zip(proxy_limits).and_then(|(case, proxy_limits)| throttled(case, proxy_limits, news, now));
         Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
-    /// Adds to `teachings` what is due: lessons that would end, or are no longer true. Forgets keys that the proxy has
-    /// forgotten. Call it several times a second.
-    pub fn due(&mut self, throttle: &Throttle, moment: Moment, teachings: &mut Vec<Teaching>) {
+    /// Adds to `pushes` what is due: limit updates that would end, or are no longer true. Forgets keys that the proxy
+    /// has forgotten. Call it several times a second.
+    pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);
         for Counted { pair, limits, expire, keys: all } in self.tables.values_mut() {
             let kept = *expire * 2;
-            all.retain(|_, known| moment.now.since(known.seen) < kept || known.is_taught_still(moment));
-            for (key, known) in all.iter_mut().filter(|(_, known)| known.is_taught_still(moment)) {
-                let standing = cases(&policy, pair, key).map(|cases| throttle.standing(&cases, moment.now));
-                if let Some(numbers) = known.teach(standing, moment, limits_expire, has_several) {
-                    teachings.push(Teaching { table: limits.clone(), key: key.clone(), numbers });
+            all.retain(|_, known| moment.now.since(known.seen) < kept || known.is_still_pushed(moment));
+            for (key, known) in all.iter_mut().filter(|(_, known)| known.is_still_pushed(moment)) {
+                let proxy_limits =
+                    cases(&policy, pair, key).map(|cases| throttle.proxy_limits(&cases, moment.now));
+                if let Some(numbers) = known.push(proxy_limits, moment, limits_expire, has_several) {
+                    pushes.push(LimitPush { table: limits.clone(), key: key.clone(), numbers });
                 }
             }
             keys += all.len();
@@ -284,17 +287,17 @@ impl Proxy {
     }
 
     /// What it has counted under a key of this slowlane. A key of a network may be several of the proxy's.
-    pub fn glances(&self, of: Key) -> Vec<Glance> {
-        let mut glances = Vec::new();
+    pub fn stats(&self, of: Key) -> Vec<KeyStats> {
+        let mut stats = Vec::new();
         for (table, counted) in &self.tables {
             for (key, known) in &counted.keys {
                 let Some((slo, _)) = known.counts_as.filter(|(_, key)| *key == of) else { continue };
-                let &Known { admitted, denied, seen, taught, .. } = known;
+                let &Known { admitted, denied, seen, pushed, .. } = known;
                 let key = String::from_utf8_lossy(key).into_owned();
-                glances.push(Glance { table: table.clone(), key, slo, admitted, denied, seen, taught });
+                stats.push(KeyStats { table: table.clone(), key, slo, admitted, denied, seen, pushed });
             }
         }
-        glances
+        stats
     }
 
     /// The keys of this slowlane that it counts, with their SLOs.
@@ -304,62 +307,62 @@ impl Proxy {
 }
 
 impl Known {
-    /// The numbers of a lesson, if one is due.
-    fn teach(
+    /// The numbers of a limit update, if one is due.
+    fn push(
         &mut self,
-        standing: Option<Standing>,
+        proxy_limits: Option<ProxyLimits>,
         moment: Moment,
         expire: Duration,
         has_several: bool,
     ) -> Option<Numbers> {
         let Moment { now, wall } = moment;
-        let lesson = Lesson::of(standing, now, wall);
-        // An unlimited key of the only table needs no lesson.
-        let is_free = lesson == Lesson::Nothing || lesson == Lesson::Unlimited && !has_several;
-        let is_due = match self.taught {
+        let update = LimitUpdate::of(proxy_limits, now, wall);
+        // An unlimited key of the only table needs no limit update.
+        let is_free = update == LimitUpdate::Nothing || update == LimitUpdate::Unlimited && !has_several;
+        let is_due = match self.pushed {
             None => !is_free,
-            Some(taught) if !taught.lesson.is_like(&lesson) => true,
+            Some(pushed) if !pushed.update.is_like(&update) => true,
             Some(_) if is_free => false,
-            Some(taught) => {
-                let is_old = now.since(taught.at) >= expire / REPEATS;
-                is_old && self.is_in_use_since(taught, moment) || self.is_behind(standing, now)
+            Some(pushed) => {
+                let is_old = now.since(pushed.at) >= expire / REPEATS;
+                is_old && self.is_in_use_since(pushed, moment) || self.is_behind(proxy_limits, now)
             }
         };
         if !is_due {
             return None;
         }
-        if self.taught.is_none_or(|taught| now.since(taught.at) >= expire) {
+        if self.pushed.is_none_or(|pushed| now.since(pushed.at) >= expire) {
             self.paced_from = now + ON_THE_WAY;
         }
-        if let Some(Standing::Paced(paced)) = standing {
+        if let Some(ProxyLimits::Paced(paced)) = proxy_limits {
             self.clock = self.clock.max(paced.tat);
         }
-        self.taught = Some(Taught { lesson, at: now });
-        Some(lesson.numbers())
+        self.pushed = Some(Pushed { update, at: now });
+        Some(update.numbers())
     }
 
     /// Whether others have used the key, and it is not far from its limit.
-    fn is_behind(&self, standing: Option<Standing>, now: Timestamp) -> bool {
-        let Some(Standing::Paced(paced)) = standing else { return false };
+    fn is_behind(&self, proxy_limits: Option<ProxyLimits>, now: Timestamp) -> bool {
+        let Some(ProxyLimits::Paced(paced)) = proxy_limits else { return false };
         let is_near = paced.tat.since(now) > paced.burst / 4;
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }
 
-    /// Whether the end of its lesson would let requests pass. A full bucket lets the next one pass in any case, and the
-    /// lesson comes with it.
-    fn is_in_use_since(&self, taught: Taught, moment: Moment) -> bool {
-        self.seen > taught.at || self.clock > moment.now || self.is_refused(moment)
+    /// Whether the end of its limit update would let requests pass. A full bucket lets the next one pass in any case,
+    /// and the limit update comes with it.
+    fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
+        self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment)
     }
 
-    /// Whether its lesson still matters: there were requests lately, or the bucket is not full, or it is refused.
-    fn is_taught_still(&self, moment: Moment) -> bool {
+    /// Whether its limit update still matters: there were requests lately, or the bucket is not full, or it is refused.
+    fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
         now.since(self.seen) < IDLE || self.clock > now || self.is_refused(moment)
     }
 
     fn is_refused(&self, moment: Moment) -> bool {
-        let lesson = self.taught.map(|taught| taught.lesson);
-        matches!(lesson, Some(Lesson::Refuse { until }) if moment.wall < until)
+        let update = self.pushed.map(|pushed| pushed.update);
+        matches!(update, Some(LimitUpdate::Refuse { until }) if moment.wall < until)
     }
 }
 
@@ -383,14 +386,14 @@ fn request<'k>(pair: &'k Pair, key: &'k [u8]) -> Option<Request<'k>> {
 }
 
 /// The decision that a proxy has made for the last of these requests, if it was not to let it pass at once.
-fn throttled(case: &Case<'_>, standing: Standing, news: [u32; 2], now: Timestamp) -> Option<Decision> {
+fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Timestamp) -> Option<Decision> {
     let [admitted, denied] = news;
-    let verdict = match standing {
-        Standing::Refused(until) if denied > 0 => {
+    let verdict = match proxy_limits {
+        ProxyLimits::Refused(until) if denied > 0 => {
             Verdict::Deny { retry_after_s: until.since(now).as_secs().clamp(1, u64::from(u32::MAX)) as u32 }
         }
-        Standing::Paced(_) if denied > 0 => Verdict::Deny { retry_after_s: 1 },
-        Standing::Paced(paced) if admitted > 0 => {
+        ProxyLimits::Paced(_) if denied > 0 => Verdict::Deny { retry_after_s: 1 },
+        ProxyLimits::Paced(paced) if admitted > 0 => {
             Verdict::after(paced.tat.since(now).saturating_sub(paced.burst).min(paced.max_delay))
         }
         _ => Verdict::Pass,

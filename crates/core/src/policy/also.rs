@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::verdict::JUDGED_MAX;
+use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;
-use crate::policy::problem::{Fault, Problems, quoted};
-use crate::policy::warning::Doubt;
+use crate::policy::warning::WarningKind;
 
 /// The most steps from one SLO to the next that are tried, for each SLO.
 const STEPS_MAX: usize = 1_000;
 
 /// A chain that goes wrong.
 enum Wrong {
-    Fault(Fault),
-    Doubt(Doubt),
+    PolicyErrorKind(PolicyErrorKind),
+    WarningKind(WarningKind),
 }
 
 impl Policy {
     /// Adds a problem for each SLO that a request may begin with and whose chain is too long, or has an SLO with an
     /// assured rate above itself. One whose chain leads to a type that it has already gets a warning.
-    pub(super) fn check_also(&mut self, problems: &mut Problems) {
-        if self.ties.iter().all(|ties| ties.also.is_none()) {
+    pub(super) fn check_also(&mut self, errors: &mut PolicyErrors) {
+        if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
         // Each SLO that a request may begin with. The lookups before the one that names it had no answer.
@@ -32,12 +32,14 @@ impl Policy {
         }
         let wrong: Vec<(usize, Wrong)> = starts
             .into_iter()
-            .filter_map(|(start, first)| Some((self.ties[start].line, self.wrong_chain(start, first)?)))
+            .filter_map(|(start, first)| Some((self.refs[start].line, self.wrong_chain(start, first)?)))
             .collect();
         for (line, wrong) in wrong {
             match wrong {
-                Wrong::Fault(fault) => problems.add(&self.slo_map.path, Some(line), fault),
-                Wrong::Doubt(doubt) => self.warnings.add(&self.slo_map.path, || (Some(line), doubt)),
+                Wrong::PolicyErrorKind(kind) => errors.add(&self.slo_map.path, Some(line), kind),
+                Wrong::WarningKind(warning) => {
+                    self.warnings.add(&self.slo_map.path, || (Some(line), warning))
+                }
             }
         }
     }
@@ -47,17 +49,18 @@ impl Policy {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. A fault comes before a doubt.
+    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. A fault comes before a
+    /// doubt.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
-        let mut doubt = None;
+        let mut warning = None;
         while let Some(chain) = open.pop() {
             let last = chain[chain.len() - 1];
-            let Some(also) = self.ties[last].also.filter(|&also| also >= first) else { continue };
+            let Some(also) = self.refs[last].also.filter(|&also| also >= first) else { continue };
             for next in self.named_by(also) {
                 match self.wrong_step(&chain, also, next) {
-                    Some(Wrong::Fault(fault)) => return Some(Wrong::Fault(fault)),
-                    Some(Wrong::Doubt(new)) => doubt = doubt.or(Some(new)),
+                    Some(Wrong::PolicyErrorKind(kind)) => return Some(Wrong::PolicyErrorKind(kind)),
+                    Some(Wrong::WarningKind(new)) => warning = warning.or(Some(new)),
                     None if known.len() < STEPS_MAX && known.insert((chain.len(), next)) => {
                         open.push(chain.iter().copied().chain([next]).collect());
                     }
@@ -65,7 +68,7 @@ impl Policy {
                 }
             }
         }
-        doubt.map(Wrong::Doubt)
+        warning.map(Wrong::WarningKind)
     }
 
     fn wrong_step(&self, chain: &[usize], also: usize, next: usize) -> Option<Wrong> {
@@ -76,14 +79,15 @@ impl Policy {
         if let Some(at) = chain.iter().position(|&place| place == next)
             && chain[at..].iter().any(is_assured)
         {
-            return Some(Wrong::Fault(Fault::AlsoRound { via, lookup, next: id(next) }));
+            return Some(Wrong::PolicyErrorKind(PolicyErrorKind::AlsoRound { via, lookup, next: id(next) }));
         }
         if chain.iter().any(|&place| id(place).kind() == id(next).kind()) {
-            return Some(Wrong::Doubt(Doubt::Also { via, lookup, next: id(next) }));
+            return Some(Wrong::WarningKind(WarningKind::Also { via, lookup, next: id(next) }));
         }
         let ids = || chain.iter().map(|&place| id(place).to_string()).collect::<Vec<_>>().join(", ");
-        (chain.len() == JUDGED_MAX)
-            .then(|| Wrong::Fault(Fault::AlsoLong { chain: ids(), lookup, next: id(next) }))
+        (chain.len() == JUDGED_MAX).then(|| {
+            Wrong::PolicyErrorKind(PolicyErrorKind::AlsoLong { chain: ids(), lookup, next: id(next) })
+        })
     }
 }
 
@@ -92,9 +96,9 @@ mod tests {
     use std::io;
     use std::path::Path;
 
-    use crate::policy::{Layout, Policy, Problems};
+    use crate::policy::{Layout, Policy, PolicyErrors};
 
-    fn read(files: &[(&str, &str)]) -> Result<Policy, Problems> {
+    fn read(files: &[(&str, &str)]) -> Result<Policy, PolicyErrors> {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| path == Path::new(name));
             file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -106,7 +110,7 @@ mod tests {
         read(files).unwrap().warnings().to_string()
     }
 
-    fn problems(files: &[(&str, &str)]) -> String {
+    fn errors(files: &[(&str, &str)]) -> String {
         read(files).unwrap_err().to_string()
     }
 
@@ -132,7 +136,7 @@ mod tests {
             format!("0 burst=1 rate=1/s\n1002 burst=1 rate=1/s also=website\n{website}")
         };
         let maps = [("owner.map", "ann 1002\n"), ("website.map", "shop.example 2001\n")];
-        let told = problems(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
+        let told = errors(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
         let remedy = "an SLO with an assured rate cannot be above itself, remove one also";
         assert_eq!(told, format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}"));
         // Without a line that leads back, it is a chain; without an assured rate, nothing is lost.
@@ -143,7 +147,7 @@ mod tests {
             "{round}"
         );
         let alone = "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website assured=1/s\n";
-        let told = problems(&[("slo.map", alone), maps[1]]);
+        let told = errors(&[("slo.map", alone), maps[1]]);
         assert_eq!(told, format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001: {remedy}"));
     }
 
@@ -160,7 +164,7 @@ mod tests {
         assert_eq!(warnings(&three), "", "the owner is in no map");
         let four = [three[0], three[1], three[2], three[3], ("owner.map", "ann 1001\n")];
         assert_eq!(
-            problems(&four),
+            errors(&four),
             "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001: a request falls under three SLOs at \
              most, remove one also"
         );

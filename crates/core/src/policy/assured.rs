@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 
 use crate::base::units::Rate;
 use crate::law::Law;
+use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
-use crate::policy::problem::{Fault, Problems, quoted};
-use crate::policy::warning::Doubt;
+use crate::policy::warning::WarningKind;
 
 impl Policy {
     /// Gives the SLOs above an assured rate room for debt. One whose law has none is a problem.
-    pub(super) fn let_parents_owe(&mut self, problems: &mut Problems) {
-        let carriers = (0..self.slos.len()).filter(|&place| self.is_carrier(place));
+    pub(super) fn let_parents_owe(&mut self, errors: &mut PolicyErrors) {
+        let guarantees = (0..self.slos.len()).filter(|&place| self.is_guarantee(place));
         let mut open: Vec<(usize, usize)> =
-            carriers.filter_map(|place| Some((place, self.ties[place].also?))).collect();
+            guarantees.filter_map(|place| Some((place, self.refs[place].also?))).collect();
         let (mut known, mut above) = (BTreeSet::new(), BTreeSet::new());
-        while let Some((carrier, also)) = open.pop() {
+        while let Some((guarantee, also)) = open.pop() {
             if !known.insert(also) {
                 continue;
             }
@@ -24,14 +24,14 @@ impl Policy {
                 match self.slos[next].law {
                     Law::Open(_) | Law::Closed(_) => {}
                     law if law.owing().is_none() => {
-                        let fault = self.fault_above(carrier, also, next);
-                        problems.add(&self.slo_map.path, Some(self.ties[carrier].line), fault);
+                        let kind = self.error_above(guarantee, also, next);
+                        errors.add(&self.slo_map.path, Some(self.refs[guarantee].line), kind);
                     }
                     _ => {
                         above.insert(next);
                     }
                 }
-                open.extend(self.ties[next].also.map(|also| (carrier, also)));
+                open.extend(self.refs[next].also.map(|also| (guarantee, also)));
             }
         }
         for place in above {
@@ -40,14 +40,14 @@ impl Policy {
         }
     }
 
-    fn is_carrier(&self, place: usize) -> bool {
-        self.slos[place].assured.is_some() && self.ties[place].also.is_some()
+    fn is_guarantee(&self, place: usize) -> bool {
+        self.slos[place].assured.is_some() && self.refs[place].also.is_some()
     }
 
-    fn fault_above(&self, carrier: usize, also: usize, above: usize) -> Fault {
+    fn error_above(&self, guarantee: usize, also: usize, above: usize) -> PolicyErrorKind {
         let above = &self.slos[above];
-        Fault::AssuredAbove {
-            assured: self.assured_rate(carrier),
+        PolicyErrorKind::AssuredAbove {
+            assured: self.assured_rate(guarantee),
             lookup: quoted(self.lookups[also].name.as_bytes()),
             above: above.id,
             law: above.law.name(),
@@ -60,17 +60,18 @@ impl Policy {
 
     /// Adds a warning for each lookup whose SLOs are sure to have less than is assured below them.
     ///
-    /// Every key with an assured rate that its map is sure to give counts once. The SLOs above count with every key that
-    /// they can have. Where either is endless, as with networks, nothing can be proved, and nothing is said.
+    /// Every key with an assured rate that its map is sure to give counts once. The SLOs above count with every key
+    /// that they can have. Where either is endless, as with networks, nothing can be proved, and nothing is said.
     pub(super) fn warn_of_assured(&mut self) {
-        let doubts: Vec<_> = (0..self.lookups.len()).filter_map(|also| self.doubt_of_assured(also)).collect();
-        for (line, doubt) in doubts {
-            self.warnings.add(&self.slo_map.path, || (Some(line), doubt));
+        let warnings: Vec<_> =
+            (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
+        for (line, warning) in warnings {
+            self.warnings.add(&self.slo_map.path, || (Some(line), warning));
         }
     }
 
-    fn doubt_of_assured(&self, also: usize) -> Option<(usize, Doubt)> {
-        let below = |&place: &usize| self.is_carrier(place) && self.ties[place].also == Some(also);
+    fn warning_of_assured(&self, also: usize) -> Option<(usize, WarningKind)> {
+        let below = |&place: &usize| self.is_guarantee(place) && self.refs[place].also == Some(also);
         let below: Vec<usize> = (0..self.slos.len()).filter(below).collect();
         let first = *below.first()?;
         let assured = below.iter().map(|&place| self.assured_rate(place).per_second() * self.keys_min(place));
@@ -85,7 +86,10 @@ impl Policy {
         }
         let lookup = quoted(self.lookups[also].name.as_bytes());
         (assured > rate * (1.0 + TOLERANCE)).then(|| {
-            (self.ties[first].line, Doubt::Assured { assured: rounded(assured), rate: rounded(rate), lookup })
+            (
+                self.refs[first].line,
+                WarningKind::Assured { assured: rounded(assured), rate: rounded(rate), lookup },
+            )
         })
     }
 
@@ -118,9 +122,9 @@ mod tests {
     use std::io;
     use std::path::Path;
 
-    use crate::policy::{Layout, Policy, Problems};
+    use crate::policy::{Layout, Policy, PolicyErrors};
 
-    fn read(slos: &str, sites: usize, owners: &str) -> Result<Policy, Problems> {
+    fn read(slos: &str, sites: usize, owners: &str) -> Result<Policy, PolicyErrors> {
         let sites: String = (0..sites).map(|site| format!("site{site} 2001\n")).collect();
         let read = |path: &Path| match path.to_str() {
             Some("slo.map") => Ok(format!("0 rate=unlimited\n{slos}").into()),

@@ -7,7 +7,7 @@ use crate::base::network::Network;
 use crate::base::request::Value;
 use crate::base::shown::shown;
 use crate::base::target;
-use crate::policy::block_index::{BlockFault, BlockIndex, canonical};
+use crate::policy::block_index::{BlockIndex, BlockTargetError, canonical};
 use crate::policy::field::Field;
 use crate::policy::fields::Text;
 use crate::policy::generation::Policy;
@@ -31,22 +31,22 @@ impl Policy {
     pub fn block_fields<N: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         typed: impl IntoIterator<Item = (N, V)>,
-    ) -> Result<target::Fields, BlockFault> {
+    ) -> Result<target::Fields, BlockTargetError> {
         let typed = target::Fields::new(typed)?;
         let fields = typed.iter().map(|(name, value)| Ok((name, self.block_value(name, value)?)));
-        let fields: Vec<_> = fields.collect::<Result<_, BlockFault>>()?;
+        let fields: Vec<_> = fields.collect::<Result<_, BlockTargetError>>()?;
         Ok(target::Fields::new(fields)?)
     }
 
-    fn block_value(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BlockFault> {
+    fn block_value(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BlockTargetError> {
         let unknown = Field::extra(name);
         let field = self.fields.find(name).map_or(&unknown, |(_, field)| field);
-        let fault = || (name.to_owned(), shown(value));
+        let kind = || (name.to_owned(), shown(value));
         let given = field.value(Value::Text(value));
         if field.has_host() {
             if let Value::NoHost(_) = given {
-                let (name, value) = fault();
-                return Err(BlockFault::Host { name, value });
+                let (name, value) = kind();
+                return Err(BlockTargetError::Host { name, value });
             }
             // In its one form, no value is longer.
             return Ok(Text::default().of(&given).to_vec());
@@ -57,8 +57,8 @@ impl Policy {
             _ => return Ok(value.to_vec()),
         };
         let Some((address, prefix)) = network else {
-            let (name, value) = fault();
-            return Err(BlockFault::Address { name, value });
+            let (name, value) = kind();
+            return Err(BlockTargetError::Address { name, value });
         };
         Ok(network_text(address, prefix).into_bytes())
     }
@@ -72,7 +72,7 @@ impl Policy {
         index: &mut BlockIndex,
         fields: &target::Fields,
         blocked: Blocked,
-    ) -> Result<(), BlockFault> {
+    ) -> Result<(), BlockTargetError> {
         index.add(&self.fields, fields, blocked)
     }
 

@@ -23,7 +23,7 @@ pub const SHAPES_MAX: usize = 32;
 
 /// Fields that cannot be blocked. The message gives the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BlockFault {
+pub enum BlockTargetError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error("{name} {value:?}: expected an address or a network, like 192.0.2.66 or 192.0.2.0/24")]
@@ -105,10 +105,10 @@ impl BlockIndex {
         known: &Fields,
         fields: &target::Fields,
         blocked: Blocked,
-    ) -> Result<(), BlockFault> {
+    ) -> Result<(), BlockTargetError> {
         let (mut parts, mut joined) = (ArrayVec::new(), Joined::new());
         for (name, value) in fields.iter() {
-            let (place, field) = known.for_block(name).ok_or(BlockFault::TooManyFields)?;
+            let (place, field) = known.for_block(name).ok_or(BlockTargetError::TooManyFields)?;
             let network = field.is_address().then(|| network(value)).flatten();
             match network.map(canonical) {
                 Some((address, prefix)) => {
@@ -123,7 +123,7 @@ impl BlockIndex {
         }
         let shape = match self.shapes.iter().position(|shape| shape.parts == parts) {
             Some(shape) => shape,
-            None if self.shapes.len() == SHAPES_MAX => return Err(BlockFault::TooManyShapes),
+            None if self.shapes.len() == SHAPES_MAX => return Err(BlockTargetError::TooManyShapes),
             None => {
                 self.shapes.push(Shape { parts, blocks: HashMap::default() });
                 self.shapes.len() - 1

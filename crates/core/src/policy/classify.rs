@@ -68,8 +68,8 @@ pub struct Cases<'p> {
 impl<'p> Batch<'p, '_> {
     /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
-    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an operator
-    /// has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
+    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an
+    /// operator has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
     pub fn classify(&self, now: Timestamp, each: impl FnMut(Cases<'p>)) {
         let blocked = self.blocked_at(now);
         self.walk(blocked, |_, _| {}, each);
@@ -188,7 +188,7 @@ impl Policy {
         }
         let mut place = answer.place().unwrap_or(0);
         list.push(self.case(place, values));
-        while let Some(also) = self.ties[place].also.filter(|_| !list.is_full()) {
+        while let Some(also) = self.refs[place].also.filter(|_| !list.is_full()) {
             let kind = |place: usize| self.slos[place].id.kind();
             let answer = ask(&self.lookups[also], values, trace);
             match answer.place() {
@@ -232,19 +232,19 @@ impl Policy {
     #[inline]
     fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
         let slo = &self.slos[place];
-        let sharer = self.ties[place].share.map_or(0, |share| {
+        let sharer = self.refs[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
             self.fields.hash(&mut hasher, self.fields.masks(), share, values);
             hasher.finish().bits()
         });
-        let sketch = self.ties[place].sketch.as_deref();
+        let sketch = self.refs[place].sketch.as_deref();
         Case { slo, key: self.key(place, values), sharer, sketch, assured: None }
     }
 
     #[inline]
     fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
         let id = self.slos[place].id;
-        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.ties[place].state_tag);
+        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.refs[place].state_tag);
         let masks = self.fields.masks_of(id.kind());
         for &place in self.key_places(id) {
             self.fields.hash(&mut hasher, masks, place, values);

@@ -98,8 +98,8 @@ impl Policy {
         origin: Option<Origin<'p>>,
         named_by: Option<SloId>,
     ) -> Explained<'p> {
-        let ties = &self.ties[self.place(case.slo.id).expect("an SLO of this policy")];
-        let line = self.slo_map.lines().find(|line| line.number == ties.line);
+        let refs = &self.refs[self.place(case.slo.id).expect("an SLO of this policy")];
+        let line = self.slo_map.lines().find(|line| line.number == refs.line);
         let written = match std::ptr::eq(case.slo, &self.refusing) {
             true => REFUSED,
             false => line.map_or(&b""[..], |line| line.value),
@@ -109,12 +109,12 @@ impl Policy {
         Explained {
             case,
             written,
-            line: ties.line,
+            line: refs.line,
             origin,
             named_by,
             asked: asked.iter().map(in_vain).collect(),
             parts: parts.collect(),
-            share: ties.share.map(|place| self.part(self.fields.masks(), place, values)),
+            share: refs.share.map(|place| self.part(self.fields.masks(), place, values)),
         }
     }
 

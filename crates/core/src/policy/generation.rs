@@ -16,15 +16,15 @@ use crate::base::verdict::UNCOUNTED;
 use crate::policy::block_index::Blocks;
 use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
+use crate::policy::error::{PolicyErrorKind, PolicyErrors};
 use crate::policy::fields::{Fields, Place};
 use crate::policy::index::lookup::LookupMap;
 use crate::policy::layout::{Layout, TYPES};
-use crate::policy::problem::{Fault, Problems};
 use crate::policy::read::file::{MapFile, read_file};
 use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::{Slo, Slos};
 use crate::policy::read::strays::Strays;
-use crate::policy::warning::{Doubt, Warnings};
+use crate::policy::warning::{WarningKind, Warnings};
 use crate::table::Sketch;
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that
@@ -53,7 +53,7 @@ pub struct Policy {
     /// Sorted by id; the first is SLO 0.
     pub(super) slos: Vec<Slo>,
     /// The references in the options of each SLO, in the same order.
-    pub(super) ties: Vec<Ties>,
+    pub(super) refs: Vec<SloRefs>,
     /// The lookups with a map that has keys, in the order of the layout.
     pub(super) lookups: Vec<LookupMap>,
     /// The sizes of all maps.
@@ -77,7 +77,7 @@ pub struct Policy {
 
 /// References in the options of an SLO.
 #[derive(Clone, Debug)]
-pub(super) struct Ties {
+pub(super) struct SloRefs {
     /// The number of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
     /// The field that divides the SLO's bucket.
@@ -106,15 +106,15 @@ impl Policy {
     /// # Errors
     /// Every problem of every file. A missing `slo.map` gives a list that begins with `dir/slo.map: no such
     /// file`.
-    pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, Problems> {
+    pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, PolicyErrors> {
         let mut policy = Policy::parse(dir, layout, read_file)?;
         policy.warn_of_traps(layout);
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
         Ok(policy)
     }
 
-    /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the files
-    /// do together.
+    /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the
+    /// files do together.
     ///
     /// # Errors
     /// Every line that is wrong, and every file that is missing or unreadable.
@@ -122,45 +122,45 @@ impl Policy {
         dir: &Path,
         layout: &Layout,
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
-    ) -> Result<Policy, Problems> {
+    ) -> Result<Policy, PolicyErrors> {
         // Reads all files before parsing any, so that they are close to one moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files = files.collect::<Vec<_>>().into_iter();
         let slo_map = files.next().expect("slo.map comes first");
 
-        let mut problems = Problems::default();
-        let slos = Slos::read(&slo_map, layout, &mut problems);
+        let mut errors = PolicyErrors::default();
+        let slos = Slos::read(&slo_map, layout, &mut errors);
         let shares = slos.shares();
         let Some(fields) = Fields::new(layout, shares) else {
-            problems.add(&slo_map.path, None, Fault::TooManyFields);
-            return Err(problems);
+            errors.add(&slo_map.path, None, PolicyErrorKind::TooManyFields);
+            return Err(errors);
         };
         let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
         for (lookup, file) in layout.lookups().iter().zip(files) {
             let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
             let named = (lookup, layout.name_of(lookup));
-            let map = LookupMap::read(named, places, file, &slos, &mut problems, &mut warnings);
+            let map = LookupMap::read(named, places, file, &slos, &mut errors, &mut warnings);
             let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
             sizes.push(MapSize { file: lookup.file.clone(), lines });
             lookups.extend(map);
         }
-        if !problems.is_empty() {
-            return Err(problems);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
         let lines = slos.lines();
         let slos = slos.into_sorted();
-        let ties = |slo: &Slo| Ties {
+        let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
             state_tag: slo.law.state_tag(),
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
             sketch: None,
         };
-        let ties = slos.iter().map(ties).collect();
+        let refs = slos.iter().map(refs).collect();
         let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
         let mut policy = Policy {
-            ties,
+            refs,
             slo_map,
             slos,
             lookups,
@@ -178,10 +178,10 @@ impl Policy {
         policy.shared_hash = policy.hash_of_shared(layout);
         policy.hosts = policy.hosts.iter().copied().filter(|&host| policy.uses(host)).collect();
         policy.missing = policy.none_carried();
-        policy.check_also(&mut problems);
-        policy.let_parents_owe(&mut problems);
+        policy.check_also(&mut errors);
+        policy.let_parents_owe(&mut errors);
         policy.warn_of_assured();
-        if problems.is_empty() { Ok(policy) } else { Err(problems) }
+        if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 
     /// A hash of the SLOs that the nodes of a cluster share, and of what makes up their keys. Nodes with the same hash
@@ -222,14 +222,14 @@ impl Policy {
 
     /// Adds warnings for SLOs whose delays may exceed the longest hold.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
-        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
-            let doubt = match slo.law.max_delay() {
-                Some(Duration::MAX) => Doubt::Unbounded(longest),
-                Some(max_delay) if max_delay > longest => Doubt::Cut { max_delay, longest },
-                Some(max_delay) if max_delay > HOLD_SHIPPED => Doubt::Shipped { max_delay },
+        for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
+            let warning = match slo.law.max_delay() {
+                Some(Duration::MAX) => WarningKind::Unbounded(longest),
+                Some(max_delay) if max_delay > longest => WarningKind::Cut { max_delay, longest },
+                Some(max_delay) if max_delay > HOLD_SHIPPED => WarningKind::Shipped { max_delay },
                 _ => continue,
             };
-            self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+            self.warnings.add(&self.slo_map.path, || (Some(refs.line), warning));
         }
     }
 
@@ -247,8 +247,8 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no SLO
-    /// counted the request.
+    /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no
+    /// SLO counted the request.
     pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
         let is_counted = remaining != UNCOUNTED;
         self.slo(slo).filter(|_| is_counted)?.quota()
@@ -263,7 +263,7 @@ impl Policy {
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
         let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
         let counted = self.slos.iter().flat_map(|slo| self.key_places(slo.id).iter().copied());
-        let shared = self.ties.iter().filter_map(|ties| ties.share);
+        let shared = self.refs.iter().filter_map(|refs| refs.share);
         looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
     }
 

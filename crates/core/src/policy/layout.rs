@@ -309,8 +309,8 @@ impl Layout {
         self.lookups.iter().any(|lookup| lookup.name() == name || self.name_of(lookup) == name)
     }
 
-    /// The name of a lookup for operators: that of its fields. Of several lookups of the same fields, each but the first
-    /// has the name of its file without `.map`.
+    /// The name of a lookup for operators: that of its fields. Of several lookups of the same fields, each but the
+    /// first has the name of its file without `.map`.
     pub(super) fn name_of(&self, lookup: &Lookup) -> String {
         let first = self.lookups.iter().find(|other| other.fields == lookup.fields);
         match first {

@@ -21,8 +21,9 @@ mod block_fields;
 mod block_index;
 mod bounds;
 mod carried;
+mod checks;
 mod classify;
-mod doubtful;
+mod error;
 mod explanation;
 mod extra;
 mod facts;
@@ -32,7 +33,6 @@ mod generation;
 mod index;
 mod layout;
 mod needed;
-mod problem;
 mod read;
 mod sharing;
 mod sketches;
@@ -44,12 +44,13 @@ mod views;
 mod warning;
 
 pub use batch::{BATCH_MAX, Batch};
-pub use block_index::{BlockFault, BlockIndex, SHAPES_MAX};
+pub use block_index::{BlockIndex, BlockTargetError, SHAPES_MAX};
 pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCH_STEPS_MAX,
 };
 pub use classify::{Case, Cases};
+pub use error::{ERRORS_MAX, PolicyError, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;
 pub use facts::Fact;
@@ -57,9 +58,8 @@ pub use fields::Draft;
 pub use generation::Policy;
 pub use layout::{Layout, LayoutError, Lookup, Method};
 pub use needed::Needed;
-pub use problem::{Fault, PROBLEMS_MAX, Problem, Problems};
 pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;
 pub use views::MapView;
-pub use warning::{Doubt, WARNINGS_MAX, Warning, Warnings};
+pub use warning::{WARNINGS_MAX, Warning, WarningKind, Warnings};

@@ -65,7 +65,7 @@ impl Policy {
         let slos = || self.reachable().map(|slo| self.slos[slo].id);
         let types = slos().filter(|&id| self.key_places(id).contains(&place)).map(SloId::kind);
         let types = types.collect::<BTreeSet<_>>().into_iter().map(|kind| format!("type {kind}"));
-        let is_shared = self.reachable().any(|slo| self.ties[slo].share == Some(place));
+        let is_shared = self.reachable().any(|slo| self.refs[slo].share == Some(place));
         let share = is_shared.then(|| format!("share={}", needed.field));
         maps.chain(types).chain(share).collect()
     }
@@ -78,7 +78,7 @@ impl Policy {
     fn needed_places(&self) -> BTreeSet<Place> {
         let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
         let counted = self.reachable().flat_map(|slo| self.key_places(self.slos[slo].id).iter().copied());
-        let shared = self.reachable().filter_map(|slo| self.ties[slo].share);
+        let shared = self.reachable().filter_map(|slo| self.refs[slo].share);
         looked_up.chain(counted).chain(shared).collect()
     }
 

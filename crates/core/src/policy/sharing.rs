@@ -7,7 +7,7 @@ use crate::base::slo_id::SloId;
 use crate::law::Law;
 use crate::policy::generation::Policy;
 use crate::policy::read::slo::Slo;
-use crate::policy::warning::Doubt;
+use crate::policy::warning::WarningKind;
 
 /// Windows from this length on are quotas, which nobody expects to be exceeded.
 const QUOTA: Duration = Duration::from_secs(3_600);
@@ -25,30 +25,30 @@ impl Policy {
 
     /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node talks to the store once a period.
     pub fn warn_of_sharing(&mut self, period: Duration) {
-        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| !slo.dry_run) {
-            if let Some(doubt) = doubt(slo, period) {
-                self.warnings.add(&self.slo_map.path, || (Some(ties.line), doubt));
+        for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
+            if let Some(warning) = warning(slo, period) {
+                self.warnings.add(&self.slo_map.path, || (Some(refs.line), warning));
             }
         }
     }
 }
 
-fn doubt(slo: &Slo, period: Duration) -> Option<Doubt> {
+fn warning(slo: &Slo, period: Duration) -> Option<WarningKind> {
     let Slo { law, sharing, objective, .. } = slo;
     if law.sharings() == [Sharing::Local]
         && !slo.is_sharing_given
         && !matches!(law, Law::Open(_) | Law::Closed(_))
     {
-        return Some(Doubt::Unshared { law: law.name() });
+        return Some(WarningKind::Unshared { law: law.name() });
     }
     if *sharing == Sharing::Count
         && let Some(windowed) = law.windowed().filter(|windowed| windowed.window >= QUOTA)
     {
-        return Some(Doubt::Quota { sharing: sharing.name(), window: windowed.window });
+        return Some(WarningKind::Quota { sharing: sharing.name(), window: windowed.window });
     }
     let pacing = law.pacing().filter(|pacing| *sharing == Sharing::Rate && pacing.max_delay.is_zero())?;
     // A law that refuses needs a burst of one and a half periods: 0.1 s at 2000/s is a burst of 300.
     let least = (period * 3 / 2).as_nanos().div_ceil(pacing.slot().as_nanos()) as u64;
     let is_hasty = u64::from(objective.burst) < least && pacing.slot() * 2 < period;
-    is_hasty.then_some(Doubt::Hasty { burst: objective.burst, rate: objective.rate, period, least })
+    is_hasty.then_some(WarningKind::Hasty { burst: objective.burst, rate: objective.rate, period, least })
 }

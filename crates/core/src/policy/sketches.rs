@@ -10,19 +10,19 @@ impl Policy {
     /// Gives each SLO of the law `sketch` its counts: those of the policy before if their windows and their shape are
     /// the same, or none.
     pub fn put_sketches(&mut self, before: Option<&Policy>) {
-        for (slo, ties) in self.slos.iter().zip(&mut self.ties) {
+        for (slo, refs) in self.slos.iter().zip(&mut self.refs) {
             let known = before.and_then(|before| {
-                let known = &before.ties[before.place(slo.id)?];
-                known.sketch.clone().filter(|_| known.state_tag == ties.state_tag)
+                let known = &before.refs[before.place(slo.id)?];
+                known.sketch.clone().filter(|_| known.state_tag == refs.state_tag)
             });
             let fresh = || slo.law.sketched().map(|law| Arc::new(Sketch::new(law.shape, law.window())));
-            ties.sketch = known.or_else(fresh);
+            refs.sketch = known.or_else(fresh);
         }
     }
 
     /// The counts under an SLO of the law `sketch`.
     pub fn sketch(&self, slo: SloId) -> Option<&Sketch> {
-        self.ties[self.place(slo)?].sketch.as_deref()
+        self.refs[self.place(slo)?].sketch.as_deref()
     }
 
     /// The memory of all sketches, in bytes.

@@ -15,7 +15,7 @@ use crate::policy::*;
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n1001 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n\
     3001 burst=1 rate=1/s\n4001 burst=1 rate=1/s\n5001 burst=1 rate=1/s\n";
 
-fn parse(files: &[(&str, &[u8])], layout: &Layout) -> Result<Policy, Problems> {
+fn parse(files: &[(&str, &[u8])], layout: &Layout) -> Result<Policy, PolicyErrors> {
     let read = |path: &Path| {
         let file = files.iter().find(|(name, _)| path == Path::new("maps").join(name));
         file.map(|(_, text)| text.to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -29,11 +29,11 @@ fn policy(maps: &[(&str, &str)]) -> Policy {
     parse(&files, &Layout::default()).unwrap()
 }
 
-fn problems(files: &[(&str, &str)]) -> Vec<String> {
+fn errors(files: &[(&str, &str)]) -> Vec<String> {
     let files: Vec<_> = files.iter().map(|&(name, text)| (name, text.as_bytes())).collect();
     match parse(&files, &Layout::default()) {
         Ok(_) => vec![],
-        Err(problems) => problems.to_string().lines().map(str::to_owned).collect(),
+        Err(errors) => errors.to_string().lines().map(str::to_owned).collect(),
     }
 }
 
@@ -83,10 +83,10 @@ fn the_first_map_that_answers_decides() {
 
 #[test]
 fn a_burst_that_would_never_come_back_is_refused() {
-    let slo_map = |line: &str| problems(&[("slo.map", line)]);
+    let slo_map = |line: &str| errors(&[("slo.map", line)]);
     assert_eq!(slo_map("0 burst=3660 rate=1/d"), [""; 0]);
-    let problem = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to come back: expected less";
-    assert_eq!(slo_map("0 burst=3661 rate=1/d"), [problem]);
+    let error = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to come back: expected less";
+    assert_eq!(slo_map("0 burst=3661 rate=1/d"), [error]);
     assert_eq!(slo_map("0 burst=4294967295 rate=1000000/s"), [""; 0]);
 }
 
@@ -224,17 +224,17 @@ fn an_answer_is_explained_by_its_line() {
 #[test]
 fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
-        problems(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
+        errors(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
         ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h, d or month, like 50/s"],
     );
-    assert_eq!(problems(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
+    assert_eq!(errors(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
 }
 
 #[test]
 fn options_that_name_nothing_are_refused() {
     let slo_map = "0 burst=1 rate=1/s law=fair share=\n1 burst=1 rate=1/s also=\n";
     assert_eq!(
-        problems(&[("slo.map", slo_map)]),
+        errors(&[("slo.map", slo_map)]),
         [
             "maps/slo.map:1: share \"\": expected the name of a field, like source",
             "maps/slo.map:2: also \"\": expected a lookup, one of source+website, source+owner, source, website, owner",
@@ -279,18 +279,18 @@ fn every_problem_has_its_place_and_its_remedy() {
             a comment needs a line of its own",
         "maps/website.map:5: \"99999999999999999999\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
     ];
-    let problems = problems(&maps);
-    for (problem, expected) in problems.iter().zip(expected) {
-        assert_eq!(problem, expected);
+    let errors = errors(&maps);
+    for (error, expected) in errors.iter().zip(expected) {
+        assert_eq!(error, expected);
     }
-    assert_eq!(problems.len(), expected.len());
+    assert_eq!(errors.len(), expected.len());
 }
 
 #[test]
 fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
     let line = |id: u16, options: &str| format!("{id} burst=0 rate=1/s law=sketch {options}\n");
     let told =
-        |lines: &[String]| problems(&[("slo.map", &("0 rate=unlimited\n".to_owned() + &lines.concat()))]);
+        |lines: &[String]| errors(&[("slo.map", &("0 rate=unlimited\n".to_owned() + &lines.concat()))]);
     // 2,097,152 columns of 8 bytes are 16 MiB.
     assert_eq!(told(&[line(1001, "error=0.000005 confidence=0.9")]), [""; 0]);
     assert_eq!(
@@ -434,20 +434,20 @@ fn map_files_that_no_lookup_reads_are_told() {
 #[test]
 fn without_slo_map_only_that_is_the_problem() {
     let expected = "maps/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
-    assert_eq!(problems(&[("website.map", "shop.example 2001")]), [expected]);
-    assert_eq!(problems(&[("slo.map", "0 burst=1 rate=1/d")]), [""; 0]);
+    assert_eq!(errors(&[("website.map", "shop.example 2001")]), [expected]);
+    assert_eq!(errors(&[("slo.map", "0 burst=1 rate=1/d")]), [""; 0]);
 }
 
 #[test]
 fn an_unreadable_file_of_a_directory_is_a_problem() {
     let dir = tempfile::tempdir().unwrap();
     let layout = Layout::default();
-    assert_eq!(Policy::read(dir.path(), &layout).unwrap_err().listed()[0].fault, Fault::NoSloMap);
+    assert_eq!(Policy::read(dir.path(), &layout).unwrap_err().listed()[0].kind, PolicyErrorKind::NoSloMap);
     fs::write(dir.path().join("slo.map"), SLO_MAP).unwrap();
     assert_eq!(Policy::read(dir.path(), &layout).unwrap().slos().count(), 6);
     fs::create_dir(dir.path().join("owner.map")).unwrap();
-    let problems = Policy::read(dir.path(), &layout).unwrap_err().to_string();
-    assert!(problems.ends_with("owner.map: cannot be read: not a regular file"), "{problems}");
+    let errors = Policy::read(dir.path(), &layout).unwrap_err().to_string();
+    assert!(errors.ends_with("owner.map: cannot be read: not a regular file"), "{errors}");
 }
 
 #[test]
@@ -465,8 +465,9 @@ fn a_delay_that_the_shipped_files_cut_is_a_warning() {
 #[test]
 fn an_unlimited_rate_takes_no_limit() {
     let slo = |options: &str| {
-        let problems = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>();
-        Slo::parse(SloId::DEFAULT, options).map_err(problems)
+        let errors =
+            |kinds: Vec<PolicyErrorKind>| kinds.iter().map(PolicyErrorKind::to_string).collect::<Vec<_>>();
+        Slo::parse(SloId::DEFAULT, options).map_err(errors)
     };
     let also = slo("also=owner rate=unlimited dry_run=yes").unwrap();
     assert_eq!((also.also.as_deref(), also.dry_run, also.law.max_delay()), (Some("owner"), true, None));
@@ -513,7 +514,7 @@ proptest! {
                     request.push(b"a", Value::Text(&value));
                     policy.cases(&request);
                 }
-                Err(problems) => prop_assert!(!problems.listed().is_empty()),
+                Err(errors) => prop_assert!(!errors.listed().is_empty()),
             }
         }
     }
@@ -523,7 +524,7 @@ proptest! {
 #[test]
 fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
     for line in ["burst=0 rate=10/m", "burst=0 rate=1/s max_delay=999ms", "burst=0 rate=10/m dry_run=yes"] {
-        let told = problems(&[("slo.map", &format!("0 {line}\n"))]);
+        let told = errors(&[("slo.map", &format!("0 {line}\n"))]);
         assert!(told.len() == 1 && told[0].contains("no request can pass: burst=0"), "{line}: {told:?}");
         assert!(told[0].contains("write burst=1 or more"), "{line}: {told:?}");
     }
@@ -533,7 +534,7 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
         "burst=0 rate=0/s",
         "burst=0 rate=10/m law=token-bucket",
     ] {
-        assert_eq!(problems(&[("slo.map", &format!("0 {line}\n"))]), [""; 0], "{line}");
+        assert_eq!(errors(&[("slo.map", &format!("0 {line}\n"))]), [""; 0], "{line}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::{LookupMap, Whom};
 use crate::policy::layout::{Layout, is_known};
-use crate::policy::warning::Doubt;
+use crate::policy::warning::WarningKind;
 
 /// Fields whose values many clients have.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
@@ -27,14 +27,14 @@ impl Policy {
 
     /// SLO 0 has one bucket for all clients. Where another SLO counts each client, this is meant.
     fn warn_of_one_bucket(&mut self, layout: &Layout) {
-        let (slo, ties) = (&self.slos[0], &self.ties[0]);
+        let (slo, refs) = (&self.slos[0], &self.refs[0]);
         let is_limit = !slo.objective.rate.is_unlimited() && slo.law.name() != "concurrency";
         let counts_clients = |place: usize| {
             self.key_places(self.slos[place].id).iter().any(|&place| self.fields.name(place) == "source")
         };
         let has_map = layout.lookups().iter().any(|lookup| lookup.file == Path::new("source.map"));
         if is_limit && has_map && !self.reachable().any(counts_clients) {
-            self.warnings.add(&self.slo_map.path, || (Some(ties.line), Doubt::OneBucket));
+            self.warnings.add(&self.slo_map.path, || (Some(refs.line), WarningKind::OneBucket));
         }
     }
 
@@ -48,15 +48,15 @@ impl Policy {
         let listed: Vec<String> =
             unnamed.iter().take(UNNAMED_MAX).map(|&place| self.slos[place].id.to_string()).collect();
         let more = if unnamed.len() > UNNAMED_MAX { ", ..." } else { "" };
-        let doubt = Doubt::Unnamed { ids: listed.join(", ") + more, file };
-        self.warnings.add(&self.slo_map.path, || (Some(self.ties[first].line), doubt));
+        let warning = WarningKind::Unnamed { ids: listed.join(", ") + more, file };
+        self.warnings.add(&self.slo_map.path, || (Some(self.refs[first].line), warning));
     }
 
     /// A network of all IPv4 addresses has no IPv6 address. One of all IPv6 addresses has those of IPv4, too.
     fn warn_of_one_family(&mut self) {
         for map in &self.lookups {
             if let Some((line, meant)) = map.of_ipv4_alone() {
-                self.warnings.add(&map.path, || (Some(line), Doubt::Ipv4Alone(meant)));
+                self.warnings.add(&map.path, || (Some(line), WarningKind::Ipv4Alone(meant)));
             }
         }
     }
@@ -64,11 +64,12 @@ impl Policy {
     fn warn_of_never_asked(&mut self) {
         let mut before: Option<(&LookupMap, usize, Whom)> = None;
         for (place, map) in self.lookups.iter().enumerate() {
-            let is_added = self.reachable().any(|slo| self.ties[slo].also == Some(place));
+            let is_added = self.reachable().any(|slo| self.refs[slo].also == Some(place));
             if let Some((first, line, whom)) = before.filter(|_| !is_added) {
                 let file = first.path.file_name().unwrap_or_default().display();
                 let (by, also) = (format!("{file}:{line}"), map.name.clone());
-                self.warnings.add(&map.path, || (None, Doubt::NeverAsked { by, whom: whom.name(), also }));
+                self.warnings
+                    .add(&map.path, || (None, WarningKind::NeverAsked { by, whom: whom.name(), also }));
             }
             before = before.or_else(|| map.catch_all().map(|(line, whom)| (map, line, whom)));
         }
@@ -82,14 +83,14 @@ impl Policy {
             if !is_looked_up && !is_known(field) {
                 let field = field.clone();
                 self.warnings
-                    .add(Path::new("[policy.types]"), || (None, Doubt::UnknownField { kind, field }));
+                    .add(Path::new("[policy.types]"), || (None, WarningKind::UnknownField { kind, field }));
             }
         }
     }
 
     /// One client that goes on asking would shut out all others.
     fn warn_of_shared_blocks(&mut self) {
-        for (slo, ties) in self.slos.iter().zip(&self.ties).filter(|(slo, _)| slo.block.is_some()) {
+        for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);
             let names: Vec<&str> = places.iter().map(|&place| self.fields.name(place)).collect();
             if names.iter().all(|name| OF_MANY.contains(name)) {
@@ -97,7 +98,7 @@ impl Policy {
                     true => "the bucket for all requests".to_owned(),
                     false => format!("a key of {}", names.join("+")),
                 };
-                self.warnings.add(&self.slo_map.path, || (Some(ties.line), Doubt::SharedBlock(named)));
+                self.warnings.add(&self.slo_map.path, || (Some(refs.line), WarningKind::SharedBlock(named)));
             }
         }
     }

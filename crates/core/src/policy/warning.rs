@@ -9,8 +9,8 @@ use thiserror::Error;
 use crate::base::hold::HOLD_SHIPPED;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, written};
+use crate::policy::error::quoted;
 use crate::policy::layout::{Lookup, Method};
-use crate::policy::problem::quoted;
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;
@@ -21,22 +21,22 @@ pub struct Warning {
     pub path: PathBuf,
     /// Counted from 1; none if the whole file is concerned.
     pub line: Option<usize>,
-    pub doubt: Doubt,
+    pub kind: WarningKind,
 }
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match self.line {
-            Some(line) => write!(f, "{path}:{line}: {}", self.doubt),
-            None => write!(f, "{path}: {}", self.doubt),
+            Some(line) => write!(f, "{path}:{line}: {}", self.kind),
+            None => write!(f, "{path}: {}", self.kind),
         }
     }
 }
 
 /// The kinds of warnings.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Doubt {
+pub enum WarningKind {
     #[error("no lookup reads this file: the maps in use are {0}")]
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
@@ -145,13 +145,13 @@ impl Warnings {
         self.count
     }
 
-    /// Adds a warning. `doubt` runs only if the warning is kept, because finding a line number reads all
+    /// Adds a warning. `warning` runs only if the warning is kept, because finding a line number reads all
     /// lines before it.
-    pub(super) fn add(&mut self, path: &Path, doubt: impl FnOnce() -> (Option<usize>, Doubt)) {
+    pub(super) fn add(&mut self, path: &Path, warning: impl FnOnce() -> (Option<usize>, WarningKind)) {
         self.count += 1;
         if self.listed.len() < WARNINGS_MAX {
-            let (line, doubt) = doubt();
-            self.listed.push(Warning { path: path.to_owned(), line, doubt });
+            let (line, kind) = warning();
+            self.listed.push(Warning { path: path.to_owned(), line, kind });
         }
     }
 
@@ -196,7 +196,7 @@ impl WebsitePart {
     }
 
     /// The reason why a key never matches, if there is one.
-    pub(super) fn doubt(self, key: &[u8]) -> Option<Doubt> {
+    pub(super) fn warning(self, key: &[u8]) -> Option<WarningKind> {
         let website = match self {
             WebsitePart::Whole => key,
             WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
@@ -214,7 +214,7 @@ impl WebsitePart {
             return None;
         };
         let meant = host.to_ascii_lowercase();
-        Some(Doubt::Website { key: quoted(key), what, meant: quoted(meant.as_bytes()) })
+        Some(WarningKind::Website { key: quoted(key), what, meant: quoted(meant.as_bytes()) })
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     fn the_eleventh_warning_is_only_counted() {
         let mut warnings = Warnings::default();
         for line in 1..=WARNINGS_MAX {
-            warnings.add(Path::new("owner.map"), || (Some(line), Doubt::Unread("x".into())));
+            warnings.add(Path::new("owner.map"), || (Some(line), WarningKind::Unread("x".into())));
         }
         warnings.add(Path::new("owner.map"), || unreachable!("nobody reads it"));
         warnings.add_unsaid(2);
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn a_website_that_never_matches_is_a_warning_with_the_right_spelling() {
-        let meant = |key: &str| match WebsitePart::Whole.doubt(key.as_bytes())? {
-            Doubt::Website { what, meant, .. } => Some((what, meant)),
+        let meant = |key: &str| match WebsitePart::Whole.warning(key.as_bytes())? {
+            WarningKind::Website { what, meant, .. } => Some((what, meant)),
             _ => None,
         };
         for (key, what) in [
@@ -264,21 +264,21 @@ mod tests {
         {
             assert_eq!(meant(key), None, "{key}");
         }
-        assert!(WebsitePart::Rest.doubt(b"2001:db8::/32+shop.example").is_none());
-        assert!(WebsitePart::Rest.doubt(b"2001:DB8::/32+Shop.example/").is_some());
+        assert!(WebsitePart::Rest.warning(b"2001:db8::/32+shop.example").is_none());
+        assert!(WebsitePart::Rest.warning(b"2001:DB8::/32+Shop.example/").is_some());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_website_or_doubtful(key in prop::collection::vec(any::<u8>(), 0..40)) {
-            WebsitePart::Whole.doubt(&key);
-            WebsitePart::Rest.doubt(&key);
+            WebsitePart::Whole.warning(&key);
+            WebsitePart::Rest.warning(&key);
         }
 
         #[test]
         fn the_suggested_website_is_valid(key in "[A-Za-z.:/]{0,20}") {
-            if let Some(Doubt::Website { meant, .. }) = WebsitePart::Whole.doubt(key.as_bytes()) {
-                prop_assert_eq!(WebsitePart::Whole.doubt(meant.as_bytes()), None);
+            if let Some(WarningKind::Website { meant, .. }) = WebsitePart::Whole.warning(key.as_bytes()) {
+                prop_assert_eq!(WebsitePart::Whole.warning(meant.as_bytes()), None);
             }
         }
     }

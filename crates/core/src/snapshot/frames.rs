@@ -4,20 +4,21 @@
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
 //! frame:  length ─ 4 bytes │ checksum ─ 8 bytes │ payload
 //! ```
-//! Numbers are little-endian. The checksum is XXH3-64 of the payload, and its seed is the number of the frame, from 0: it
-//! finds accidents, not forgers. So frames can neither be changed, nor swapped, nor left out. Only the owner of the file
-//! can write it.
+//! Numbers are little-endian. The checksum is XXH3-64 of the payload, and its seed is the number of the frame, from 0:
+//! it finds accidents, not forgers. So frames can neither be changed, nor swapped, nor left out. Only the owner of the
+//! file can write it.
 
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::snapshot::fault::Fault;
+use crate::snapshot::error::SnapshotError;
 
 /// The version of the layout. It changes with every type that a part is made of, and with the meaning of a law's state.
 pub const VERSION: u16 = 2;
 
-/// The most bytes of a payload. The largest is an annex of 512 KiB, whose numbers take up to ten bytes of eight.
+/// The most bytes of a payload. The largest is an auxiliary state of 512 KiB, whose numbers take up to ten bytes of
+/// eight.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const NAME: &[u8; 14] = b"slowlane state";
@@ -70,22 +71,22 @@ pub(super) struct FrameReader<R> {
 
 impl<R: Read> FrameReader<R> {
     /// Reads the beginning of a snapshot.
-    pub(super) fn new(mut from: R) -> Result<FrameReader<R>, Fault> {
+    pub(super) fn new(mut from: R) -> Result<FrameReader<R>, SnapshotError> {
         let mut name = [0; NAME.len()];
         from.read_exact(&mut name)?;
         if name != *NAME {
-            return Err(Fault::Foreign);
+            return Err(SnapshotError::Foreign);
         }
         match u16::from_le_bytes(array(&mut from)?) {
             VERSION => Ok(FrameReader { from, frames: 0, payload: Vec::new() }),
-            other => Err(Fault::Version(other, VERSION)),
+            other => Err(SnapshotError::Version(other, VERSION)),
         }
     }
 
     /// The payload of the next frame. None: there is nothing more.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, SnapshotError> {
         let Some(length) = self.length()? else { return Ok(None) };
-        let damaged = || Fault::Damaged(self.frames);
+        let damaged = || SnapshotError::Damaged(self.frames);
         if length > FRAME_BYTES_MAX {
             return Err(damaged());
         }
@@ -100,12 +101,12 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// The length of the next frame.
-    fn length(&mut self) -> Result<Option<usize>, Fault> {
+    fn length(&mut self) -> Result<Option<usize>, SnapshotError> {
         let (mut bytes, mut read) = ([0; 4], 0);
         while read < bytes.len() {
             match self.from.read(&mut bytes[read..]) {
                 Ok(0) if read == 0 => return Ok(None),
-                Ok(0) => return Err(Fault::CutOff),
+                Ok(0) => return Err(SnapshotError::CutOff),
                 Ok(count) => read += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),

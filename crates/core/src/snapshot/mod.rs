@@ -7,14 +7,14 @@
 //! Each part has a checksum, and the last one counts the others: a file that was cut off, or changed in a single bit,
 //! is found out before the first row is put back.
 
-mod fault;
+mod error;
 mod frames;
 mod parts;
 mod restore;
 mod resume;
 mod save;
 
-pub use fault::Fault;
+pub use error::SnapshotError;
 pub use frames::{FRAME_BYTES_MAX, FrameWriter, VERSION};
 pub use parts::{Head, Parts};
 pub use restore::{Restored, restore};

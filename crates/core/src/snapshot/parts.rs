@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::key::{Key, KeySecret};
 use crate::base::time::Timestamp;
-use crate::snapshot::fault::Fault;
+use crate::snapshot::error::SnapshotError;
 use crate::snapshot::frames::{FrameReader, FrameWriter};
 use crate::table::Entry;
-use crate::throttle::Aside;
+use crate::throttle::AuxCopy;
 
 /// A part of a snapshot. The first is the head, the last the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub(super) enum Part {
     Head(Head),
     Rows(Vec<Row>),
     /// What a key has beside its row, and the moment at which it expires.
-    Aside(Key, Timestamp, Aside),
+    AuxCopy(Key, Timestamp, AuxCopy),
     Blocks(Vec<SavedBlock>),
     /// The number of parts before it.
     End(u64),
@@ -131,22 +131,22 @@ impl<R: Read> Parts<R> {
     ///
     /// # Errors
     /// It is no snapshot, one of another version, or one that has no head.
-    pub fn new(from: R) -> Result<Parts<R>, Fault> {
+    pub fn new(from: R) -> Result<Parts<R>, SnapshotError> {
         let mut frames = FrameReader::new(from)?;
-        let first = frames.next()?.ok_or(Fault::CutOff)?;
+        let first = frames.next()?.ok_or(SnapshotError::CutOff)?;
         match decoded(first, 0)? {
             Part::Head(head) => Ok(Parts { frames, head }),
-            _ => Err(Fault::Damaged(0)),
+            _ => Err(SnapshotError::Damaged(0)),
         }
     }
 
     /// The next part. None: it was the end, and nothing comes after it.
-    pub(super) fn next(&mut self) -> Result<Option<Part>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
         let number = self.frames.count();
-        match decoded(self.frames.next()?.ok_or(Fault::CutOff)?, number)? {
-            Part::Head(_) => Err(Fault::Damaged(number)),
+        match decoded(self.frames.next()?.ok_or(SnapshotError::CutOff)?, number)? {
+            Part::Head(_) => Err(SnapshotError::Damaged(number)),
             Part::End(parts) if parts == number && self.frames.next()?.is_none() => Ok(None),
-            Part::End(_) => Err(Fault::Damaged(number)),
+            Part::End(_) => Err(SnapshotError::Damaged(number)),
             part => Ok(Some(part)),
         }
     }
@@ -155,19 +155,19 @@ impl<R: Read> Parts<R> {
     ///
     /// # Errors
     /// It is not.
-    pub fn check(mut self) -> Result<(), Fault> {
+    pub fn check(mut self) -> Result<(), SnapshotError> {
         while self.frames.next()?.is_some() {}
         let before = self.frames.count() - 1;
         match decoded(self.frames.payload(), before) {
             Ok(Part::End(parts)) if parts == before => Ok(()),
-            _ => Err(Fault::CutOff),
+            _ => Err(SnapshotError::CutOff),
         }
     }
 }
 
-fn decoded(payload: &[u8], number: u64) -> Result<Part, Fault> {
+fn decoded(payload: &[u8], number: u64) -> Result<Part, SnapshotError> {
     match postcard::take_from_bytes(payload) {
         Ok((part, [])) => Ok(part),
-        _ => Err(Fault::Damaged(number)),
+        _ => Err(SnapshotError::Damaged(number)),
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::base::slo_id::SloId;
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
-use crate::snapshot::fault::Fault;
+use crate::snapshot::error::SnapshotError;
 use crate::snapshot::parts::{Part, Parts, Row, SavedBlock};
 use crate::throttle::{Block, BlockOrigin, Throttle};
 
@@ -16,7 +16,7 @@ pub struct Restored {
     pub blocks: u64,
     /// Rows whose time was over.
     pub over: u64,
-    /// Annexes and blocks whose time was over, or that found no room.
+    /// Auxiliary states and blocks whose time was over, or that found no room.
     pub left_out: u64,
 }
 
@@ -30,7 +30,7 @@ pub fn restore(
     keys: bool,
     throttle: &Throttle,
     now: Timestamp,
-) -> Result<Restored, Fault> {
+) -> Result<Restored, SnapshotError> {
     let age = now.since(parts.head.saved_at);
     let mut restored = Restored::default();
     while let Some(part) = parts.next()? {
@@ -44,8 +44,8 @@ pub fn restore(
                     None => restored.over += 1,
                 })
             }
-            Part::Aside(key, expires, aside) if keys => {
-                let is_back = expires > now && throttle.put_aside(key, aside, expires, now);
+            Part::AuxCopy(key, expires, aside) if keys => {
+                let is_back = expires > now && throttle.put_aux(key, aside, expires, now);
                 restored.left_out += u64::from(!is_back);
             }
             Part::Blocks(saved) => {
@@ -58,7 +58,7 @@ pub fn restore(
                 restored.left_out += count - in_time + without_room;
             }
             Part::Gone(gone) if keys => gone.into_iter().for_each(|key| throttle.forget(key, |_| true)),
-            Part::Gone(_) | Part::Rows(_) | Part::Aside(..) | Part::Head(_) | Part::End(_) => {}
+            Part::Gone(_) | Part::Rows(_) | Part::AuxCopy(..) | Part::Head(_) | Part::End(_) => {}
         }
     }
     Ok(restored)

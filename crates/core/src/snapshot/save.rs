@@ -11,7 +11,8 @@ use crate::snapshot::parts::{Head, Lifetime, Part, PartWriter, Row, SavedBlock};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::{Block, Throttle};
 
-/// Blocks in one part. However long their values are, they fit a frame: the text of the fields, and the numbers beside it.
+/// Blocks in one part. However long their values are, they fit a frame: the text of the fields, and the numbers beside
+/// it.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
 /// What a snapshot holds.
@@ -67,7 +68,7 @@ fn keys<W: Write>(throttle: &Throttle, head: Head, to: W) -> io::Result<(PartWri
     let now = head.saved_at;
     let mut parts = begin(head, to)?;
     let rows = save_rows(throttle, now, &mut parts)?;
-    save_asides(throttle, &throttle.aside_keys(), now, &mut parts)?;
+    save_aux(throttle, &throttle.aux_keys(), now, &mut parts)?;
     Ok((parts, rows))
 }
 
@@ -88,7 +89,7 @@ fn changes<W: Write>(
         parts.write(&Part::Gone(keys.to_vec()))?;
         parts.write(&Part::Rows(found))?;
     }
-    save_asides(throttle, changed, now, &mut parts)?;
+    save_aux(throttle, changed, now, &mut parts)?;
     Ok((parts, rows))
 }
 
@@ -98,7 +99,7 @@ fn begin<W: Write>(head: Head, to: W) -> io::Result<PartWriter<W>> {
     Ok(parts)
 }
 
-fn save_asides(
+fn save_aux(
     throttle: &Throttle,
     keys: &[Key],
     now: Timestamp,
@@ -106,7 +107,7 @@ fn save_asides(
 ) -> io::Result<()> {
     for &key in keys {
         if let Some((aside, left)) = throttle.aside(key, now) {
-            parts.write(&Part::Aside(key, now + left, aside))?;
+            parts.write(&Part::AuxCopy(key, now + left, aside))?;
         }
     }
     Ok(())

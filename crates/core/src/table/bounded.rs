@@ -21,12 +21,12 @@ const SHARD_ROOM: usize = 1_024;
 /// Slots that a sweep looks at under one lock: a microsecond, in which a request may wait.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// Slots that a key without room looks at for a value to evict. At least every second one has a value, mostly. The oldest
-/// of eight is among the oldest third in 96 of 100 cases.
+/// Slots that a key without room looks at for a value to evict. At least every second one has a value, mostly. The
+/// oldest of eight is among the oldest third in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
-/// A sweep makes a shard with so few values for its slots anew, with room for twice as many values. Otherwise it would keep
-/// the memory of its busiest time.
+/// A sweep makes a shard with so few values for its slots anew, with room for twice as many values. Otherwise it would
+/// keep the memory of its busiest time.
 const EMPTY_AT: usize = 4;
 
 /// A value of a [`BoundedMap`].
@@ -45,11 +45,11 @@ pub trait Expiring {
     }
 }
 
-/// Values by key. Together they take at most the room that the map is made for. A value that finds no room is refused, or
-/// takes the place of one that has been [idle](Expiring::idle) for long.
+/// Values by key. Together they take at most the room that the map is made for. A value that finds no room is refused,
+/// or takes the place of one that has been [idle](Expiring::idle) for long.
 ///
-/// A value that is over stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the removal of
-/// others.
+/// A value that is over stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the removal
+/// of others.
 ///
 /// ```
 /// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{BoundedMap, Expiring}};
@@ -83,8 +83,8 @@ struct Shard<V> {
 }
 
 impl<V: Expiring> BoundedMap<V> {
-    /// The bytes of a value beside its heap memory, in a map that is bounded in bytes: two slots of a hash table for each
-    /// value. A table that has just grown has 2.3.
+    /// The bytes of a value beside its heap memory, in a map that is bounded in bytes: two slots of a hash table for
+    /// each value. A table that has just grown has 2.3.
     pub const PLACE_BYTES: usize = 2 * size_of::<(Key, V)>();
 
     pub fn new(room: usize) -> BoundedMap<V> {
@@ -135,8 +135,8 @@ impl<V: Expiring> BoundedMap<V> {
         })
     }
 
-    /// Removes the values that are over: some slots of each shard, and then the next. A request that waits for a shard so
-    /// gets it before the sweep comes back.
+    /// Removes the values that are over: some slots of each shard, and then the next. A request that waits for a shard
+    /// so gets it before the sweep comes back.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -227,7 +227,8 @@ impl<V: Expiring> Place<'_, V> {
         has_room
     }
 
-    /// Writes to the value, if there is one, and gives back what it needs no longer of its room and of what was reserved.
+    /// Writes to the value, if there is one, and gives back what it needs no longer of its room and of what was
+    /// reserved.
     pub fn update<R>(&mut self, reserved: usize, write: impl FnOnce(&mut V) -> R) -> Option<R> {
         let map = self.map;
         let value = self.get()?;

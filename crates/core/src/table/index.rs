@@ -44,9 +44,9 @@ impl Slot {
     }
 }
 
-/// Open addressing with linear probing, where a key far from home takes the slot of one that is nearer to its own (Robin
-/// Hood hashing; Celis, 1986). Distances then stay short while the array is nearly full. A removal leaves no mark: the
-/// entries behind it move up. So no request ever pays for a clean-up.
+/// Open addressing with linear probing, where a key far from home takes the slot of one that is nearer to its own
+/// (Robin Hood hashing; Celis, 1986). Distances then stay short while the array is nearly full. A removal leaves no
+/// mark: the entries behind it move up. So no request ever pays for a clean-up.
 ///
 /// ```text
 /// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so homes stand in order
@@ -89,8 +89,8 @@ impl Index {
         None
     }
 
-    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that. `key_of` gives the key of a
-    /// row that is in the index.
+    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that. `key_of` gives the key of
+    /// a row that is in the index.
     pub(super) fn insert(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
         let tag = self.tag(key);
         let (mut place, mut distance) = (self.home(tag), 0);

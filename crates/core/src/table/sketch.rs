@@ -428,10 +428,10 @@ mod tests {
         const TOTAL: u32 = 100_000;
         for (rows, column_bits) in [(1, 10), (2, 10), (3, 10), (2, 7)] {
             let sketch = Sketch::new(Shape { rows, column_bits }, SECOND);
-            let (mut exact, mut dice) = (HashMap::new(), fastrand::Rng::with_seed(1));
+            let (mut exact, mut rng) = (HashMap::new(), fastrand::Rng::with_seed(1));
             let now = Timestamp::from_millis(60_000);
             for _ in 0..TOTAL {
-                let number = dice.u64(0..20_000) * dice.u64(0..20_000) / 20_000;
+                let number = rng.u64(0..20_000) * rng.u64(0..20_000) / 20_000;
                 count(&sketch, mixed(number + 1), 1, now);
                 *exact.entry(mixed(number + 1)).or_insert(0u32) += 1;
             }

@@ -30,35 +30,35 @@ pub(super) struct Carried {
 
 /// An assured rate that may carry a request: the place of its SLO, and its row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carrier {
+pub(super) struct Guarantee {
     pub(super) place: usize,
     pub(super) assured: Assured,
     pub(super) entry: Entry,
 }
 
 /// The assured rates of one request.
-pub(super) type Carriers = ArrayVec<Carrier, JUDGED_MAX>;
+pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO that can carry a request of this cost. None if no SLO above one with an assured rate stops it,
-    /// or if it is refused all the same.
+    /// Finds the first SLO that can carry a request of this cost. None if no SLO above one with an assured rate stops
+    /// it, or if it is refused all the same.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],
-        carriers: &[Carrier],
+        guarantees: &[Guarantee],
         cost: u32,
         now: Timestamp,
     ) -> Option<Carried> {
         let stops = |place: usize| !cases[place].slo.dry_run && judgements[place].verdict != Verdict::Pass;
         let last = (0..cases.len()).rev().find(|&place| stops(place))?;
-        let has_room = |carrier: &&Carrier| carrier.assured.has_room(&carrier.entry, cost, now);
-        let carrier = carriers.iter().filter(|carrier| carrier.place < last).find(has_room)?;
-        let by = carrier.place;
+        let has_room = |guarantee: &&Guarantee| guarantee.assured.has_room(&guarantee.entry, cost, now);
+        let guarantee = guarantees.iter().filter(|guarantee| guarantee.place < last).find(has_room)?;
+        let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).any(refuses);
         // An SLO with rate 0 is closed for all.
         let is_closed = (by + 1..=last).any(|place| stops(place) && !cases[place].slo.law.can_owe());
-        let remaining = carrier.assured.remaining(&carrier.entry, now).saturating_sub(cost);
+        let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cost);
         (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
     }
 
@@ -73,10 +73,10 @@ impl Carried {
     }
 
     /// Notes in the judgements which of them carry, and which are overruled.
-    pub(super) fn mark(self, judged: &mut [Judged], carriers: &[Carrier]) {
+    pub(super) fn mark(self, judged: &mut [Judged], guarantees: &[Guarantee]) {
         for (place, judged) in judged.iter_mut().enumerate() {
-            let is_carrier = carriers.iter().any(|carrier| carrier.place == place);
-            let carries = is_carrier && self.charges(place);
+            let is_guarantee = guarantees.iter().any(|guarantee| guarantee.place == place);
+            let carries = is_guarantee && self.charges(place);
             let is_carried = self.overrules(place, judged);
             judged.assurance = Assurance { carries, is_carried };
             if is_carried {

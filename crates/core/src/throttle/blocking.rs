@@ -74,7 +74,8 @@ impl Throttle {
     /// Returns a receipt if other nodes are to learn of it.
     ///
     /// ```
-    /// # use slowlane_core::{base::draw::Draw, policy::Policy, base::request::{Request, Value}, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::{Request, Value}, table::Sizing,
+    /// throttle::Throttle};
     /// # use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
@@ -84,7 +85,7 @@ impl Throttle {
     /// throttle.block(fields, until, now).unwrap();
     /// let mut request = Request::new();
     /// request.push(b"source", Value::Text(b"192.0.2.66"));
-    /// let verdict = |now| throttle.decide_one(&request, now, Draw::MIDDLE).verdict;
+    /// let verdict = |now| throttle.decide_one(&request, now, Sample::MIDDLE).verdict;
     /// assert_eq!(verdict(now), Verdict::Deny { retry_after_s: 10 });
     /// assert_eq!(verdict(until), Verdict::Pass);
     /// ```
@@ -108,8 +109,8 @@ impl Throttle {
         Ok(receipt)
     }
 
-    /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks without
-    /// room.
+    /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks
+    /// without room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
         let (mut of_operators, mut without_room) = (Vec::new(), 0);
         for Block { target, until, origin } in blocks {
@@ -201,7 +202,8 @@ impl Throttle {
         self.blocks.feed.take()
     }
 
-    /// Applies changes from elsewhere, also those of blocks that are over. They are not handed out again. Returns the number of blocks without room.
+    /// Applies changes from elsewhere, also those of blocks that are over. They are not handed out again. Returns the
+    /// number of blocks without room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
         let mut operators = self.blocks.operators();
         let (policy, mut index) = self.index(&operators);

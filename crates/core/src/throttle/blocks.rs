@@ -9,7 +9,7 @@ use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::target::{Fields, Target};
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
-use crate::policy::{BlockFault, BlockIndex, Case, Policy};
+use crate::policy::{BlockIndex, BlockTargetError, Case, Policy};
 use crate::throttle::changes::{Change, Feed};
 use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
 
@@ -20,7 +20,7 @@ pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
     #[error(transparent)]
-    Fault(#[from] BlockFault),
+    Fault(#[from] BlockTargetError),
     #[error(
         "{OPERATOR_BLOCKS_MAX} blocks are in force, the most: end some with `slowlane unblock`, or block a network"
     )]
@@ -49,7 +49,7 @@ impl Operators {
         fields: Fields,
         until: Timestamp,
         now: Timestamp,
-        add: impl FnOnce(&Fields, Blocked) -> Result<(), BlockFault>,
+        add: impl FnOnce(&Fields, Blocked) -> Result<(), BlockTargetError>,
     ) -> Result<(), BlockError> {
         if until <= now {
             self.blocks.remove(&fields);

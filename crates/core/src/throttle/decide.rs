@@ -5,30 +5,30 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use crate::base::blocked::Blocked;
-use crate::base::draw::Draw;
 use crate::base::key::Key;
 use crate::base::request::Request;
+use crate::base::sample::Sample;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
-use crate::cluster::{Cluster, OnSilence, Terms};
+use crate::cluster::{Cluster, OnSilence, Share};
 use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::{EACH_MAX, Entry};
-use crate::throttle::assured::{Carried, Carrier, Carriers};
+use crate::throttle::assured::{Carried, Guarantee, Guarantees};
 use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
 pub type Decisions = ArrayVec<Decision, BATCH_MAX>;
 
 impl Throttle {
-    /// Decides the requests of a batch, and counts them. Verdicts, rows and annexes are the same as when
+    /// Decides the requests of a batch, and counts them. Verdicts, rows and auxiliary states are the same as when
     /// deciding one by one. The results replace the content of `decisions`.
     ///
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::Throttle};
     /// # use std::time::Duration;
-    /// use slowlane_core::{base::draw::Draw, base::request::Request, base::time::Timestamp};
+    /// use slowlane_core::{base::sample::Sample, base::request::Request, base::time::Timestamp};
     /// use slowlane_core::{policy::Batch, throttle::Decisions};
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {
@@ -43,20 +43,20 @@ impl Throttle {
     ///     batch.push(&Request::new());
     /// }
     /// let mut decisions = Decisions::new();
-    /// throttle.decide(&batch, Timestamp::from_millis(60_000), || Draw::MIDDLE, &mut decisions);
+    /// throttle.decide(&batch, Timestamp::from_millis(60_000), || Sample::MIDDLE, &mut decisions);
     /// assert_eq!(decisions.iter().map(|decision| decision.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
     /// ```
     pub fn decide(
         &self,
         batch: &Batch<'_, '_>,
         now: Timestamp,
-        mut draw: impl FnMut() -> Draw,
+        mut sample: impl FnMut() -> Sample,
         decisions: &mut Decisions,
     ) {
         decisions.clear();
         let mut pending = Pending::default();
         batch.classify(now, |cases| {
-            let arrival = Arrival { now, draw: draw(), cost: cases.cost, sharer: 0 };
+            let arrival = Arrival { now, sample: sample(), cost: cases.cost, sharer: 0 };
             if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
                 self.settle(&mut pending, now, decisions);
                 decisions.push(self.refuse_blocked(&cases.list, blocked, arrival));
@@ -81,21 +81,21 @@ impl Throttle {
     /// Decides one request: a batch of one.
     ///
     /// ```
-    /// use slowlane_core::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
-    /// use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
-    /// use std::time::Duration;
+    /// use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing,
+    /// throttle::Throttle}; use slowlane_core::{base::time::Timestamp, base::verdict::Verdict}; use
+    /// std::time::Duration;
     ///
     /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);
-    /// let decision = throttle.decide_one(&Request::new(), Timestamp::from_millis(1), Draw::MIDDLE);
+    /// let decision = throttle.decide_one(&Request::new(), Timestamp::from_millis(1), Sample::MIDDLE);
     /// assert_eq!(decision.verdict, Verdict::Pass);
     /// ```
-    pub fn decide_one(&self, request: &Request<'_>, now: Timestamp, draw: Draw) -> Decision {
+    pub fn decide_one(&self, request: &Request<'_>, now: Timestamp, sample: Sample) -> Decision {
         let policy = self.policy();
         let mut batch = Batch::of(&policy);
         batch.push(request);
         let mut decisions = Decisions::new();
-        self.decide(&batch, now, || draw, &mut decisions);
+        self.decide(&batch, now, || sample, &mut decisions);
         decisions[0]
     }
 
@@ -122,7 +122,7 @@ impl Throttle {
 
     /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the
     /// request, the others count it as asked, but not as let through. For that their rows are restored first.
-    /// Annexes are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
+    /// Auxiliary states are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
     ///
     /// Sketches come first, and take the request back if another SLO denies it. One that denies it leaves no new row.
     fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
@@ -132,18 +132,19 @@ impl Throttle {
             (0..cases.len()).filter(|&place| staged.judgements[place].is_none()).collect();
         let mut keys: ArrayVec<_, EACH_MAX> =
             in_rows.iter().map(|&place| (cases[place].key, self.memory(&cases[place]))).collect();
-        let mut carriers: Carriers = cases.iter().enumerate().filter_map(|it| self.carrier(it)).collect();
+        let mut guarantees: Guarantees =
+            cases.iter().enumerate().filter_map(|it| self.guarantee(it)).collect();
         keys.extend(
-            carriers
+            guarantees
                 .iter()
-                .filter_map(|carrier| Some((cases[carrier.place].assured?, carrier.assured.memory()))),
+                .filter_map(|guarantee| Some((cases[guarantee.place].assured?, guarantee.assured.memory()))),
         );
         let way = if is_refused { Way::Refused } else { Way::Foresee };
         let mut decision = self.table.with_each(&keys, arrival.now, is_refused, |entries, now| {
             let arrival = Arrival { now, ..arrival };
             let (entries, assured) = entries.split_at_mut(in_rows.len());
-            for (carrier, entry) in carriers.iter_mut().zip(&*assured) {
-                carrier.entry = *entry;
+            for (guarantee, entry) in guarantees.iter_mut().zip(&*assured) {
+                guarantee.entry = *entry;
             }
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
             let mut rows = entries.iter_mut();
@@ -153,16 +154,16 @@ impl Throttle {
             };
             let judgements: ArrayVec<Judgement, JUDGED_MAX> =
                 cases.iter().zip(&staged.judgements).map(rule).collect();
-            let carried = Carried::find(cases, &judgements, &carriers, arrival.cost, now);
-            let decision = self.combine(cases, &judgements, carried, &carriers, arrival);
+            let carried = Carried::find(cases, &judgements, &guarantees, arrival.cost, now);
+            let decision = self.combine(cases, &judgements, carried, &guarantees, arrival);
             for (row, &place) in in_rows.iter().enumerate() {
                 let (judged, entry) = (&decision.judged()[place], &mut entries[row]);
                 let states = (before[row], entry);
                 self.settle_one(&cases[place], &judgements[place], judged, &decision, states, arrival);
             }
-            for (carrier, entry) in carriers.iter().zip(assured) {
-                if decision.judged()[carrier.place].assurance.carries {
-                    carrier.assured.charge(entry, arrival.cost, now);
+            for (guarantee, entry) in guarantees.iter().zip(assured) {
+                if decision.judged()[guarantee.place].assurance.carries {
+                    guarantee.assured.charge(entry, arrival.cost, now);
                 }
             }
             decision
@@ -175,8 +176,8 @@ impl Throttle {
     }
 
     /// The assured rate of a case, before its row is known.
-    fn carrier(&self, (place, case): (usize, &Case<'_>)) -> Option<Carrier> {
-        Some(Carrier { place, assured: self.assured(case)?, entry: Entry::default() })
+    fn guarantee(&self, (place, case): (usize, &Case<'_>)) -> Option<Guarantee> {
+        Some(Guarantee { place, assured: self.assured(case)?, entry: Entry::default() })
     }
 
     /// The decision under several judgements.
@@ -185,14 +186,14 @@ impl Throttle {
         cases: &[Case<'_>],
         judgements: &[Judgement],
         carried: Option<Carried>,
-        carriers: &Carriers,
+        guarantees: &Guarantees,
         arrival: Arrival,
     ) -> Decision {
         let each = || cases.iter().zip(judgements);
         let mut judged: ArrayVec<Judged, JUDGED_MAX> =
             each().map(|(case, judgement)| self.judged(case, judgement)).collect();
         if let Some(carried) = carried {
-            carried.mark(&mut judged, carriers);
+            carried.mark(&mut judged, guarantees);
         }
         let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
         decision.blocked = blocked(cases, judgements, &judged);
@@ -215,14 +216,14 @@ impl Throttle {
             self.refused(case, verdict, arrival.now);
         }
         match (decision.is_let_through(), verdict.is_let_through()) {
-            (true, true) if law.has_annex() || self.is_shared(case) => {
-                // `foresee` left the annex and the view as they were. Judging again writes the row and them.
+            (true, true) if law.has_aux() || self.is_shared(case) => {
+                // `foresee` left the auxiliary state and the view as they were. Judging again writes the row and them.
                 *entry = before;
                 self.judge(case, entry, arrival, Way::Judge);
             }
             (true, false) if judged.assurance.is_carried => {
                 *entry = before;
-                self.owe(case, entry, arrival);
+                self.add_debt(case, entry, arrival);
             }
             (false, true) => {
                 *entry = before;
@@ -233,12 +234,12 @@ impl Throttle {
     }
 
     /// Charges a request that an SLO has not let through, and that passes all the same.
-    pub(super) fn owe(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
+    pub(super) fn add_debt(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
         let Slo { law, sharing, .. } = case.slo;
-        let shared = self.cluster.as_deref().zip(Terms::new(*sharing, law));
-        if shared.is_none_or(|(cluster, terms)| !cluster.owe(case.key, &terms, entry, &arrival)) {
+        let shared = self.cluster.as_deref().zip(Share::new(*sharing, law));
+        if shared.is_none_or(|(cluster, share)| !cluster.add_debt(case.key, &share, entry, &arrival)) {
             let law = self.law_alone(case.slo).unwrap_or(*law);
-            law.owing().unwrap_or(law).owe(entry, &arrival);
+            law.owing().unwrap_or(law).add_debt(entry, &arrival);
         }
     }
 
@@ -268,7 +269,7 @@ impl Throttle {
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
             let lease = case.expect("each judgement is one of a case").slo.law.memory();
-            self.annexes.open_ticket(judged.key, lease, at).unwrap_or_else(|| {
+            self.aux_store.open_ticket(judged.key, lease, at).unwrap_or_else(|| {
                 self.count_fallback();
                 0
             })
@@ -289,7 +290,7 @@ impl Throttle {
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         let is_closed = |cluster: &Cluster| {
-            Terms::new(case.slo.sharing, &case.slo.law).is_some_and(|terms| cluster.is_closed(&terms))
+            Share::new(case.slo.sharing, &case.slo.law).is_some_and(|share| cluster.is_closed(&share))
         };
         if !verdict.is_let_through() && !self.cluster.as_deref().is_some_and(is_closed) {
             self.blocks.refused(case, verdict, now);
@@ -317,14 +318,14 @@ impl Throttle {
         let law = &case.slo.law;
         match way {
             Way::Judge => self
-                .annexes
-                .with(case.key, law, arrival.cost, arrival.now, |annex| law.judge(entry, annex, arrival)),
+                .aux_store
+                .with(case.key, law, arrival.cost, arrival.now, |aux| law.judge(entry, aux, arrival)),
             Way::Foresee => self
-                .annexes
-                .with(case.key, law, arrival.cost, arrival.now, |annex| law.foresee(entry, annex, arrival)),
+                .aux_store
+                .with(case.key, law, arrival.cost, arrival.now, |aux| law.foresee(entry, aux, arrival)),
             Way::Refused => {
-                self.annexes.with_known_or_fresh(case.key, law, arrival.cost, arrival.now, |annex| {
-                    law.foresee(entry, annex, arrival)
+                self.aux_store.with_known_or_fresh(case.key, law, arrival.cost, arrival.now, |aux| {
+                    law.foresee(entry, aux, arrival)
                 })
             }
         }
@@ -352,10 +353,10 @@ impl Throttle {
         if *sharing != Sharing::Local {
             cluster.note_use();
         }
-        let terms = Terms::new(*sharing, law);
-        let shared = terms.and_then(|terms| match way {
-            Way::Judge => cluster.judge(case.key, &terms, entry, arrival),
-            Way::Foresee | Way::Refused => cluster.foresee(case.key, &terms, entry, arrival),
+        let share = Share::new(*sharing, law);
+        let shared = share.and_then(|share| match way {
+            Way::Judge => cluster.judge(case.key, &share, entry, arrival),
+            Way::Foresee | Way::Refused => cluster.foresee(case.key, &share, entry, arrival),
         });
         // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
         shared.or_else(|| Some(self.law_alone(case.slo)?.judge(entry, None, arrival)))
@@ -382,7 +383,7 @@ pub(super) fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Ju
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Judge,
-    /// Annexes and views stay as they are.
+    /// Auxiliary states and views stay as they are.
     Foresee,
     /// As `Foresee`, for a request that a sketch has refused: nothing of a new key is kept.
     Refused,
@@ -393,7 +394,7 @@ pub(super) enum Way {
 struct Pending<'p> {
     keys: ArrayVec<(Key, Duration), BATCH_MAX>,
     singles: ArrayVec<Single<'p>, BATCH_MAX>,
-    uses_annexes: bool,
+    uses_aux: bool,
 }
 
 /// A request under one SLO.
@@ -404,15 +405,15 @@ struct Single<'p> {
 }
 
 impl<'p> Pending<'p> {
-    /// Whether the pending requests must be judged before this one. Annexes and tickets share one bound, so requests
-    /// that need them are judged in their order.
+    /// Whether the pending requests must be judged before this one. Auxiliary states and tickets share one bound, so
+    /// requests that need them are judged in their order.
     fn must_settle_before(&self, case: &Case<'_>) -> bool {
-        self.uses_annexes && uses_annexes(&case.slo.law)
+        self.uses_aux && uses_aux(&case.slo.law)
     }
 
     #[inline]
     fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
-        self.uses_annexes |= uses_annexes(&case.slo.law);
+        self.uses_aux |= uses_aux(&case.slo.law);
         self.keys.push((case.key, memory));
         self.singles.push(Single { case, arrival, judgement: None });
     }
@@ -420,11 +421,11 @@ impl<'p> Pending<'p> {
     fn clear(&mut self) {
         self.keys.clear();
         self.singles.clear();
-        self.uses_annexes = false;
+        self.uses_aux = false;
     }
 }
 
-/// Whether requests under the law need an annex or a ticket.
-fn uses_annexes(law: &Law) -> bool {
-    law.has_annex() || law.counts_ends()
+/// Whether requests under the law need an auxiliary state or a ticket.
+fn uses_aux(law: &Law) -> bool {
+    law.has_aux() || law.counts_ends()
 }

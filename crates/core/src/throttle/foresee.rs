@@ -3,14 +3,14 @@
 use arrayvec::ArrayVec;
 
 use crate::base::blocked::Blocked;
-use crate::base::draw::Draw;
+use crate::base::sample::Sample;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict};
-use crate::cluster::Terms;
-use crate::law::{Annex, Arrival, Judgement, Used};
+use crate::cluster::Share;
+use crate::law::{Arrival, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases, Slo};
 use crate::table::{Entry, Found, Sketch};
-use crate::throttle::assured::{Carried, Carrier, Carriers};
+use crate::throttle::assured::{Carried, Guarantee, Guarantees};
 use crate::throttle::decide::{Way, blocked};
 use crate::throttle::sketches::Staged;
 use crate::throttle::state::Throttle;
@@ -42,7 +42,8 @@ impl Throttle {
     /// nothing changes.
     ///
     /// ```
-    /// # use slowlane_core::{base::draw::Draw, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing,
+    /// throttle::Throttle};
     /// # use slowlane_core::base::time::Timestamp;
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
@@ -53,13 +54,13 @@ impl Throttle {
     /// # let limited = Policy::parse("".as_ref(), &slowlane_core::policy::Layout::default(), read).unwrap();
     /// # let throttle = Throttle::new(limited, sizing, 1 << 20);
     /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
-    /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Draw::MIDDLE).decision.remaining;
+    /// let foreseen = || throttle.foresee(&policy.cases(&Request::new()), now, Sample::MIDDLE).decision.remaining;
     /// assert_eq!([foreseen(), foreseen()], [9_999, 9_999]);
-    /// throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+    /// throttle.decide_one(&Request::new(), now, Sample::MIDDLE);
     /// assert_eq!(foreseen(), 9_998);
     /// ```
-    pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, draw: Draw) -> Foreseen {
-        let arrival = Arrival { now, draw, cost: cases.cost, sharer: 0 };
+    pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Foreseen {
+        let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0 };
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
         let staged = match by_operator {
             Some(_) => Staged::unasked(&cases.list),
@@ -80,9 +81,9 @@ impl Throttle {
             })
             .collect();
         if by_operator.is_none() {
-            let carriers = self.carriers(cases, now);
-            if let Some(carried) = Carried::find(cases, &judgements, &carriers, arrival.cost, now) {
-                carried.mark(&mut judged, &carriers);
+            let guarantees = self.guarantees(cases, now);
+            if let Some(carried) = Carried::find(cases, &judgements, &guarantees, arrival.cost, now) {
+                carried.mark(&mut judged, &guarantees);
             }
         }
         let mut decision = Decision::of(&judged, arrival.cost, now);
@@ -95,8 +96,8 @@ impl Throttle {
         let arrival = Arrival { sharer, ..arrival };
         let found = self.table.row(key, arrival.now);
         let entry = found.map_or(Entry::default(), |found| found.entry);
-        let annex = self.annexes.copy(key, &slo.law, arrival.cost, arrival.now);
-        let used = self.used(case, &entry, annex.as_ref(), arrival.now);
+        let aux = self.aux_store.copy(key, &slo.law, arrival.cost, arrival.now);
+        let used = self.used(case, &entry, aux.as_ref(), arrival.now);
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, arrival.now)) {
             let formula = "not asked: the request is blocked".into();
             return View {
@@ -114,10 +115,10 @@ impl Throttle {
         }
         let shared = self.judge_shared(case, &mut { entry }, &arrival, Way::Foresee);
         let judgement =
-            shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, annex.clone().as_mut(), &arrival));
+            shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, aux.clone().as_mut(), &arrival));
         let of_shared = self.explain_shared(case, &entry, &arrival);
         let formula =
-            of_shared.unwrap_or_else(|| slo.law.explain(&slo.objective, &entry, annex.as_ref(), &arrival));
+            of_shared.unwrap_or_else(|| slo.law.explain(&slo.objective, &entry, aux.as_ref(), &arrival));
         let assured = self.assured(case).map(|assured| {
             let entry = self.assured_entry(case, arrival.now);
             assured.explain(&entry, arrival.cost, arrival.now)
@@ -126,12 +127,12 @@ impl Throttle {
     }
 
     /// The assured rates of a request, with copies of their rows.
-    fn carriers(&self, cases: &[Case<'_>], now: Timestamp) -> Carriers {
-        let carrier = |(place, case): (usize, &Case<'_>)| {
+    fn guarantees(&self, cases: &[Case<'_>], now: Timestamp) -> Guarantees {
+        let guarantee = |(place, case): (usize, &Case<'_>)| {
             let assured = self.assured(case)?;
-            Some(Carrier { place, assured, entry: self.assured_entry(case, now) })
+            Some(Guarantee { place, assured, entry: self.assured_entry(case, now) })
         };
-        cases.iter().enumerate().filter_map(carrier).collect()
+        cases.iter().enumerate().filter_map(guarantee).collect()
     }
 
     fn assured_entry(&self, case: &Case<'_>, now: Timestamp) -> Entry {
@@ -140,11 +141,11 @@ impl Throttle {
     }
 
     /// What is used of a quota: by all nodes, if they share it.
-    fn used(&self, case: &Case<'_>, entry: &Entry, annex: Option<&Annex>, now: Timestamp) -> Option<Used> {
+    fn used(&self, case: &Case<'_>, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let Slo { law, sharing, .. } = case.slo;
-        let terms = self.cluster.as_deref().zip(Terms::new(*sharing, law));
-        let shared = terms.and_then(|(cluster, terms)| cluster.used(case.key, &terms, now));
-        shared.or_else(|| law.used(entry, annex, now))
+        let share = self.cluster.as_deref().zip(Share::new(*sharing, law));
+        let shared = share.and_then(|(cluster, share)| cluster.used(case.key, &share, now));
+        shared.or_else(|| law.used(entry, aux, now))
     }
 
     /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that is
@@ -162,8 +163,8 @@ impl Throttle {
     fn explain_shared(&self, case: &Case<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
         let Slo { law, objective, sharing, .. } = case.slo;
-        let terms = Terms::new(*sharing, law);
-        let shared = terms.and_then(|terms| cluster.explain(case.key, &terms, entry, arrival));
+        let share = Share::new(*sharing, law);
+        let shared = share.and_then(|share| cluster.explain(case.key, &share, entry, arrival));
         shared.or_else(|| {
             let alone = self.law_alone(case.slo)?.explain(objective, entry, None, arrival);
             Some(format!("one of {} nodes: {alone}", cluster.nodes()))

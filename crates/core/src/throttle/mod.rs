@@ -2,35 +2,35 @@
 //!
 //! ```text
 //! Batch ─▶ decide ─▶ Decisions        policy.classify: the SLOs of each request, with their keys
-//!                                     table.with_batch: law.judge(entry, annex, arrival)
+//!                                     table.with_batch: law.judge(entry, aux, arrival)
 //! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
 //! Cases ─▶ foresee: the same without counting, for operators
-//! Cases ─▶ charge, standing: requests that a proxy decides by its own rules, and what it has to know for them
+//! Cases ─▶ charge, proxy_limits: requests that a proxy decides by its own rules, and what it has to know for them
 //! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
 //! sweep: what is over goes, once a second; no decision removes it
 //! ```
 //! There is one way to decide; a single request is a batch of one.
 
-mod annexes;
 mod assured;
+mod aux_store;
 mod blocking;
 mod blocks;
 mod changes;
 mod decide;
-mod elsewhere;
 mod foresee;
 mod key_blocks;
 mod open_tickets;
+mod proxy_limits;
 mod sketches;
 mod state;
 mod undo;
 
-pub use annexes::{Annexes, Aside};
+pub use aux_store::{AuxCopy, AuxStore};
 pub use blocking::{Block, BlockOrigin, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes, Ordered, Reach, Receipt};
 pub use decide::Decisions;
-pub use elsewhere::{Paced, Standing};
 pub use foresee::{Foreseen, View};
 pub use key_blocks::KEY_BLOCKS_MAX;
-pub use state::{AnnexUsage, InForce, Throttle};
+pub use proxy_limits::{Paced, ProxyLimits};
+pub use state::{AuxUsage, InForce, Throttle};

@@ -1,4 +1,4 @@
-//! The state of a throttle: the policy in force, the table, and the annexes beside it.
+//! The state of a throttle: the policy in force, the table, and the auxiliary states beside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,18 +9,18 @@ use arc_swap::{ArcSwap, Guard};
 use crate::base::key::Key;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
-use crate::cluster::{Cluster, Terms};
+use crate::cluster::{Cluster, Share};
 use crate::policy::{Case, Policy};
 use crate::table::{Entry, Sizing, Table, Usage};
-use crate::throttle::annexes::{Annexes, Aside};
+use crate::throttle::aux_store::{AuxCopy, AuxStore};
 use crate::throttle::blocks::Blocks;
 
-/// The policy in force, the table, and the annexes beside it.
+/// The policy in force, the table, and the auxiliary states beside it.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ArcSwap<Policy>,
     pub(super) table: Table,
-    pub(super) annexes: Annexes,
+    pub(super) aux_store: AuxStore,
     pub(super) blocks: Blocks,
     /// None: this slowlane is alone.
     pub(super) cluster: Option<Arc<Cluster>>,
@@ -32,22 +32,22 @@ pub struct Throttle {
 /// The policy in force at the time of the call. Holding it keeps an old policy alive; drop it promptly.
 pub type InForce = Guard<Arc<Policy>>;
 
-/// Numbers of the annexes for the operator to watch.
+/// Numbers of the auxiliary states for the operator to watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AnnexUsage {
+pub struct AuxUsage {
     pub bytes: u64,
     /// Requests judged by a simpler law because there was no room, or whose ticket was not remembered.
     pub fallbacks: u64,
 }
 
 impl Throttle {
-    /// The annexes take up at most `annex_bytes_max` bytes beside the table.
+    /// The auxiliary states take up at most `annex_bytes_max` bytes beside the table.
     pub fn new(mut policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
         policy.put_sketches(None);
         Throttle {
             policy: ArcSwap::from_pointee(policy),
             table: Table::new(sizing),
-            annexes: Annexes::new(annex_bytes_max),
+            aux_store: AuxStore::new(annex_bytes_max),
             blocks: Blocks::default(),
             cluster: None,
             fallbacks: AtomicU64::new(0),
@@ -68,7 +68,7 @@ impl Throttle {
     /// Whether nodes share the SLO of a case.
     #[inline]
     pub(super) fn is_shared(&self, case: &Case<'_>) -> bool {
-        self.cluster.is_some() && Terms::new(case.slo.sharing, &case.slo.law).is_some()
+        self.cluster.is_some() && Share::new(case.slo.sharing, &case.slo.law).is_some()
     }
 
     /// How long the row of a case has to be kept after a write.
@@ -78,7 +78,7 @@ impl Throttle {
         let Some(cluster) = self.cluster.as_deref().filter(|_| sharing != Sharing::Local) else {
             return law.memory();
         };
-        let untold = Terms::new(sharing, law).map_or(Duration::ZERO, |terms| cluster.memory(&terms));
+        let untold = Share::new(sharing, law).map_or(Duration::ZERO, |share| cluster.memory(&share));
         law.split(cluster.nodes()).memory().max(untold)
     }
 
@@ -101,10 +101,10 @@ impl Throttle {
         self.policy.into_inner()
     }
 
-    /// Forgets the entry of a key and its annex, if `is_to_go` agrees.
+    /// Forgets the entry of a key and its auxiliary state, if `is_to_go` agrees.
     pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
         if self.table.remove(key, is_to_go) {
-            self.annexes.remove(key);
+            self.aux_store.remove(key);
         }
     }
 
@@ -113,29 +113,29 @@ impl Throttle {
         self.table.with_known(key, now, |entry, _| Cluster::share(entry));
     }
 
-    /// All keys that have something beside their row: an annex, or open tickets.
-    pub fn aside_keys(&self) -> Vec<Key> {
-        self.annexes.keys()
+    /// All keys that have something beside their row: an auxiliary state, or open tickets.
+    pub fn aux_keys(&self) -> Vec<Key> {
+        self.aux_store.keys()
     }
 
     /// A copy of what a key has beside its row, and how long it still lives.
-    pub fn aside(&self, key: Key, now: Timestamp) -> Option<(Aside, Duration)> {
-        self.annexes.kept(key, now)
+    pub fn aside(&self, key: Key, now: Timestamp) -> Option<(AuxCopy, Duration)> {
+        self.aux_store.kept(key, now)
     }
 
     /// Puts such a copy back. False if there is no room for it, or if no law can have made it.
-    pub fn put_aside(&self, key: Key, aside: Aside, expires: Timestamp, now: Timestamp) -> bool {
-        self.annexes.put_back(key, aside, expires, now)
+    pub fn put_aux(&self, key: Key, aside: AuxCopy, expires: Timestamp, now: Timestamp) -> bool {
+        self.aux_store.put_back(key, aside, expires, now)
     }
 
-    /// Forgets what is over, in the first call of a second: annexes and open tickets, blocks, and the keys that nodes share.
-    /// No decision does. Rows are cleared away by writes to the table.
+    /// Forgets what is over, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
+    /// that nodes share. No decision does. Rows are cleared away by writes to the table.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
         if self.swept_s.swap(second, Relaxed) == second {
             return;
         }
-        self.annexes.sweep(now);
+        self.aux_store.sweep(now);
         self.sweep_blocks(now);
         if let Some(cluster) = &self.cluster {
             cluster.sweep(now);
@@ -150,11 +150,11 @@ impl Throttle {
         self.table.usage()
     }
 
-    pub fn annex_usage(&self) -> AnnexUsage {
-        AnnexUsage { bytes: self.annexes.bytes(), fallbacks: self.fallbacks.load(Relaxed) }
+    pub fn aux_usage(&self) -> AuxUsage {
+        AuxUsage { bytes: self.aux_store.bytes(), fallbacks: self.fallbacks.load(Relaxed) }
     }
 
-    /// Counts a request for which the annexes had no room.
+    /// Counts a request for which the auxiliary states had no room.
     pub(super) fn count_fallback(&self) {
         self.fallbacks.fetch_add(1, Relaxed);
     }

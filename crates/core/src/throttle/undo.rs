@@ -26,8 +26,8 @@ impl Throttle {
                 continue;
             }
             self.table.with_known(judged.key, now, |entry, now| {
-                self.annexes.with_known(judged.key, &slo.law, |annex| {
-                    slo.law.take_back(entry, annex, decision.cost, now, judged.due(decision.at));
+                self.aux_store.with_known(judged.key, &slo.law, |aux| {
+                    slo.law.take_back(entry, aux, decision.cost, now, judged.due(decision.at));
                 });
                 self.take_back_shared(slo, judged.key, decision.cost);
             });
@@ -65,6 +65,6 @@ impl Throttle {
 
     /// Closes an open ticket. A request without a serial was not remembered, and is taken at its word.
     fn closes(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
-        serial == 0 || self.annexes.close_ticket(key, serial, begun_ms)
+        serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms)
     }
 }

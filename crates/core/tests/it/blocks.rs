@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane_core::base::blocked::{Blocked, BlockedBy};
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::target::Target;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
-use slowlane_core::policy::{Batch, BlockFault, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
+use slowlane_core::policy::{Batch, BlockTargetError, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{
     Block, BlockError, BlockOrigin, Change, Decisions, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX, Throttle,
@@ -61,7 +61,7 @@ fn request<'a>(fields: Typed<'a>) -> Request<'a> {
 }
 
 fn ask(throttle: &Throttle, fields: Typed<'_>, seconds: u64) -> Decision {
-    throttle.decide_one(&request(fields), at(seconds), Draw::MIDDLE)
+    throttle.decide_one(&request(fields), at(seconds), Sample::MIDDLE)
 }
 
 /// A blocked request is refused whatever its SLO is, so no map searches its value.
@@ -139,9 +139,9 @@ fn values_are_compared_as_requests_and_keys_have_them() {
         error => panic!("{error}"),
     };
     for value in ["localhost", "192.0.2.0/33", "192.0.2", "[::1]"] {
-        assert!(matches!(refused(("source", value)), BlockFault::Address { .. }), "{value}");
+        assert!(matches!(refused(("source", value)), BlockTargetError::Address { .. }), "{value}");
     }
-    assert!(matches!(refused(("website", "shop.example,x")), BlockFault::Host { .. }));
+    assert!(matches!(refused(("website", "shop.example,x")), BlockTargetError::Host { .. }));
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn a_field_that_no_policy_uses_is_compared_from_the_next_batch_on() {
     block(&throttle, &[("path", "/x")], 10).unwrap();
     early.push(&request(&[("path", "/x")]));
     let mut decisions = Decisions::new();
-    throttle.decide(&early, START, || Draw::MIDDLE, &mut decisions);
+    throttle.decide(&early, START, || Sample::MIDDLE, &mut decisions);
     assert_eq!(decisions[0].verdict, Verdict::Pass, "this batch has no place for a path");
     early.clear();
     early.push(&request(&[("owner", "ann"), ("path", "/x")]));
     early.push(&request(&[("path", "/y")]));
-    throttle.decide(&early, START, || Draw::MIDDLE, &mut decisions);
+    throttle.decide(&early, START, || Sample::MIDDLE, &mut decisions);
     assert_eq!([decisions[0].verdict, decisions[1].verdict], [DENY(10), Verdict::Pass]);
     assert_eq!(early.fields(0).count(), 2, "the field can be logged");
 }
@@ -222,7 +222,7 @@ fn a_block_begins_within_a_batch() {
     let mut batch = Batch::of(&policy);
     (0..4).for_each(|_| batch.push(&request(&[("website", "shop.example")])));
     let mut decisions = Decisions::new();
-    throttle.decide(&batch, START, || Draw::MIDDLE, &mut decisions);
+    throttle.decide(&batch, START, || Sample::MIDDLE, &mut decisions);
     let verdicts: Vec<_> = decisions.iter().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [Verdict::Pass, DENY(1), DENY(60), DENY(60)]);
 }
@@ -270,11 +270,14 @@ fn memory_and_work_are_bounded_and_the_refusal_names_the_remedy() {
     let fields: Vec<String> = (0..=EXTRA_MAX).map(|number| format!("field{number}")).collect();
     let by = |name: &str| block(&throttle, &[(name, "x")], 10);
     fields[..EXTRA_MAX].iter().for_each(|name| by(name).unwrap());
-    assert_eq!(by(&fields[EXTRA_MAX]), Err(BlockFault::TooManyFields.into()));
+    assert_eq!(by(&fields[EXTRA_MAX]), Err(BlockTargetError::TooManyFields.into()));
     for prefix in EXTRA_MAX..SHAPES_MAX {
         block(&throttle, &[("source", &format!("2001:db8::/{}", 32 + prefix))], 10).unwrap();
     }
-    assert_eq!(block(&throttle, &[("source", "2001:db8::/20")], 10), Err(BlockFault::TooManyShapes.into()));
+    assert_eq!(
+        block(&throttle, &[("source", "2001:db8::/20")], 10),
+        Err(BlockTargetError::TooManyShapes.into())
+    );
 
     let changes = |range: std::ops::Range<usize>| {
         range.map(|number| Change {
@@ -337,7 +340,7 @@ fn foreseeing_tells_of_the_block_and_changes_nothing() {
     block(&throttle, &[("source", "192.0.2.66")], 60).unwrap();
     let foreseen = |fields: Typed<'_>| {
         let policy = throttle.policy();
-        throttle.foresee(&policy.cases(&request(fields)), START, Draw::MIDDLE).decision
+        throttle.foresee(&policy.cases(&request(fields)), START, Sample::MIDDLE).decision
     };
     let by_source = foreseen(&[("source", "192.0.2.66")]);
     assert_eq!(by_source.verdict, DENY(60));

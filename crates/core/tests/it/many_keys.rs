@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::cluster::{Cluster, Ledger, Settings};
+use slowlane_core::cluster::{Cluster, Records, Settings};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -23,7 +23,7 @@ const HOT: u32 = 1_000;
 /// Each node is asked about a hot key so often in a second.
 const HOT_PER_S: u32 = 20;
 const OTHERS: u32 = 1_000_000;
-/// A message is a few tellings, which take a round trip.
+/// A message is a few key updates, which take a round trip.
 const TRIP: Duration = Duration::from_millis(1);
 
 struct Node {
@@ -49,26 +49,26 @@ impl Node {
     fn ask(&self, source: u32, now: Timestamp) {
         let mut request = Request::new();
         request.push(b"source", Value::Address(IpAddr::V4(Ipv4Addr::from_bits(source))));
-        self.throttle.decide_one(&request, now, Draw::MIDDLE);
+        self.throttle.decide_one(&request, now, Sample::MIDDLE);
     }
 
     /// Tells the store what is due. Returns how many keys that was.
-    fn tell(&self, ledger: &mut Ledger, now: Timestamp) -> u32 {
-        let tellings = self.cluster.collect(now, 4_000);
-        for telling in &tellings {
-            let answer = ledger.post(telling.key, &telling.words, now);
-            self.cluster.reply(telling, &answer, TRIP, now + TRIP);
+    fn send(&self, records: &mut Records, now: Timestamp) -> u32 {
+        let updates = self.cluster.collect(now, 4_000);
+        for update in &updates {
+            let answer = records.post(update.key, &update.arguments, now);
+            self.cluster.reply(update, &answer, TRIP, now + TRIP);
         }
-        u32::try_from(tellings.len()).unwrap()
+        u32::try_from(updates.len()).unwrap()
     }
 }
 
-/// Only keys that are used a lot cost the store anything: for each of them, ten tellings a second from each node.
+/// Only keys that are used a lot cost the store anything: for each of them, ten key updates a second from each node.
 #[test]
 fn a_million_keys_cost_the_store_no_more_than_a_thousand_hot_ones() {
     let nodes: [Node; NODES as usize] = std::array::from_fn(|_| Node::new());
-    let mut ledger = Ledger::new(500_000);
-    let (mut now, mut told, mut told_at_most) = (START, 0, 0);
+    let mut records = Records::new(500_000);
+    let (mut now, mut response, mut reported_at_most) = (START, 0, 0);
     for step in 0..STEPS {
         now = now + STEP;
         for node in &nodes {
@@ -78,20 +78,20 @@ fn a_million_keys_cost_the_store_no_more_than_a_thousand_hot_ones() {
             let others = OTHERS / STEPS;
             (0..others).for_each(|place| node.ask(HOT + step * others + place, now));
         }
-        let of_step: u32 = nodes.iter().map(|node| node.tell(&mut ledger, now)).sum();
+        let of_step: u32 = nodes.iter().map(|node| node.send(&mut records, now)).sum();
         // The first second makes the keys known.
         if step >= 200 {
-            (told, told_at_most) = (told + of_step, told_at_most.max(of_step));
+            (response, reported_at_most) = (response + of_step, reported_at_most.max(of_step));
         }
     }
-    let per_s = f64::from(told) / f64::from(SECONDS - 1);
+    let per_s = f64::from(response) / f64::from(SECONDS - 1);
     let formula = f64::from(10 * NODES * HOT);
     assert!(
         (0.5..=1.2).contains(&(per_s / formula)),
         "{per_s} tellings a second, where {formula} are expected"
     );
-    assert!(told_at_most < 2 * NODES * HOT, "{told_at_most} tellings at once");
+    assert!(reported_at_most < 2 * NODES * HOT, "{reported_at_most} tellings at once");
     // No other key is known to the store, or shared by a node.
-    assert_eq!(ledger.len(), HOT as usize);
+    assert_eq!(records.len(), HOT as usize);
     assert!(nodes.iter().all(|node| node.cluster.keys() == HOT as usize));
 }

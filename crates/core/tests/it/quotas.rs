@@ -73,7 +73,7 @@ fn leased(
     seed: u64,
 ) -> Vec<f64> {
     let plan = &QuotaPlan { round_trip_s, ..*plan };
-    let mut dice = Rng::with_seed(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut views: Vec<LeaseView> = (0..NODES).map(|_| LeaseView::new(START)).collect();
     let (mut record, mut ends_s): (Option<LeaseRecord>, Option<f64>) = (None, None);
     let mut wire: Wire<LeaseMessage, LeaseReply> = Wire::new(round_trip_s);
@@ -95,7 +95,7 @@ fn leased(
         wire.go_on(now_s, store, |node, message, reply| views[node].reply(message, reply, at(now_s)));
         for (node, view) in views.iter_mut().enumerate() {
             let chance = load(node, per_s, is_skewed) * STEP_S;
-            let requests = chance.floor() + f64::from(u8::from(dice.f64() < chance.fract()));
+            let requests = chance.floor() + f64::from(u8::from(rng.f64() < chance.fract()));
             for _ in 0..requests as u32 {
                 used += f64::from(u8::from(view.judge(plan, 1.0, at(now_s)).is_ok()));
             }
@@ -155,7 +155,7 @@ fn counted(
     seconds: usize,
     seed: u64,
 ) -> Vec<f64> {
-    let mut dice = Rng::with_seed(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut views: Vec<CountView> = (0..NODES).map(|_| CountView::new(START)).collect();
     let mut record = CountRecord::default();
     let mut wire: Wire<CountMessage, CountReply> = Wire::new(round_trip_s);
@@ -167,7 +167,7 @@ fn counted(
         wire.go_on(now_s, store, |node, message, reply| views[node].reply(message, reply, at(now_s)));
         for (node, view) in views.iter_mut().enumerate() {
             let chance = load(node, per_s, is_skewed) * STEP_S;
-            let requests = chance.floor() + f64::from(u8::from(dice.f64() < chance.fract()));
+            let requests = chance.floor() + f64::from(u8::from(rng.f64() < chance.fract()));
             for _ in 0..requests as u32 {
                 let is_through = view.judge(plan, 1.0, at(now_s)).is_ok();
                 passed[now_s as usize] += f64::from(u8::from(is_through));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::cluster::{Cluster, OnSilence, Settings};
@@ -40,7 +40,7 @@ fn throttle(entries_max: u32, law: &str) -> Throttle {
 fn ask(throttle: &Throttle, website: &str, after_ms: u64) -> Decision {
     let mut request = Request::new();
     request.push(b"website", Value::Text(website.as_bytes()));
-    throttle.decide_one(&request, START + Duration::from_millis(after_ms), Draw::MIDDLE)
+    throttle.decide_one(&request, START + Duration::from_millis(after_ms), Sample::MIDDLE)
 }
 
 fn is_known(throttle: &Throttle, decision: &Decision, after_ms: u64) -> bool {

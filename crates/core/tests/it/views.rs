@@ -96,10 +96,10 @@ proptest! {
                 },
             }
             let _ = view.has_to_tell(&plan, now);
-            let glance = view.clone().glance(&plan, now);
-            let all = [glance.ahead_s, glance.own_per_s, glance.others_per_s, glance.share.unwrap_or(1.0), view.owed()];
-            prop_assert!(all.iter().all(|number| number.is_finite()), "{glance:?}");
-            prop_assert!(view.owed() >= 0.0 && glance.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+            let stats = view.clone().stats(&plan, now);
+            let all = [stats.ahead_s, stats.own_per_s, stats.others_per_s, stats.share.unwrap_or(1.0), view.debt()];
+            prop_assert!(all.iter().all(|number| number.is_finite()), "{stats:?}");
+            prop_assert!(view.debt() >= 0.0 && stats.share.is_none_or(|share| (0.0..=1.0).contains(&share)));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The choice of a log's format.
 
 use crate::access_log::format::{Dialect, Format};
-use crate::access_log::plan::{Fault, Plan};
+use crate::access_log::plan::{ParseError, Plan};
 use crate::access_log::record::Record;
 
 /// How many lines are read to recognise the format.
@@ -28,15 +28,15 @@ impl Choice {
     }
 }
 
-/// The format that fits most of the first lines as a whole. Of equals, and if none does, it is the one that fits most of
-/// them as far as its wanted items reach.
+/// The format that fits most of the first lines as a whole. Of equals, and if none does, it is the one that fits most
+/// of them as far as its wanted items reach.
 fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Format> {
     let counted = |format: Format| {
         let mut plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");
         let mut count = |is_whole| {
             let lines = head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
             let reads = |line| plan.read(line, is_whole, &mut Record::default());
-            lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(Fault::NoRequest))).count()
+            lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
         };
         ([count(true), count(false)], plan.format)
     };

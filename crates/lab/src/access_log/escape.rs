@@ -9,8 +9,8 @@ pub(super) enum Escape {
     Hash,
     /// HAProxy's `url_enc`: `%22`.
     Percent,
-    /// nginx's default: `\x22`. Its `escape=json`: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them escapes
-    /// the backslash too, so one reading does for all.
+    /// nginx's default: `\x22`. Its `escape=json`: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them
+    /// escapes the backslash too, so one reading does for all.
     Backslash,
     /// No escapes.
     None,

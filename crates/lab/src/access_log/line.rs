@@ -42,7 +42,7 @@ impl<'f> Wanted<'f> {
 
 /// Why a line does not fit its format, with the number of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum LineError {
     /// The literal before this item is missing.
     Before(usize),
     /// The literal after this item is missing.
@@ -53,19 +53,19 @@ pub(super) enum Misfit {
     TooLong,
 }
 
-impl Misfit {
+impl LineError {
     /// What a line of this format lacks.
     pub(super) fn explain(self, format: &Format) -> String {
         let noun = |item: usize| &format.items[item].noun;
         let after = |item: usize| &format.items[item].after;
         let why = match self {
-            Misfit::Before(item) => {
+            LineError::Before(item) => {
                 let before = item.checked_sub(1).map_or(&format.before, after);
                 format!("no {before:?} before {}", noun(item))
             }
-            Misfit::After(item) => format!("no {:?} after {}", after(item), noun(item)),
-            Misfit::Address(item) => format!("{} is not an address", noun(item)),
-            Misfit::TooLong => "it goes on after the last item".to_owned(),
+            LineError::After(item) => format!("no {:?} after {}", after(item), noun(item)),
+            LineError::Address(item) => format!("{} is not an address", noun(item)),
+            LineError::TooLong => "it goes on after the last item".to_owned(),
         };
         format!("does not fit the format: {why}")
     }
@@ -82,8 +82,8 @@ impl Format {
         is_whole: bool,
         is_prefixed: &mut bool,
         slots: &mut Slots<'l>,
-    ) -> Result<(), Misfit> {
-        let mut misfit = None;
+    ) -> Result<(), LineError> {
+        let mut first = None;
         for has_prefix in [*is_prefixed, !*is_prefixed] {
             let text = if has_prefix { behind_prefix(line) } else { Some(line) };
             match text.map(|text| self.take_text_apart(text, wanted, is_whole, slots)) {
@@ -91,11 +91,11 @@ impl Format {
                     *is_prefixed = has_prefix;
                     return Ok(());
                 }
-                Some(Err(error)) => misfit = misfit.or(Some(error)),
+                Some(Err(error)) => first = first.or(Some(error)),
                 None => {}
             }
         }
-        Err(misfit.unwrap_or(Misfit::Before(0)))
+        Err(first.unwrap_or(LineError::Before(0)))
     }
 
     fn take_text_apart<'l>(
@@ -104,9 +104,9 @@ impl Format {
         wanted: &[Option<usize>],
         is_whole: bool,
         slots: &mut Slots<'l>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), LineError> {
         let items = if is_whole { &self.items[..] } else { &self.items[..wanted.len()] };
-        let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(Misfit::Before(0))?;
+        let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(LineError::Before(0))?;
         for (number, item) in items.iter().enumerate() {
             let is_last = number + 1 == items.len();
             let (value, behind) = match item.value(rest) {
@@ -115,8 +115,8 @@ impl Format {
                 None if is_last && !is_whole && !rest.is_empty() && REQUEST_LINES.contains(&&*item.noun) => {
                     (Some(rest.strip_prefix(b"\"").unwrap_or(rest)), &b""[..])
                 }
-                None if item.shape == Shape::Address => return Err(Misfit::Address(number)),
-                None => return Err(Misfit::After(number)),
+                None if item.shape == Shape::Address => return Err(LineError::Address(number)),
+                None => return Err(LineError::After(number)),
             };
             if let Some(&Some(slot)) = wanted.get(number) {
                 slots[slot] = value;
@@ -125,13 +125,13 @@ impl Format {
             rest = match after.split_first() {
                 _ if is_last && !is_whole => return Ok(()),
                 _ if is_last && behind.trim_ascii_end() == after.trim_ascii_end() => return Ok(()),
-                _ if is_last => return Err(Misfit::TooLong),
+                _ if is_last => return Err(LineError::TooLong),
                 Some((b' ', after)) if item.shape == Shape::Captures && value.is_none() => {
                     behind.strip_prefix(after)
                 }
                 _ => behind.strip_prefix(after),
             }
-            .ok_or(Misfit::Before(number + 1))?;
+            .ok_or(LineError::Before(number + 1))?;
         }
         Ok(())
     }
@@ -199,7 +199,8 @@ const PREFIX_BYTES_MAX: usize = 256;
 /// RFC 5424, section 6.4: it marks a message as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The text after `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `.
+/// The text after `Feb  6 12:14:14 host haproxy[123]: `, or RFC 5424's `<134>1 2009-02-06T12:14:14Z host haproxy 123 -
+/// - `.
 fn behind_prefix(line: &[u8]) -> Option<&[u8]> {
     let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
     if line.starts_with(b"<") && head.get(memchr(b'>', head)? + 1..)?.starts_with(b"1 ") {
@@ -235,7 +236,7 @@ mod tests {
     use super::*;
 
     /// Every value of a line, with its item.
-    fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, Misfit> {
+    fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, LineError> {
         let format = Format::parse(format).unwrap();
         let wanted: Vec<_> = (0..format.items.len()).map(Some).collect();
         let mut slots = [None; SLOTS_MAX];
@@ -245,7 +246,7 @@ mod tests {
     }
 
     fn value(format: &str, line: &str, noun: &str) -> Option<String> {
-        let values = values(format, line).unwrap_or_else(|misfit| panic!("{line:?}: {misfit:?}"));
+        let values = values(format, line).unwrap_or_else(|error| panic!("{line:?}: {error:?}"));
         values.into_iter().find(|(given, _)| given == noun).unwrap().1
     }
 
@@ -284,12 +285,12 @@ mod tests {
 
     #[test]
     fn a_misfit_names_its_place() {
-        let misfit = |line| values(SHORT, line).unwrap_err();
-        assert_eq!(misfit("192.0.2.1:80 x"), Misfit::After(1));
-        assert_eq!(misfit("192.0.2.1:80 [x"), Misfit::After(2));
-        assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET"), Misfit::After(7));
-        assert_eq!(misfit("192.0.2.1:80 [x] 0/0 \"GET\" and more"), Misfit::TooLong);
-        assert_eq!(misfit(""), Misfit::Address(0));
+        let error = |line| values(SHORT, line).unwrap_err();
+        assert_eq!(error("192.0.2.1:80 x"), LineError::After(1));
+        assert_eq!(error("192.0.2.1:80 [x"), LineError::After(2));
+        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET"), LineError::After(7));
+        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET\" and more"), LineError::TooLong);
+        assert_eq!(error(""), LineError::Address(0));
     }
 
     #[test]
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(value(SHORT, &whole, "%hs").as_deref(), Some("c"));
         for (cut, step) in [("\"{a}", 5), ("\"{a} ", 5), ("\"{a", 5), ("{a} \"{c}", 6), ("\"{a}\" \"{c}", 6)]
         {
-            assert_eq!(values(SHORT, &line(cut)), Err(Misfit::After(step)), "{cut}");
+            assert_eq!(values(SHORT, &line(cut)), Err(LineError::After(step)), "{cut}");
         }
     }
 

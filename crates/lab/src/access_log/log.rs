@@ -9,7 +9,7 @@ use slowlane_core::base::shown::shown;
 use crate::access_log::choice::Choice;
 use crate::access_log::field::Mapping;
 use crate::access_log::lines::Lines;
-use crate::access_log::plan::{Fault, Plan, PlanError};
+use crate::access_log::plan::{ParseError, Plan, PlanError};
 use crate::access_log::record::Record;
 
 /// How many line numbers are kept for each fault.
@@ -26,7 +26,7 @@ pub(crate) struct Log {
     /// None: no known format fits its lines.
     pub(crate) plan: Option<Plan>,
     requests: u64,
-    faults: Vec<(Fault, Faulty)>,
+    errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
     /// The time that the log has reached. It never goes back.
@@ -51,7 +51,7 @@ pub struct LogOutcome {
     pub lines: u64,
     pub requests: u64,
     /// Why lines are not requests, the most frequent reason first.
-    pub faults: Vec<(String, Faulty)>,
+    pub errors: Vec<(String, Faulty)>,
     /// Why it could not be read to its end.
     pub broken: Option<String>,
 }
@@ -75,7 +75,7 @@ impl Log {
             lines,
             plan: format.map(|format| Plan::new(format, mappings, wanted)).transpose()?,
             requests: 0,
-            faults: Vec::new(),
+            errors: Vec::new(),
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
@@ -90,7 +90,7 @@ impl Log {
             let read = match line {
                 Some(b"") => continue,
                 Some(line) => plan.read(line, false, record),
-                None => Err(Fault::TooLong),
+                None => Err(ParseError::TooLong),
             };
             match read {
                 Ok(()) => {
@@ -102,7 +102,7 @@ impl Log {
                     self.put_back.see(number, self.come_to_ns.saturating_sub(record.at_ns));
                     return true;
                 }
-                Err(fault) => count(&mut self.faults, fault, number),
+                Err(error) => count(&mut self.errors, error, number),
             }
         }
         false
@@ -121,29 +121,29 @@ impl Log {
 
     pub(crate) fn outcome(&self) -> LogOutcome {
         let plan = self.plan.as_ref();
-        let why = |fault| plan.map_or(String::new(), |plan| shown(plan.explain(fault)));
-        let mut faults: Vec<_> =
-            self.faults.iter().map(|(fault, faulty)| (why(*fault), faulty.clone())).collect();
-        faults.sort_by_key(|(_, faulty)| Reverse(faulty.count));
+        let why = |error| plan.map_or(String::new(), |plan| shown(plan.explain(error)));
+        let mut errors: Vec<_> =
+            self.errors.iter().map(|(error, faulty)| (why(*error), faulty.clone())).collect();
+        errors.sort_by_key(|(_, faulty)| Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
             format: plan.map(|plan| shown(&plan.format.name)),
             is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,
-            faults,
+            errors,
             broken: self.lines.broken().map(str::to_owned),
         }
     }
 }
 
 /// Counts a fault of the line with this number.
-fn count(faults: &mut Vec<(Fault, Faulty)>, fault: Fault, number: u64) {
-    let place = faults.iter().position(|(known, _)| *known == fault).unwrap_or(faults.len());
-    if place == faults.len() && place < KINDS_MAX {
-        faults.push((fault, Faulty::default()));
+fn count(errors: &mut Vec<(ParseError, Faulty)>, error: ParseError, number: u64) {
+    let place = errors.iter().position(|(known, _)| *known == error).unwrap_or(errors.len());
+    if place == errors.len() && place < KINDS_MAX {
+        errors.push((error, Faulty::default()));
     }
-    let faulty = &mut faults[place.min(KINDS_MAX - 1)].1;
+    let faulty = &mut errors[place.min(KINDS_MAX - 1)].1;
     faulty.count += 1;
     if faulty.numbers.len() < NUMBERS_MAX {
         faulty.numbers.push(number);
@@ -193,8 +193,8 @@ mod tests {
         let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
         let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, 0).unwrap();
         assert!(!log.next(&mut Record::default()));
-        let LogOutcome { format, faults, .. } = log.outcome();
+        let LogOutcome { format, errors, .. } = log.outcome();
         assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
-        assert!(!faults[0].0.contains('\u{7f}'), "{faults:?}");
+        assert!(!errors[0].0.contains('\u{7f}'), "{errors:?}");
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::access_log::field::{Mapping, Origin, Part, field};
 use crate::access_log::format::{Dialect, Format};
-use crate::access_log::line::{Misfit, SLOTS_MAX, Wanted};
+use crate::access_log::line::{LineError, SLOTS_MAX, Wanted};
 use crate::access_log::lines::LINE_BYTES_MAX;
 use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
@@ -27,8 +27,8 @@ pub enum PlanError {
 
 /// Why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Misfit(Misfit),
+pub(super) enum ParseError {
+    LineError(LineError),
     NoTime,
     NoAddress,
     /// The client sent no valid request, so a proxy would not ask about it.
@@ -119,18 +119,23 @@ impl Plan {
     }
 
     /// Reads a line into a record. `is_whole`: the line must fit to its end.
-    pub(super) fn read(&mut self, line: &[u8], is_whole: bool, record: &mut Record) -> Result<(), Fault> {
+    pub(super) fn read(
+        &mut self,
+        line: &[u8],
+        is_whole: bool,
+        record: &mut Record,
+    ) -> Result<(), ParseError> {
         let mut slots = [None; SLOTS_MAX];
         self.format.take_apart(line, &self.slots, is_whole, &mut self.is_prefixed, &mut slots).map_err(
-            |misfit| {
-                if memchr(0, line).is_some() { Fault::Binary } else { Fault::Misfit(misfit) }
+            |error| {
+                if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
             },
         )?;
         if self.method.as_ref().is_some_and(|method| !method.text(&slots).is_some_and(is_token)) {
-            return Err(Fault::NoRequest);
+            return Err(ParseError::NoRequest);
         }
         record.clear();
-        (record.at_ns, record.took_ns) = self.times.read(&slots).ok_or(Fault::NoTime)?;
+        (record.at_ns, record.took_ns) = self.times.read(&slots).ok_or(ParseError::NoTime)?;
         if let Some(text) = self.source.and_then(|slot| slots[slot]) {
             record.source = source(text)?;
         }
@@ -145,14 +150,14 @@ impl Plan {
     }
 
     /// The message for a fault.
-    pub(super) fn explain(&self, fault: Fault) -> String {
-        match fault {
-            Fault::Misfit(misfit) => misfit.explain(&self.format),
-            Fault::NoTime => format!("{} is not a time", self.times.noun),
-            Fault::NoAddress => "the source is not an address".to_owned(),
-            Fault::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
-            Fault::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
-            Fault::Binary => "binary data".to_owned(),
+    pub(super) fn explain(&self, error: ParseError) -> String {
+        match error {
+            ParseError::LineError(error) => error.explain(&self.format),
+            ParseError::NoTime => format!("{} is not a time", self.times.noun),
+            ParseError::NoAddress => "the source is not an address".to_owned(),
+            ParseError::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
+            ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
+            ParseError::Binary => "binary data".to_owned(),
         }
     }
 }
@@ -183,12 +188,12 @@ fn is_token(text: &[u8]) -> bool {
 }
 
 /// None: the request came over a Unix socket.
-fn source(text: &[u8]) -> Result<Option<IpAddr>, Fault> {
+fn source(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     if text == b"-" || text.starts_with(b"unix") {
         return Ok(None);
     }
     let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    address.map(Some).ok_or(Fault::NoAddress)
+    address.map(Some).ok_or(ParseError::NoAddress)
 }
 #[cfg(test)]
 mod tests {
@@ -207,7 +212,7 @@ mod tests {
         Plan::new(format, &mappings, &|name| FIELDS.contains(&name))
     }
 
-    fn read(plan: &mut Plan, line: &str) -> Result<Record, Fault> {
+    fn read(plan: &mut Plan, line: &str) -> Result<Record, ParseError> {
         let mut record = Record::default();
         plan.read(line.as_bytes(), false, &mut record).map(|()| record)
     }
@@ -216,7 +221,7 @@ mod tests {
     fn told(format: &str, mappings: &[&str], line: &str) -> (u64, String) {
         let mut plan = plan(format, mappings).unwrap();
         let record =
-            read(&mut plan, line).unwrap_or_else(|fault| panic!("{line:?}: {}", plan.explain(fault)));
+            read(&mut plan, line).unwrap_or_else(|error| panic!("{line:?}: {}", plan.explain(error)));
         let request = record.request(&plan.names);
         let mut told: Vec<String> = request
             .fields()
@@ -323,12 +328,12 @@ mod tests {
             ("192.0.2.7 x", "does not fit the format: no \" - \" before $remote_user"),
             ("\0\0\0", "binary data"),
         ] {
-            let fault = read(&mut plan, line).unwrap_err();
-            assert_eq!(plan.explain(fault), why, "{line:?}");
+            let error = read(&mut plan, line).unwrap_err();
+            assert_eq!(plan.explain(error), why, "{line:?}");
         }
         let mut httplog = super::tests::plan("haproxy httplog", &[]).unwrap();
         let bad = "192.0.2.7:1 [06/Feb/2009:12:14:14.655] in in/<NOSRV> -1/-1/-1/-1/0 400 0 - - PR-- 1/1/0/0/0 0/0 \"<BADREQ>\"";
-        assert_eq!(read(&mut httplog, bad).unwrap_err(), Fault::NoRequest);
+        assert_eq!(read(&mut httplog, bad).unwrap_err(), ParseError::NoRequest);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl Reader {
             let mut record = Record::default();
             match plan.read(line, false, &mut record) {
                 Ok(()) => assert_is_well_formed(&plan, &record),
-                Err(fault) => assert!(!plan.explain(fault).is_empty()),
+                Err(error) => assert!(!plan.explain(error).is_empty()),
             }
         }
     }

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The way of a client to the application.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Door {
+pub(super) enum Target {
     Haproxy(SocketAddr),
     /// No proxy: the client connects to the agent and to the application itself.
     StandIn {
@@ -38,10 +38,10 @@ enum Connection {
 }
 
 impl Connection {
-    async fn open(door: Door, source: Ipv4Addr) -> io::Result<Connection> {
-        match door {
-            Door::Haproxy(address) => Ok(Connection::Haproxy(Half::connect(address, source).await?)),
-            Door::StandIn { agent, app } => {
+    async fn open(target: Target, source: Ipv4Addr) -> io::Result<Connection> {
+        match target {
+            Target::Haproxy(address) => Ok(Connection::Haproxy(Half::connect(address, source).await?)),
+            Target::StandIn { agent, app } => {
                 Ok(Connection::StandIn(StandIn::connect(agent, app, source).await?))
             }
         }
@@ -57,8 +57,8 @@ impl Connection {
 }
 
 /// One connection of the crawler: asks again as soon as it is answered.
-pub(super) async fn crawl(door: Door, tally: Arc<Tally>) {
-    let mut client = Client { door, source: CRAWLER, who: Who::Crawler, connection: None, tally };
+pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
+    let mut client = Client { target, source: CRAWLER, who: Who::Crawler, connection: None, tally };
     loop {
         if client.ask().await != Some(200) {
             sleep(PAUSE).await;
@@ -70,8 +70,8 @@ pub(super) async fn crawl(door: Door, tally: Arc<Tally>) {
 pub(super) struct Customer(Client);
 
 impl Customer {
-    pub(super) fn new(door: Door, tally: Arc<Tally>) -> Customer {
-        Customer(Client { door, source: CUSTOMER, who: Who::Customer, connection: None, tally })
+    pub(super) fn new(target: Target, tally: Arc<Tally>) -> Customer {
+        Customer(Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally })
     }
 
     pub(super) async fn come(mut self) {
@@ -85,7 +85,7 @@ impl Customer {
 }
 
 struct Client {
-    door: Door,
+    target: Target,
     source: Ipv4Addr,
     who: Who,
     connection: Option<Connection>,
@@ -107,7 +107,7 @@ impl Client {
     async fn try_ask(&mut self) -> io::Result<u16> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(Connection::open(self.door, self.source).await?),
+            none => none.insert(Connection::open(self.target, self.source).await?),
         };
         connection.ask().await
     }

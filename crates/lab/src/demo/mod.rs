@@ -6,8 +6,8 @@
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
-//! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map` is
-//! edited, as an operator would, and every source is held to the rate.
+//! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map`
+//! is edited, as an operator would, and every source is held to the rate.
 
 #![allow(
     clippy::disallowed_methods,
@@ -38,7 +38,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 
 use crate::demo::app::App;
-use crate::demo::client::{Customer, Door};
+use crate::demo::client::{Customer, Target};
 use crate::demo::haproxy::Haproxy;
 pub use crate::demo::haproxy::{FilesOf, Places, Proxy};
 pub use crate::demo::table::Look;
@@ -215,7 +215,7 @@ impl Demo {
 
 /// Everything that runs, dropped in this order: the clients first, the folder last.
 struct Stage {
-    door: Door,
+    target: Target,
     haproxy: Option<Haproxy>,
     proxy_told: String,
     agent: Agent,
@@ -238,19 +238,19 @@ impl Stage {
         let app = App::start(demo.rate.per_second() * CAPACITY).await?;
         let (haproxy, proxy_told) =
             haproxy::start(&demo.proxy, agent.spop, app.address, folder.path()).await?;
-        let door = match &haproxy {
-            Some(haproxy) => Door::Haproxy(haproxy.address),
-            None => Door::StandIn { agent: agent.spop, app: app.address },
+        let target = match &haproxy {
+            Some(haproxy) => Target::Haproxy(haproxy.address),
+            None => Target::StandIn { agent: agent.spop, app: app.address },
         };
-        Ok(Stage { door, haproxy, proxy_told, agent, _app: app, folder })
+        Ok(Stage { target, haproxy, proxy_told, agent, _app: app, folder })
     }
 
     /// Lets the clients begin. They end with the runtime.
     fn let_in(&self, clients: u32, tally: &Arc<Tally>) {
         for _ in 0..clients {
-            tokio::spawn(client::crawl(self.door, tally.clone()));
+            tokio::spawn(client::crawl(self.target, tally.clone()));
         }
-        tokio::spawn(Customer::new(self.door, tally.clone()).come());
+        tokio::spawn(Customer::new(self.target, tally.clone()).come());
     }
 
     /// Saves `slo.map`, as an operator would.

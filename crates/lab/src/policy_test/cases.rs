@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::policy_test::mistakes::quoted;
+use crate::policy_test::errors::quoted;
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::request::{FIELDS_MAX, Request, Value, is_same_name};
 use slowlane_core::base::slo_id::SloId;

@@ -10,12 +10,12 @@
 //!
 //!  text ─tokens─▶ statement ─▶ Suite ─run─Request─▶ Throttle::decide ─Decision─▶ Tally ─▶ Outcome
 //! ```
-//! The throttle is the one that serves, with empty counts for each case. The time is that of the steps, and the dice
-//! always show the middle, so a file has the same outcome each time. A request that is let through leaves after its
-//! delay, and is in flight until a step says `done`.
+//! The throttle is the one that serves, with empty counts for each case. The time is that of the steps, and the random
+//! numbers always show the middle, so a file has the same outcome each time. A request that is let through leaves after
+//! its delay, and is in flight until a step says `done`.
 
 mod cases;
-mod mistakes;
+mod errors;
 mod parse;
 mod report;
 mod run;
@@ -23,7 +23,7 @@ mod statement;
 mod words;
 
 pub use cases::{Action, Expected, Fields, Slos, Step, Suite, TestCase};
-pub use mistakes::{Mistake, Mistakes};
+pub use errors::{CaseError, CaseErrors};
 pub use parse::FILE_BYTES_MAX;
 pub use report::{FileOutcome, json, report};
 pub use run::{BEGINS, CaseOutcome, Failure, Outcome, Settings, run};

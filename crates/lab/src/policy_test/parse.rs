@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::policy_test::cases::{Action, Step, Suite, TOO_MANY_FIELDS, TestCase};
-use crate::policy_test::mistakes::{Mistakes, quoted};
-use crate::policy_test::statement::{ARROW, Mistake, REQUESTS_MAX, Words};
+use crate::policy_test::errors::{CaseErrors, quoted};
+use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Words};
 use crate::policy_test::words::{Token, tokens, written};
 use slowlane_core::base::units::DURATION_MAX;
 
@@ -25,31 +25,31 @@ impl Suite {
     /// let suite = Suite::parse(b"owner=acme  -> 1001; 10 at once -> pass\n11th -> delay # briefly").unwrap();
     /// let steps = &suite.cases[0].steps;
     /// assert_eq!((suite.cases.len(), &*steps[0].text, &*steps[1].text), (1, "10 at once", "11th"));
-    /// let mistakes = Suite::parse(b"source=192.0.2.66 3002").unwrap_err();
-    /// assert_eq!(mistakes.listed[0].column, Some(19));
+    /// let errors = Suite::parse(b"source=192.0.2.66 3002").unwrap_err();
+    /// assert_eq!(errors.listed[0].column, Some(19));
     /// ```
     ///
     /// # Errors
     /// Every mistake of the file.
-    pub fn parse(text: &[u8]) -> Result<Suite, Mistakes> {
+    pub fn parse(text: &[u8]) -> Result<Suite, CaseErrors> {
         if text.len() > FILE_BYTES_MAX {
-            return Err(Mistakes::of_file(format!("more than {FILE_BYTES_MAX} bytes: split the file")));
+            return Err(CaseErrors::of_file(format!("more than {FILE_BYTES_MAX} bytes: split the file")));
         }
         let mut reader = Reader::default();
         for (line, number) in text.split(|&byte| byte == b'\n').zip(1..) {
             reader.number = number;
-            if let Err((column, mistake)) = reader.line(line.strip_suffix(b"\r").unwrap_or(line)) {
-                reader.spoil(column, mistake);
+            if let Err((column, error)) = reader.line(line.strip_suffix(b"\r").unwrap_or(line)) {
+                reader.spoil(column, error);
             }
             if reader.is_full {
                 break;
             }
         }
-        let Reader { suite, mistakes, .. } = reader;
-        match (mistakes.count, suite.cases.len()) {
-            (0, 0) => Err(Mistakes::of_file("no case: write one, like `source=192.0.2.1 -> 3001`".into())),
+        let Reader { suite, errors, .. } = reader;
+        match (errors.count, suite.cases.len()) {
+            (0, 0) => Err(CaseErrors::of_file("no case: write one, like `source=192.0.2.1 -> 3001`".into())),
             (0, _) => Ok(suite),
-            _ => Err(mistakes),
+            _ => Err(errors),
         }
     }
 }
@@ -57,7 +57,7 @@ impl Suite {
 #[derive(Default)]
 struct Reader {
     suite: Suite,
-    mistakes: Mistakes,
+    errors: CaseErrors,
     /// The number of the line, from 1.
     number: usize,
     /// The requests of the file so far.
@@ -69,7 +69,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn line(&mut self, line: &[u8]) -> Result<(), Mistake> {
+    fn line(&mut self, line: &[u8]) -> Result<(), CaseError> {
         if line.len() > LINE_BYTES_MAX {
             return Err((1, format!("a line of more than {LINE_BYTES_MAX} bytes")));
         }
@@ -84,15 +84,15 @@ impl Reader {
         for statement in tokens(text)?.split(|token| token.typed == ";") {
             if !statement.is_empty()
                 && !self.is_full
-                && let Err((column, mistake)) = self.statement(statement)
+                && let Err((column, error)) = self.statement(statement)
             {
-                self.spoil(column, mistake);
+                self.spoil(column, error);
             }
         }
         Ok(())
     }
 
-    fn statement(&mut self, tokens: &[Token<'_>]) -> Result<(), Mistake> {
+    fn statement(&mut self, tokens: &[Token<'_>]) -> Result<(), CaseError> {
         let mut words = Words::new(tokens);
         let column = words.column();
         let mut sides = tokens.splitn(2, |token| token.text == ARROW).map(written);
@@ -112,7 +112,7 @@ impl Reader {
             self.open = Some((0, Duration::ZERO));
             return Ok(());
         }
-        if self.suite.cases.is_empty() && self.mistakes.count == 0 {
+        if self.suite.cases.is_empty() && self.errors.count == 0 {
             return Err(words.expected("a case first, like `source=192.0.2.1 -> 3001`"));
         }
         let (action, number) = words.step()?;
@@ -120,7 +120,7 @@ impl Reader {
     }
 
     /// Adds a step. `number` is the one that it gives to its request.
-    fn step(&mut self, column: usize, step: Step, number: Option<u32>) -> Result<(), Mistake> {
+    fn step(&mut self, column: usize, step: Step, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),
             Action::After(time) => (0, time),
@@ -128,9 +128,8 @@ impl Reader {
         };
         self.requests += asked;
         if self.requests > REQUESTS_MAX {
-            let mistake =
-                format!("more than {REQUESTS_MAX} requests in one file: ask less, or split the file");
-            return self.stop(column, mistake);
+            let error = format!("more than {REQUESTS_MAX} requests in one file: ask less, or split the file");
+            return self.stop(column, error);
         }
         let Some((requests, time)) = &mut self.open else { return Ok(()) };
         *requests += asked;
@@ -154,15 +153,15 @@ impl Reader {
     }
 
     /// Notes a mistake. The rest of the case is read, but its requests are counted no more.
-    fn spoil(&mut self, column: usize, mistake: String) {
-        self.mistakes.add(self.number, column, mistake);
+    fn spoil(&mut self, column: usize, error: String) {
+        self.errors.add(self.number, column, error);
         self.open = None;
     }
 
     /// The last mistake that is read.
-    fn stop(&mut self, column: usize, mistake: String) -> Result<(), Mistake> {
+    fn stop(&mut self, column: usize, error: String) -> Result<(), CaseError> {
         self.is_full = true;
-        Err((column, mistake))
+        Err((column, error))
     }
 }
 
@@ -174,14 +173,14 @@ mod tests {
     use crate::policy_test::cases;
 
     /// `line:column: message` of each mistake.
-    fn mistakes(text: &[u8]) -> Vec<String> {
-        let mistakes = Suite::parse(text).unwrap_err();
-        mistakes.listed.iter().map(ToString::to_string).collect()
+    fn errors(text: &[u8]) -> Vec<String> {
+        let errors = Suite::parse(text).unwrap_err();
+        errors.listed.iter().map(ToString::to_string).collect()
     }
 
     /// The same suite without comments, blanks and joined lines.
     fn plain(text: &str) -> String {
-        let suite = Suite::parse(text.as_bytes()).unwrap_or_else(|mistakes| panic!("{mistakes:?}"));
+        let suite = Suite::parse(text.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
         let mut plain = String::new();
         for case in suite.cases {
             plain += &(case.title() + "\n");
@@ -228,7 +227,7 @@ mod tests {
     fn at(marked: &str) -> String {
         let (line, column) =
             marked.lines().zip(1..).find_map(|(line, number)| Some((number, line.find('^')? + 1))).unwrap();
-        let found = mistakes(marked.replacen('^', "", 1).as_bytes());
+        let found = errors(marked.replacen('^', "", 1).as_bytes());
         assert_eq!(found.len(), 1, "{marked}: {found:?}");
         let place = format!("{line}:{column}: ");
         found[0].strip_prefix(&place).unwrap_or_else(|| panic!("{marked}: {found:?}")).to_owned()
@@ -314,7 +313,7 @@ mod tests {
         ] {
             assert_eq!(at(marked), fault);
         }
-        assert_eq!(mistakes(b"caf\xc3\xa9=\xff -> 0"), ["1:6: not UTF-8: save the file as UTF-8"]);
+        assert_eq!(errors(b"caf\xc3\xa9=\xff -> 0"), ["1:6: not UTF-8: save the file as UTF-8"]);
     }
 
     /// Those of a step count beside those of its case.
@@ -335,21 +334,21 @@ mod tests {
             b"a=1 - 0\n5 at once -> pass\n9th -> pass\nb=1 -> 0\n5 at twice -> pass; 9th -> pass\n\xff\n\
                      3 at once -> 4 pass";
         let places: Vec<String> =
-            mistakes(text).iter().map(|told| told.split(": ").next().unwrap().to_owned()).collect();
+            errors(text).iter().map(|told| told.split(": ").next().unwrap().to_owned()).collect();
         assert_eq!(places, ["1:5", "5:6", "6:1", "7:14"]);
     }
 
     #[test]
     fn a_file_has_its_limits() {
-        assert_eq!(mistakes(b""), ["no case: write one, like `source=192.0.2.1 -> 3001`"]);
-        assert_eq!(mistakes(b"# a=1 -> 0\n\n"), mistakes(b""));
-        assert_eq!(mistakes(&b"#".repeat(FILE_BYTES_MAX + 1)), ["more than 4194304 bytes: split the file"]);
+        assert_eq!(errors(b""), ["no case: write one, like `source=192.0.2.1 -> 3001`"]);
+        assert_eq!(errors(b"# a=1 -> 0\n\n"), errors(b""));
+        assert_eq!(errors(&b"#".repeat(FILE_BYTES_MAX + 1)), ["more than 4194304 bytes: split the file"]);
         let long = b"#".repeat(LINE_BYTES_MAX + 1);
-        assert_eq!(mistakes(&long), ["1:1: a line of more than 16384 bytes"]);
+        assert_eq!(errors(&long), ["1:1: a line of more than 16384 bytes"]);
         let cases = "a=1 -> 0\n".repeat(CASES_MAX);
         assert_eq!(Suite::parse(cases.as_bytes()).unwrap().cases.len(), CASES_MAX);
         assert_eq!(
-            mistakes((cases + "b=1 -> 0; c=1 -> 0").as_bytes()),
+            errors((cases + "b=1 -> 0; c=1 -> 0").as_bytes()),
             ["10001:1: more than 10000 cases: split the file"]
         );
         assert_eq!(Suite::parse(&b"\n?".repeat(1_000)).unwrap_err().count, 1_000);
@@ -396,7 +395,7 @@ mod tests {
         ) {
             match Suite::parse(words.concat().as_bytes()) {
                 Ok(suite) => prop_assert!(!suite.cases.is_empty()),
-                Err(mistakes) => prop_assert!(mistakes.count > 0 && !mistakes.listed[0].to_string().is_empty()),
+                Err(errors) => prop_assert!(errors.count > 0 && !errors.listed[0].to_string().is_empty()),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::policy_test::mistakes::{Mistake, Mistakes};
+use crate::policy_test::errors::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
 use slowlane_core::base::shown::shown;
 
@@ -13,7 +13,7 @@ use slowlane_core::base::shown::shown;
 pub struct FileOutcome {
     /// Its path, as it was typed.
     pub file: String,
-    pub result: Result<Outcome, Mistakes>,
+    pub result: Result<Outcome, CaseErrors>,
 }
 
 impl CaseOutcome {
@@ -29,9 +29,9 @@ impl FileOutcome {
     }
 
     /// The mistakes, one per line, each with the name of the file.
-    pub fn mistakes(&self) -> Vec<String> {
-        let Err(Mistakes { listed, count }) = &self.result else { return Vec::new() };
-        let mut lines: Vec<String> = listed.iter().map(|mistake| self.named(mistake)).collect();
+    pub fn errors(&self) -> Vec<String> {
+        let Err(CaseErrors { listed, count }) = &self.result else { return Vec::new() };
+        let mut lines: Vec<String> = listed.iter().map(|error| self.named(error)).collect();
         if let more @ 1.. = count - listed.len() {
             lines.push(format!("{}: and {more} more", shown(&self.file)));
         }
@@ -44,9 +44,9 @@ impl FileOutcome {
         warnings.map(|warning| self.named(warning)).collect()
     }
 
-    fn named(&self, mistake: &Mistake) -> String {
-        let blank = if mistake.line.is_some() { "" } else { " " };
-        format!("{}:{blank}{mistake}", shown(&self.file))
+    fn named(&self, error: &CaseError) -> String {
+        let blank = if error.line.is_some() { "" } else { " " };
+        format!("{}:{blank}{error}", shown(&self.file))
     }
 
     fn cases(&self) -> &[CaseOutcome] {
@@ -100,9 +100,9 @@ struct Report<'f> {
     cases_total: usize,
     failed_total: usize,
     cases: Vec<InFile<'f, CaseOutcome>>,
-    errors: Vec<InFile<'f, Mistake>>,
+    errors: Vec<InFile<'f, CaseError>>,
     errors_total: usize,
-    warnings: Vec<InFile<'f, Mistake>>,
+    warnings: Vec<InFile<'f, CaseError>>,
 }
 
 /// A case or a mistake, with its file.
@@ -123,7 +123,7 @@ pub fn json(files: &[FileOutcome]) -> String {
         let place = |of| InFile { file, ok: None, of };
         match result {
             Ok(outcome) => warnings.extend(outcome.warnings.iter().map(place)),
-            Err(Mistakes { listed, count }) => {
+            Err(CaseErrors { listed, count }) => {
                 errors_total += count;
                 errors.extend(listed.iter().map(place));
             }

@@ -10,10 +10,10 @@ use crate::events::EventQueue;
 use crate::policy_test::cases::{
     Action, Expected, Fields, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED, Verdicts, amount, written,
 };
-use crate::policy_test::mistakes::Mistake;
-use slowlane_core::base::draw::Draw;
+use crate::policy_test::errors::CaseError;
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::request::is_same_name;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::ticket::Ticket;
@@ -31,7 +31,7 @@ pub const BEGINS: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 pub struct Settings {
     /// Lifetime of an entry after its last write.
     pub expire: Duration,
-    /// The memory for annexes and open tickets.
+    /// The memory for auxiliary states and open tickets.
     pub annex_bytes_max: usize,
 }
 
@@ -41,7 +41,7 @@ pub struct Outcome {
     /// In the order of the file.
     pub cases: Vec<CaseOutcome>,
     /// The fields that the policy does not use, each with its first line. They may be misspelt.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<CaseError>,
 }
 
 /// The outcome of one case.
@@ -99,7 +99,7 @@ pub fn run(suite: &Suite, mut policy: Policy, settings: &Settings) -> (Outcome, 
 }
 
 /// The fields that no map, key or share of the policy uses, each with its first line.
-fn unused(suite: &Suite, policy: &Policy) -> Vec<Mistake> {
+fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &suite.cases {
         let of_steps = case.steps.iter().filter_map(|step| match &step.action {
@@ -118,9 +118,9 @@ fn unused(suite: &Suite, policy: &Policy) -> Vec<Mistake> {
     });
     let doubt = |(name, line): (&str, usize)| {
         let text = format!("{}: the policy does not use this field: is it misspelt?", shown(name));
-        Mistake { line: Some(line), column: None, text }
+        CaseError { line: Some(line), column: None, text }
     };
-    let mut unused: Vec<Mistake> = first_lines.into_iter().map(doubt).collect();
+    let mut unused: Vec<CaseError> = first_lines.into_iter().map(doubt).collect();
     unused.sort_by_key(|unused| unused.line);
     unused
 }
@@ -167,8 +167,8 @@ struct Run<'c> {
 
 impl<'c> Run<'c> {
     fn new(case: &'c TestCase, policy: Policy, settings: &Settings) -> Run<'c> {
-        // All requests of a step are alike and write the same rows. Twice as many have room, as shards fill unevenly, so
-        // nothing is ever evicted.
+        // All requests of a step are alike and write the same rows. Twice as many have room, as shards fill unevenly,
+        // so nothing is ever evicted.
         let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };
         let throttle = Throttle::new(policy, sizing, settings.annex_bytes_max);
@@ -207,7 +207,7 @@ impl<'c> Run<'c> {
             let since = time.as_nanos() * u128::from(number) / u128::from(count);
             let now = begins + Duration::from_nanos(since as u64);
             self.throttle.sweep(now);
-            let decision = self.throttle.decide_one(&request, now, Draw::MIDDLE);
+            let decision = self.throttle.decide_one(&request, now, Sample::MIDDLE);
             tally.count(decision.verdict);
             if decision.is_let_through() {
                 let leaves = now + Duration::from_millis(decision.verdict.delay_ms());

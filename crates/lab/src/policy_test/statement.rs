@@ -12,14 +12,14 @@
 use std::time::Duration;
 
 use crate::policy_test::cases::{ANY, Action, Expected, Fields, REFUSED, Slos, UNLIMITED, Verdicts};
-use crate::policy_test::mistakes::quoted;
+use crate::policy_test::errors::quoted;
 use crate::policy_test::words::Token;
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::units;
 
 /// The column of a mistake, and its text.
-pub(super) type Mistake = (usize, String);
+pub(super) type CaseError = (usize, String);
 
 /// The most requests of a file. They take about a second.
 pub(super) const REQUESTS_MAX: u32 = 1_000_000;
@@ -42,7 +42,7 @@ impl<'t> Words<'t> {
         self.word().is_some_and(|word| word.contains('='))
     }
 
-    pub(super) fn case(&mut self) -> Result<(Fields, Slos), Mistake> {
+    pub(super) fn case(&mut self) -> Result<(Fields, Slos), CaseError> {
         let fields = self.fields()?;
         self.keyword(ARROW, "-> and the ids of SLOs, like `-> 3001`")?;
         let slos = if self.accepts(UNLIMITED) {
@@ -60,7 +60,7 @@ impl<'t> Words<'t> {
     }
 
     /// A step, and the number that it gives to its request.
-    pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), Mistake> {
+    pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), CaseError> {
         let ordinal = self.word().and_then(ordinal);
         let action = if self.accepts("after") {
             Action::After(self.time()?)
@@ -89,7 +89,7 @@ impl<'t> Words<'t> {
         self.ends().map(|()| (action, ordinal))
     }
 
-    fn requests(&mut self, count: u32, time: Duration) -> Result<Action, Mistake> {
+    fn requests(&mut self, count: u32, time: Duration) -> Result<Action, CaseError> {
         let fields = self.fields()?;
         self.keyword(ARROW, "-> and the verdicts, like `-> 10 pass`")?;
         let expected = self.verdicts(count)?;
@@ -97,17 +97,17 @@ impl<'t> Words<'t> {
     }
 
     /// All fields before the arrow.
-    fn fields(&mut self) -> Result<Fields, Mistake> {
+    fn fields(&mut self) -> Result<Fields, CaseError> {
         let mut fields = Fields::default();
         while let Some(word) = self.word().filter(|&word| word != ARROW) {
-            fields.add(word).map_err(|mistake| (self.column(), mistake))?;
+            fields.add(word).map_err(|error| (self.column(), error))?;
             self.next();
         }
         Ok(fields)
     }
 
     /// The verdicts of so many requests. One of them may leave out its count, and gets the rest.
-    fn verdicts(&mut self, asked: u32) -> Result<Expected, Mistake> {
+    fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
         loop {
             let column = self.column();
@@ -115,8 +115,8 @@ impl<'t> Words<'t> {
             let verdicts = self.verdict(count)?;
             let name = quoted(verdicts.kind.name());
             if all.iter().any(|other| other.overlaps(&verdicts)) {
-                let mistake = "overlaps with a verdict before: a request could count for either";
-                return Err((column, format!("{name}{mistake}")));
+                let error = "overlaps with a verdict before: a request could count for either";
+                return Err((column, format!("{name}{error}")));
             }
             if count == 0 && rest.replace((all.len(), column)).is_some() {
                 return Err((column, format!("{name}expected a count: one verdict only may go without")));
@@ -129,8 +129,8 @@ impl<'t> Words<'t> {
         let listed: u64 = all.iter().map(|verdicts| u64::from(verdicts.count)).sum();
         match (rest, u64::from(asked).checked_sub(listed)) {
             (Some((_, column)), None | Some(0)) => {
-                let mistake = "no request is left for this verdict";
-                Err((column, format!("{mistake}: {asked} are listed before, or give it a count")))
+                let error = "no request is left for this verdict";
+                Err((column, format!("{error}: {asked} are listed before, or give it a count")))
             }
             (None, Some(0)) => Ok(Expected(all)),
             (None, _) => {
@@ -143,7 +143,7 @@ impl<'t> Words<'t> {
         }
     }
 
-    fn verdict(&mut self, count: u32) -> Result<Verdicts, Mistake> {
+    fn verdict(&mut self, count: u32) -> Result<Verdicts, CaseError> {
         let of_name = |word: &str| Kind::ALL.into_iter().find(|kind| kind.name() == word);
         let kind = self.read("pass, delay or deny", of_name)?;
         let column = self.column();
@@ -159,25 +159,25 @@ impl<'t> Words<'t> {
         }
     }
 
-    fn id(&mut self) -> Result<SloId, Mistake> {
+    fn id(&mut self) -> Result<SloId, CaseError> {
         let id = |word: &str| SloId::new(u16::try_from(digits(word)?).ok()?);
         self.read("the id of an SLO, 0 to 9999, `unlimited` or `refused`", id)
     }
 
-    fn count(&mut self) -> Result<u32, Mistake> {
+    fn count(&mut self) -> Result<u32, CaseError> {
         self.read("a number of requests, 1 to 1000000, like 10", number)
     }
 
-    fn time(&mut self) -> Result<Duration, Mistake> {
+    fn time(&mut self) -> Result<Duration, CaseError> {
         let column = self.column();
         time(self.read("a time, like 2s", Some)?, column)
     }
 
-    fn keyword(&mut self, word: &str, wanted: &str) -> Result<(), Mistake> {
+    fn keyword(&mut self, word: &str, wanted: &str) -> Result<(), CaseError> {
         self.read(wanted, |next| (next == word).then_some(()))
     }
 
-    fn ends(&self) -> Result<(), Mistake> {
+    fn ends(&self) -> Result<(), CaseError> {
         match self.tokens {
             [] => Ok(()),
             _ => Err(self.expected("the end of the line, or ; before the next step")),
@@ -185,7 +185,7 @@ impl<'t> Words<'t> {
     }
 
     /// Reads a word, or tells what is expected in its place.
-    fn read<T>(&mut self, wanted: &str, read: impl FnOnce(&'t str) -> Option<T>) -> Result<T, Mistake> {
+    fn read<T>(&mut self, wanted: &str, read: impl FnOnce(&'t str) -> Option<T>) -> Result<T, CaseError> {
         let value = self.word().and_then(read).ok_or_else(|| self.expected(wanted))?;
         self.next();
         Ok(value)
@@ -223,7 +223,7 @@ impl<'t> Words<'t> {
     }
 
     /// The next token is another one.
-    pub(super) fn expected(&self, wanted: &str) -> Mistake {
+    pub(super) fn expected(&self, wanted: &str) -> CaseError {
         match self.tokens.first() {
             Some(token) => expected(token.column, &token.text, wanted),
             None => (self.end, format!("expected {wanted}")),
@@ -248,16 +248,16 @@ fn digits(word: &str) -> Option<u32> {
 }
 
 /// A word that has been read should be another one.
-fn expected(column: usize, word: &str, wanted: &str) -> Mistake {
+fn expected(column: usize, word: &str, wanted: &str) -> CaseError {
     (column, format!("{}expected {wanted}", quoted(word)))
 }
 
-fn time(word: &str, column: usize) -> Result<Duration, Mistake> {
+fn time(word: &str, column: usize) -> Result<Duration, CaseError> {
     units::duration(word).map_err(|reason| (column, format!("{}{reason}", quoted(word))))
 }
 
 /// The amount of a verdict: proxies delay by whole milliseconds, and `Retry-After` has whole seconds.
-fn amount(word: &str, kind: Kind, column: usize) -> Result<u64, Mistake> {
+fn amount(word: &str, kind: Kind, column: usize) -> Result<u64, CaseError> {
     let time = time(word, column)?;
     let (unit, wanted) = match kind {
         Kind::Deny => (Duration::from_secs(1), "whole seconds, as in Retry-After, like 3s"),

@@ -33,15 +33,15 @@ pub fn json(outcome: &Outcome) -> String {
 }
 
 fn log(log: &LogOutcome) -> Value {
-    let faults = log.faults.iter();
-    let faults =
-        faults.map(|(why, faulty)| json!({ "why": why, "lines": faulty.count, "first": faulty.numbers }));
+    let errors = log.errors.iter();
+    let errors =
+        errors.map(|(why, faulty)| json!({ "why": why, "lines": faulty.count, "first": faulty.numbers }));
     json!({
         "name": log.name,
         "format": log.format,
         "lines": log.lines,
         "requests": log.requests,
-        "not_replayed": faults.collect::<Vec<_>>(),
+        "not_replayed": errors.collect::<Vec<_>>(),
         "broken": log.broken,
     })
 }

@@ -17,8 +17,8 @@ use crate::replay::order::{Order, RECORDS_MAX};
 use crate::replay::outcome::{Outcome, Side};
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::Request;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::ticket::Ticket;
 use slowlane_core::base::time::Timestamp;
@@ -40,7 +40,7 @@ pub struct Settings {
     pub mappings: Vec<Mapping>,
     /// A line may follow lines of requests that came this much later.
     pub reorder: Duration,
-    /// The seed of the dice: the n-th request in time order gets the n-th draw.
+    /// The seed of the random numbers: the n-th request in time order gets the n-th draw.
     pub seed: u64,
     /// How many keys the outcome lists.
     pub top: usize,
@@ -85,7 +85,7 @@ pub fn replay(
         order: Order::new(reorder_ns),
         reorder_ns,
         sides: subjects.iter().map(Running::new).collect(),
-        dice: Rng::with_seed(settings.seed),
+        rng: Rng::with_seed(settings.seed),
         now_ns: 0,
         begun_ns: None,
         late: 0,
@@ -108,7 +108,7 @@ struct Run<'t> {
     order: Order,
     reorder_ns: u64,
     sides: Vec<Running<'t>>,
-    dice: Rng,
+    rng: Rng,
     /// The virtual time. It never goes back.
     now_ns: u64,
     begun_ns: Option<u64>,
@@ -199,15 +199,16 @@ impl Run<'_> {
         self.now_ns = self.now_ns.max(record.at_ns);
         let request =
             record.request(self.logs[record.log as usize].plan.as_ref().map_or(&[][..], |plan| &plan.names));
-        let draw = Draw::from_bits(self.dice.u64(..));
+        let sample = Sample::from_bits(self.rng.u64(..));
         let now_ns = self.now_ns;
         match self.sides.as_mut_slice() {
             [only] => {
-                let decision = only.decide(&request, now_ns, draw);
+                let decision = only.decide(&request, now_ns, sample);
                 only.record(&request, &decision, None, now_ns, record.took_ns);
             }
             [first, second] => {
-                let decisions = [first.decide(&request, now_ns, draw), second.decide(&request, now_ns, draw)];
+                let decisions =
+                    [first.decide(&request, now_ns, sample), second.decide(&request, now_ns, sample)];
                 let [one, other] = decisions.map(|decision| decision.verdict);
                 self.changes[one.kind().index()][other.kind().index()] += 1;
                 first.record(&request, &decisions[0], Some(other), now_ns, record.took_ns);
@@ -290,7 +291,7 @@ impl Run<'_> {
         }
         for (side, of) in self.sides.iter().zip(["--policy", "--against"]) {
             let throttle = &side.subject.throttle;
-            let (evictions, fallbacks) = (throttle.usage().evictions, throttle.annex_usage().fallbacks);
+            let (evictions, fallbacks) = (throttle.usage().evictions, throttle.aux_usage().fallbacks);
             if evictions > 0 {
                 notes.push(format!(
                     "{of}: the table was full and evicted {evictions} entries, as it would live: raise [table] size"
@@ -328,13 +329,13 @@ impl<'t> Running<'t> {
         }
     }
 
-    fn decide(&mut self, request: &Request<'_>, now_ns: u64, draw: Draw) -> Decision {
+    fn decide(&mut self, request: &Request<'_>, now_ns: u64, sample: Sample) -> Decision {
         while let Some((at_ns, ticket)) = self.ends.next_before(now_ns.saturating_add(1)) {
             self.subject.throttle.end(&self.policy, &ticket, Timestamp::from_nanos(at_ns));
         }
         let now = Timestamp::from_nanos(now_ns);
         self.subject.throttle.sweep(now);
-        self.subject.throttle.decide_one(request, now, draw)
+        self.subject.throttle.decide_one(request, now, sample)
     }
 
     fn record(

@@ -33,7 +33,8 @@ pub struct Cluster {
     pub round_trip: Duration,
     /// How often a node talks to the store.
     pub period: Duration,
-    /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to any.
+    /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to
+    /// any.
     pub is_spread: bool,
     /// The part of the load on the first node; the others get equal parts of the rest. None: all get the same.
     pub skew: Option<Share>,
@@ -75,8 +76,8 @@ impl Cluster {
     }
 
     /// The node of the next request of a connection.
-    pub(super) fn node(&self, who: Who, connection: u32, dice: &mut Rng) -> u32 {
-        if self.is_spread || who == Who::Attacker { self.any(dice) } else { self.home(connection) }
+    pub(super) fn node(&self, who: Who, connection: u32, rng: &mut Rng) -> u32 {
+        if self.is_spread || who == Who::Attacker { self.any(rng) } else { self.home(connection) }
     }
 
     /// Of any number of connections, the first node gets its share.
@@ -86,11 +87,11 @@ impl Cluster {
         if skew.of(connection + 1) > before { 0 } else { 1 + (connection - before) % (self.nodes - 1) }
     }
 
-    fn any(&self, dice: &mut Rng) -> u32 {
+    fn any(&self, rng: &mut Rng) -> u32 {
         match self.skew {
-            None => dice.u32(0..self.nodes),
-            Some(skew) if skew.covers(dice.u32(0..Share::ALL)) => 0,
-            Some(_) => dice.u32(1..self.nodes),
+            None => rng.u32(0..self.nodes),
+            Some(skew) if skew.covers(rng.u32(0..Share::ALL)) => 0,
+            Some(_) => rng.u32(1..self.nodes),
         }
     }
 }
@@ -101,8 +102,8 @@ mod tests {
 
     /// The connections or requests of each node, of 1000.
     fn counts(cluster: Cluster, who: Who) -> Vec<u32> {
-        let (mut dice, mut counts) = (Rng::with_seed(1), vec![0; cluster.nodes as usize]);
-        (0..1_000).for_each(|connection| counts[cluster.node(who, connection, &mut dice) as usize] += 1);
+        let (mut rng, mut counts) = (Rng::with_seed(1), vec![0; cluster.nodes as usize]);
+        (0..1_000).for_each(|connection| counts[cluster.node(who, connection, &mut rng) as usize] += 1);
         counts
     }
 

@@ -5,10 +5,10 @@
 //!                    ▲             or View::judge   └────────▶ Record ─▶ Outcome ─▶ report, plot
 //!                    └─────────────── Nodes ─▶ message ─▶ store ─▶ answer
 //! ```
-//! It asks the same [`Throttle`](slowlane_core::throttle::Throttle) that serves, under a policy of one line. Several nodes ask
-//! their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep: the moment is that of the
-//! next event, and all chance comes from the seed. A scenario of one node has the same outcome, to the bit, on any
-//! machine. Views use exponentials, and their last bit is up to the machine's mathematical library.
+//! It asks the same [`Throttle`](slowlane_core::throttle::Throttle) that serves, under a policy of one line. Several
+//! nodes ask their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep: the moment
+//! is that of the next event, and all chance comes from the seed. A scenario of one node has the same outcome, to the
+//! bit, on any machine. Views use exponentials, and their last bit is up to the machine's mathematical library.
 
 mod cluster;
 mod load;

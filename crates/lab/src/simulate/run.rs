@@ -13,8 +13,8 @@ use crate::simulate::nodes::Nodes;
 use crate::simulate::outcome::Outcome;
 use crate::simulate::record::Record;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::ticket::Ticket;
 use slowlane_core::base::time::Timestamp;
@@ -28,7 +28,7 @@ const REQUESTS_MAX: u64 = 100_000_000;
 /// One bucket needs one entry.
 const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
 
-/// More than the largest annex of one key.
+/// More than the largest auxiliary state of one key.
 const ANNEX_BYTES_MAX: usize = 64 << 20;
 
 /// The start of a run: midnight, for laws whose windows are aligned to the clock.
@@ -59,7 +59,7 @@ impl Scenario {
         }
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
         let mut record = run(self, Side::One(&throttle), aims_at_rate, REQUESTS_MAX, progress)?;
-        record.fallbacks = throttle.annex_usage().fallbacks;
+        record.fallbacks = throttle.aux_usage().fallbacks;
         Ok(record)
     }
 }
@@ -118,7 +118,7 @@ struct Run<'s> {
     load: &'s Load,
     side: Side<'s>,
     queue: EventQueue<Event>,
-    dice: Rng,
+    rng: Rng,
     record: Record,
     /// The number of clients now, and which of all clients of the run have no event in the queue.
     clients: u32,
@@ -140,7 +140,7 @@ impl<'s> Run<'s> {
             load,
             side,
             queue: EventQueue::default(),
-            dice: Rng::with_seed(scenario.seed),
+            rng: Rng::with_seed(scenario.seed),
             record: Record::new(scenario, aims_at_rate),
             clients: 0,
             is_idle: vec![true; load.clients.max() as usize],
@@ -155,7 +155,7 @@ impl<'s> Run<'s> {
             run.queue.enter(run.record.phase_starts_ns(phase), Event::Phase(phase));
         }
         for greedy in 0..load.greedy {
-            let at_ns = run.dice.u64(0..=run.think_ns);
+            let at_ns = run.rng.u64(0..=run.think_ns);
             run.queue.enter(at_ns, Event::Ask(load.clients.max() + greedy));
         }
         if load.has(Who::Attacker) {
@@ -169,7 +169,7 @@ impl<'s> Run<'s> {
     fn begin_periods(&mut self) {
         let Side::Many(nodes) = &self.side else { return };
         for node in 0..nodes.cluster.nodes {
-            let at_ns = self.dice.u64(0..=nanos(nodes.cluster.period));
+            let at_ns = self.rng.u64(0..=nanos(nodes.cluster.period));
             self.queue.enter(at_ns, Event::Period(node));
         }
         if let Some(flushed) = nodes.cluster.flushed {
@@ -202,7 +202,7 @@ impl<'s> Run<'s> {
             Event::Period(node) => {
                 let period_ns = nanos(nodes.cluster.period);
                 // Never in step with the other nodes.
-                let next_ns = now_ns + period_ns - period_ns / 20 + self.dice.u64(0..=period_ns / 10);
+                let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
                 self.queue.enter(next_ns, event);
                 tell(nodes, node, now_ns, &mut self.queue);
             }
@@ -219,8 +219,8 @@ impl<'s> Run<'s> {
     /// several nodes: each of these then gets a load of its own, as if the others were not there.
     fn gap_of_attacker_ns(&mut self) -> u64 {
         match self.side {
-            Side::One(_) => self.dice.u64(0..=self.gap_ns.saturating_mul(2)),
-            Side::Many(_) => (-(1.0 - self.dice.f64()).ln() * self.gap_ns as f64) as u64,
+            Side::One(_) => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
+            Side::Many(_) => (-(1.0 - self.rng.f64()).ln() * self.gap_ns as f64) as u64,
         }
     }
 
@@ -229,7 +229,7 @@ impl<'s> Run<'s> {
         self.clients = clients;
         for client in 0..clients {
             if std::mem::take(&mut self.is_idle[client as usize]) {
-                let at_ns = now_ns + self.dice.u64(0..=self.think_ns);
+                let at_ns = now_ns + self.rng.u64(0..=self.think_ns);
                 self.queue.enter(at_ns, Event::Ask(client));
             }
         }
@@ -242,7 +242,7 @@ impl<'s> Run<'s> {
             return;
         }
         let answered_ns = self.ask(now_ns, who, connection);
-        let think_ns = self.think_ns / 2 + self.dice.u64(0..=self.think_ns);
+        let think_ns = self.think_ns / 2 + self.rng.u64(0..=self.think_ns);
         self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
     }
 
@@ -279,12 +279,12 @@ impl<'s> Run<'s> {
     fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> (Verdict, Option<Ticket>) {
         match &mut self.side {
             Side::One(throttle) => {
-                let (source, draw) = (self.load.source(who, connection), self.dice.u64(..));
-                let decision = decide(throttle, source, at(now_ns), Draw::from_bits(draw));
+                let (source, sample) = (self.load.source(who, connection), self.rng.u64(..));
+                let decision = decide(throttle, source, at(now_ns), Sample::from_bits(sample));
                 (decision.verdict, decision.ticket())
             }
             Side::Many(nodes) => {
-                let node = nodes.cluster.node(who, connection, &mut self.dice);
+                let node = nodes.cluster.node(who, connection, &mut self.rng);
                 let verdict = nodes.judge(node, now_ns);
                 tell(nodes, node, now_ns, &mut self.queue);
                 self.record.seen(now_ns, |seen| {
@@ -297,13 +297,13 @@ impl<'s> Run<'s> {
     }
 }
 
-fn decide(throttle: &Throttle, source: u32, now: Timestamp, draw: Draw) -> Decision {
+fn decide(throttle: &Throttle, source: u32, now: Timestamp, sample: Sample) -> Decision {
     let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
     let mut request = Request::new();
     request.push(b"source", Value::Address(address));
     request.push(b"website", Value::Text(WEBSITE.as_bytes()));
     throttle.sweep(now);
-    throttle.decide_one(&request, now, draw)
+    throttle.decide_one(&request, now, sample)
 }
 
 /// Sends the message of a node, if there is one that reaches the store.

@@ -126,8 +126,8 @@ impl Scenario {
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         Policy::parse(Path::new(""), &Layout::default(), read).map_err(|problems| {
-            let faults = problems.listed().iter().map(|problem| format!("{law}: {}", problem.fault));
-            ScenarioError::Slo(faults.collect::<Vec<_>>().join("\n"))
+            let errors = problems.listed().iter().map(|error| format!("{law}: {}", error.kind));
+            ScenarioError::Slo(errors.collect::<Vec<_>>().join("\n"))
         })
     }
 

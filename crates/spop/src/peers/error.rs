@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::peers::fault::Fault;
+use crate::peers::protocol_error::ProtocolError;
 use crate::read_error::ReadError;
 
 /// An error of the sender. It ends the connection.
@@ -42,10 +42,12 @@ pub enum Error {
 
 impl Error {
     /// The message that tells the other side of it.
-    pub const fn fault(self) -> Fault {
+    pub const fn protocol_error(self) -> ProtocolError {
         match self {
-            Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => Fault::SizeLimit,
-            _ => Fault::Protocol,
+            Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => {
+                ProtocolError::SizeLimit
+            }
+            _ => ProtocolError::Protocol,
         }
     }
 }

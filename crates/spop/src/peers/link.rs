@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crate::peers::definition::{Column, Definition, KeyType};
 use crate::peers::error::Error;
-use crate::peers::fault::Fault;
 use crate::peers::frame::Frame;
 use crate::peers::message::{self, Control, Message};
+use crate::peers::protocol_error::ProtocolError;
 use crate::peers::update::{Update, Value};
 
 /// The most tables of the other side.
@@ -74,7 +74,7 @@ pub enum News<'a> {
     Updated(&'a Definition, Update<'a>),
     /// It has sent all entries that it had.
     Synced,
-    /// It has asked for all entries. What it was taught before may be gone.
+    /// It has asked for all entries. What was pushed before may be gone.
     Asked,
 }
 
@@ -109,8 +109,10 @@ impl Link {
             self.read_at = now;
             match Message::decode(frame)? {
                 Message::Control(control) => self.control(control, out, news),
-                Message::Fault(Fault::Protocol) => return Err(Error::Reported("protocol")),
-                Message::Fault(Fault::SizeLimit) => return Err(Error::Reported("size limit")),
+                Message::ProtocolError(ProtocolError::Protocol) => return Err(Error::Reported("protocol")),
+                Message::ProtocolError(ProtocolError::SizeLimit) => {
+                    return Err(Error::Reported("size limit"));
+                }
                 Message::Define(definition) => self.defined(definition, news)?,
                 Message::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
                 Message::Switch(table) => return Err(Error::UnknownTable(table)),
@@ -169,7 +171,7 @@ impl Link {
 
     /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: it has defined
     /// no table of this name with such a column and texts as keys.
-    pub fn teach(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
+    pub fn push(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
         let table = &mut self.ours[place];
@@ -187,12 +189,12 @@ impl Link {
         true
     }
 
-    /// Makes a table of this side like one of the other side, of which only the column `gpt` is taught: HAProxy leaves
-    /// the others as they are. What is taught are texts; HAProxy would read them as keys of another type.
+    /// Makes a table of this side like one of the other side, of which only the column `gpt` is sent: HAProxy leaves
+    /// the others as they are. What is pushed are texts; HAProxy would read them as keys of another type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
-        let is_taught =
+        let is_pushed =
             |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
-        let theirs = self.theirs.values().find(is_taught)?;
+        let theirs = self.theirs.values().find(is_pushed)?;
         let columns = theirs.definition.columns.iter().copied();
         let columns: Vec<Column> = columns.filter(|column| column.number == Column::GPT).collect();
         if columns.is_empty() {
@@ -268,12 +270,12 @@ mod tests {
             let limits = Definition { key_type, ..table(7, "slowlane_limits", Column::GPT, 4) };
             message::define(&limits, &mut bytes);
             link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
-            assert!(!link.teach("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut out), "{key_type:?}");
+            assert!(!link.push("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut out), "{key_type:?}");
             assert!(out.is_empty());
         }
     }
 
-    /// What one side teaches, the other reads, however the bytes arrive.
+    /// What one side sends, the other reads, however the bytes arrive.
     #[test]
     fn a_key_is_taught_with_all_its_numbers() {
         let (mut haproxy, mut slowlane, mut bytes) = (begun(), begun(), Vec::new());
@@ -282,20 +284,20 @@ mod tests {
         slowlane.receive(&bytes, NOW, &mut answers, &mut quiet).unwrap();
         assert!(answers.is_empty(), "there is no update to acknowledge");
 
-        let mut taught = Vec::new();
-        assert!(slowlane.teach(
+        let mut pushed = Vec::new();
+        assert!(slowlane.push(
             "slowlane_limits",
             b"192.0.2.1",
             &[20_000, 2_000_000, 7_000_000, 0],
-            &mut taught
+            &mut pushed
         ));
-        assert!(slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
-        assert!(!slowlane.teach("slowlane_limits", b"192.0.2.2", &[1, 0, 0], &mut taught), "too few values");
-        assert!(!slowlane.teach("unknown", b"192.0.2.2", &[1, 0, 0, 5], &mut taught));
+        assert!(slowlane.push("slowlane_limits", b"192.0.2.2", &[1, 0, 0, 5], &mut pushed));
+        assert!(!slowlane.push("slowlane_limits", b"192.0.2.2", &[1, 0, 0], &mut pushed), "too few values");
+        assert!(!slowlane.push("unknown", b"192.0.2.2", &[1, 0, 0, 5], &mut pushed));
         assert_eq!(slowlane.unacknowledged(), 2);
 
         let (mut read, mut rest, mut acks) = (Vec::new(), Vec::new(), Vec::new());
-        for byte in taught {
+        for byte in pushed {
             rest.push(byte);
             let mut note = |news: News<'_>| {
                 if let News::Updated(table, update) = news {

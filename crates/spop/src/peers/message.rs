@@ -3,8 +3,8 @@
 use crate::cursor::Cursor;
 use crate::peers::definition::Definition;
 use crate::peers::error::Error;
-use crate::peers::fault::Fault;
 use crate::peers::frame::Frame;
+use crate::peers::protocol_error::ProtocolError;
 use crate::peers::update::{Form, Update};
 use crate::varint;
 
@@ -25,7 +25,7 @@ const INCREMENTAL_TIMED: u8 = 0x86;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
     Control(Control),
-    Fault(Fault),
+    ProtocolError(ProtocolError),
     /// A table, to which the updates after it belong.
     Define(Definition),
     /// Later updates belong to this table of the sender.
@@ -75,7 +75,7 @@ impl Control {
     }
 }
 
-impl Fault {
+impl ProtocolError {
     pub fn encode(self, out: &mut Vec<u8>) {
         Frame { class: ERROR, kind: self as u8, body: &[] }.encode(out);
     }
@@ -93,9 +93,11 @@ impl<'a> Message<'a> {
                 let control = Control::ALL.into_iter().find(|control| *control as u8 == kind);
                 control.map(Message::Control).ok_or(unknown)
             }
-            (ERROR, kind) => {
-                Fault::ALL.into_iter().find(|fault| *fault as u8 == kind).map(Message::Fault).ok_or(unknown)
-            }
+            (ERROR, kind) => ProtocolError::ALL
+                .into_iter()
+                .find(|error| *error as u8 == kind)
+                .map(Message::ProtocolError)
+                .ok_or(unknown),
             (STICK_TABLE, UPDATE) => Ok(Message::Update(form(true, false))),
             (STICK_TABLE, INCREMENTAL) => Ok(Message::Update(form(false, false))),
             (STICK_TABLE, UPDATE_TIMED) => Ok(Message::Update(form(true, true))),
@@ -178,10 +180,10 @@ mod tests {
             control.encode(&mut bytes);
             assert_eq!(decoded(&bytes), Ok(Message::Control(control)));
         }
-        for fault in Fault::ALL {
+        for error in ProtocolError::ALL {
             let mut bytes = Vec::new();
-            fault.encode(&mut bytes);
-            assert_eq!(decoded(&bytes), Ok(Message::Fault(fault)));
+            error.encode(&mut bytes);
+            assert_eq!(decoded(&bytes), Ok(Message::ProtocolError(error)));
         }
         let mut bytes = Vec::new();
         ack(300, 7, &mut bytes);

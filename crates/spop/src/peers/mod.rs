@@ -23,18 +23,18 @@
 
 mod definition;
 mod error;
-mod fault;
 mod frame;
 mod hello;
 mod link;
 mod message;
+mod protocol_error;
 mod update;
 
 pub use definition::{Column, Definition, KeyType, Kind};
 pub use error::Error;
-pub use fault::Fault;
 pub use frame::{BODY_BYTES_MAX, Frame};
 pub use hello::{Hello, Status};
 pub use link::{Link, News, TABLES_MAX};
 pub use message::{Control, Message};
+pub use protocol_error::ProtocolError;
 pub use update::{Update, Value, Values};

@@ -1,8 +1,8 @@
 //! `end`: keys that are tried one by one, in the order of the file.
 
 use crate::policy::bounds::LIST_LINES_MAX;
+use crate::policy::error::PolicyErrorKind;
 use crate::policy::index::pattern::Pattern;
-use crate::policy::problem::Fault;
 
 /// The ends of values in the order of their lines. The first that fits wins.
 #[derive(Debug, Default)]
@@ -14,9 +14,9 @@ impl List {
         &mut self,
         pattern: Pattern,
         text: &[u8],
-    ) -> Result<Option<Pattern>, Fault> {
+    ) -> Result<Option<Pattern>, PolicyErrorKind> {
         if self.0.len() == LIST_LINES_MAX {
-            return Err(Fault::TooManyLines(LIST_LINES_MAX));
+            return Err(PolicyErrorKind::TooManyLines(LIST_LINES_MAX));
         }
         let is_same = |other: &&Pattern| other.key(text) == pattern.key(text);
         let first = self.0.iter().find(is_same).copied();

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::base::shown::shown;
 use crate::base::slo_id::SloId;
-use crate::policy::doubtful::Doubtful;
+use crate::policy::checks::Checks;
+use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::fields::{Place, Text, Values};
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::List;
@@ -16,12 +17,11 @@ use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
 use crate::policy::index::words::Words;
 use crate::policy::layout::{Lookup, Method, is_host};
-use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
 use crate::policy::read::slo::Slos;
 use crate::policy::read::{hosts, map};
-use crate::policy::warning::{Doubt, Warnings};
+use crate::policy::warning::{WarningKind, Warnings};
 
 /// The map of a lookup.
 #[derive(Debug)]
@@ -46,51 +46,51 @@ impl LookupMap {
         places: Box<[Place]>,
         MapFile { path, text }: MapFile,
         slos: &Slos,
-        problems: &mut Problems,
+        errors: &mut PolicyErrors,
         warnings: &mut Warnings,
     ) -> Option<LookupMap> {
         let mut text = match text {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                problems.add(&path, None, Fault::Unreadable(error.to_string()));
+                errors.add(&path, None, PolicyErrorKind::Unreadable(error.to_string()));
                 return None;
             }
         };
         hosts::normalise(&mut text, lookup);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
-        let doubtful = Doubtful::of(lookup);
+        let checks = Checks::of(lookup);
         let (mut entries, mut named, mut leaves_some) = (0, vec![0; slos.count()], false);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
                 Ok(line) => line,
-                Err((number, fault)) => {
-                    problems.add(&path, Some(number), fault);
+                Err((number, kind)) => {
+                    errors.add(&path, Some(number), kind);
                     continue;
                 }
             };
-            let mut report = |fault| problems.add(&path, Some(line.number), fault);
-            let answer = answer(line.value, slos).unwrap_or_else(|fault| {
-                report(fault);
+            let mut report = |kind| errors.add(&path, Some(line.number), kind);
+            let answer = answer(line.value, slos).unwrap_or_else(|kind| {
+                report(kind);
                 Answer::NEXT
             });
             leaves_some |= answer == Answer::NEXT;
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
                 Ok(None) => answer.place().into_iter().for_each(|slo| named[slo] += 1),
                 Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
-                Err(fault) => report(fault),
+                Err(kind) => report(kind),
             }
-            if let Some(doubt) = doubtful.doubt(&line) {
-                warnings.add(&path, || (Some(line.number), doubt));
+            if let Some(warning) = checks.warning(&line) {
+                warnings.add(&path, || (Some(line.number), warning));
             }
         }
         let finished = keys.finish(&text, |first, again| {
             warnings
                 .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
         });
-        if let Err(fault) = finished {
-            problems.add(&path, None, fault);
+        if let Err(kind) = finished {
+            errors.add(&path, None, kind);
         }
         (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, leaves_some, named })
     }
@@ -219,7 +219,7 @@ impl Keys {
     }
 
     /// Returns the earlier line of the same key, which wins.
-    fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, Fault> {
+    fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, PolicyErrorKind> {
         match self {
             Keys::Networks(networks) => networks.insert(pattern, text),
             Keys::Texts(Texts::Str(exact)) => Ok(exact.insert(pattern, text)),
@@ -236,7 +236,7 @@ impl Keys {
 
     /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that
     /// `insert` did not find: first the winner, then the other.
-    fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), Fault> {
+    fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), PolicyErrorKind> {
         match self {
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),
             Keys::Texts(Texts::Reg(regexes)) => return regexes.finish(),
@@ -269,22 +269,22 @@ impl Texts {
 }
 
 /// The warning about a line whose key is on an earlier line.
-fn repeated(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, Doubt) {
+fn repeated(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usize>, WarningKind) {
     let first = map::line_number(text, first.at());
-    (Some(line), Doubt::KeyTwice { key: quoted(key), first })
+    (Some(line), WarningKind::KeyTwice { key: quoted(key), first })
 }
 
 /// The answer of a line. An empty value is 0, as in HAProxy's `map_str_int`.
-fn answer(value: &[u8], slos: &Slos) -> Result<Answer, Fault> {
+fn answer(value: &[u8], slos: &Slos) -> Result<Answer, PolicyErrorKind> {
     let number = match std::str::from_utf8(value).map(str::parse) {
         Ok(Ok(number)) => number,
         _ if value.is_empty() => 0,
-        _ if value.contains(&b'#') => return Err(Fault::AnswerAndComment(quoted(value))),
-        _ => return Err(Fault::Answer(quoted(value))),
+        _ if value.contains(&b'#') => return Err(PolicyErrorKind::AnswerAndComment(quoted(value))),
+        _ => return Err(PolicyErrorKind::Answer(quoted(value))),
     };
     match u16::try_from(number).ok().and_then(SloId::new) {
         _ if number == -1 => Ok(Answer::NEXT),
         Some(id) => slos.answer(id),
-        None => Err(Fault::NoSuchSlo(number)),
+        None => Err(PolicyErrorKind::NoSuchSlo(number)),
     }
 }

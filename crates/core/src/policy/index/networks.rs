@@ -9,8 +9,8 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::base::network::v6_mask;
+use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::pattern::Pattern;
-use crate::policy::problem::{Fault, quoted};
 
 /// Networks of both families. The longest prefix wins; of two equal networks, the first line wins.
 #[derive(Debug)]
@@ -33,14 +33,15 @@ impl Networks {
         &mut self,
         pattern: Pattern,
         text: &[u8],
-    ) -> Result<Option<Pattern>, Fault> {
+    ) -> Result<Option<Pattern>, PolicyErrorKind> {
         let key = pattern.key(text);
         let network_length = if self.has_rest {
-            key.iter().position(|&byte| byte == b'+').ok_or_else(|| Fault::NoRest(quoted(key)))?
+            key.iter().position(|&byte| byte == b'+').ok_or_else(|| PolicyErrorKind::NoRest(quoted(key)))?
         } else {
             key.len()
         };
-        let (address, prefix) = network(&key[..network_length]).ok_or_else(|| Fault::Network(quoted(key)))?;
+        let (address, prefix) =
+            network(&key[..network_length]).ok_or_else(|| PolicyErrorKind::Network(quoted(key)))?;
         let skipped = network_length + usize::from(self.has_rest);
         let rest = pattern.part(skipped, key.len() - skipped);
         Ok(match address {
@@ -233,7 +234,8 @@ impl<B: Bits> Family<B> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
             let is_rest = |network: &Network<B>| {
-                // The text is elsewhere in memory, so it is read only if it can decide. Comparing even no bytes reads it.
+                // The text is elsewhere in memory, so it is read only if it can decide. Comparing even no bytes reads
+                // it.
                 rest.bytes.len() == network.rest.length()
                     && (rest.bytes.is_empty() || network.rest.key(text) == rest.bytes)
             };
@@ -340,7 +342,7 @@ mod tests {
 
         let mut networks = Networks::new(true);
         let alone = Pattern::new(0, b"10.0.0.0/8", Answer::NEXT);
-        assert_eq!(networks.insert(alone, b"10.0.0.0/8"), Err(Fault::NoRest("10.0.0.0/8".into())));
+        assert_eq!(networks.insert(alone, b"10.0.0.0/8"), Err(PolicyErrorKind::NoRest("10.0.0.0/8".into())));
     }
 
     /// HAProxy's order, found by trying every line.

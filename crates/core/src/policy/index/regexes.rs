@@ -17,8 +17,8 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 
 use crate::policy::bounds::{AUTOMATA_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX};
+use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::pattern::Pattern;
-use crate::policy::problem::{Fault, quoted};
 
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
@@ -28,8 +28,8 @@ const JOINT_BYTES_MAX: usize = 2 << 20;
 
 /// Regular expressions in the order of their lines. The first line that matches anywhere wins.
 ///
-/// They are whole automata before the first request. Usually one automaton has them all. A search takes one step per byte
-/// and automaton, whatever the expressions and the value are.
+/// They are whole automata before the first request. Usually one automaton has them all. A search takes one step per
+/// byte and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
     regexes: Vec<(String, Pattern)>,
@@ -61,14 +61,14 @@ impl Regexes {
         &mut self,
         pattern: Pattern,
         text: &[u8],
-    ) -> Result<Option<Pattern>, Fault> {
+    ) -> Result<Option<Pattern>, PolicyErrorKind> {
         let key = pattern.key(text);
-        let fault = |reason: String| Fault::Regex { key: quoted(key), reason };
+        let kind = |reason: String| PolicyErrorKind::Regex { key: quoted(key), reason };
         let regex = std::str::from_utf8(key)
-            .map_err(|_| fault("bytes that are not UTF-8 are written as \\xNN".into()))?;
-        compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| fault(reason(&error)))?;
+            .map_err(|_| kind("bytes that are not UTF-8 are written as \\xNN".into()))?;
+        compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| kind(reason(&error)))?;
         if self.regexes.len() == LIST_LINES_MAX {
-            return Err(Fault::TooManyLines(LIST_LINES_MAX));
+            return Err(PolicyErrorKind::TooManyLines(LIST_LINES_MAX));
         }
         let is_same = |(_, known): &&(String, Pattern)| known.key(text) == key;
         let first = self.regexes.iter().find(is_same).map(|&(_, first)| first);
@@ -77,11 +77,11 @@ impl Regexes {
     }
 
     /// Joins the expressions into as few automata as they fit in.
-    pub(in crate::policy) fn finish(&mut self) -> Result<(), Fault> {
+    pub(in crate::policy) fn finish(&mut self) -> Result<(), PolicyErrorKind> {
         let (mut begin, mut size) = (0, self.regexes.len());
         while begin < self.regexes.len() {
             if self.automata.len() == AUTOMATA_MAX {
-                return Err(Fault::Regexes { taken: begin, lines: self.regexes.len() });
+                return Err(PolicyErrorKind::Regexes { taken: begin, lines: self.regexes.len() });
             }
             // What has fitted before is likely to fit again.
             size = size.min(self.regexes.len() - begin);
@@ -92,7 +92,7 @@ impl Regexes {
                     Ok(dfa) => break Joint::new(dfa, begin),
                     Err(error) if size == 1 => {
                         let key = quoted(self.regexes[begin].0.as_bytes());
-                        return Err(Fault::Regex { key, reason: reason(&error) });
+                        return Err(PolicyErrorKind::Regex { key, reason: reason(&error) });
                     }
                     Err(_) => size = size.div_ceil(2),
                 }
@@ -204,10 +204,10 @@ mod tests {
         let (text, mut regexes, mut at) = (keys.concat(), Regexes::new(false), 0);
         for (line, key) in keys.iter().enumerate() {
             let pattern = Pattern::new(at, key, Answer::slo(line));
-            regexes.insert(pattern, &text).map_err(|fault| fault.to_string())?;
+            regexes.insert(pattern, &text).map_err(|kind| kind.to_string())?;
             at += key.len();
         }
-        regexes.finish().map_err(|fault| fault.to_string())?;
+        regexes.finish().map_err(|kind| kind.to_string())?;
         Ok(regexes)
     }
 

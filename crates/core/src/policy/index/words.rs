@@ -1,9 +1,9 @@
 //! `dom`: keys that are one or more whole words of the value.
 
 use crate::policy::bounds::SEARCH_STEPS_MAX;
+use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::exact::Exact;
 use crate::policy::index::pattern::Pattern;
-use crate::policy::problem::{Fault, quoted};
 
 /// Words by their text. Of several keys in a value, the first line wins.
 #[derive(Debug, Default)]
@@ -21,10 +21,10 @@ impl Words {
         &mut self,
         pattern: Pattern,
         text: &[u8],
-    ) -> Result<Option<Pattern>, Fault> {
+    ) -> Result<Option<Pattern>, PolicyErrorKind> {
         let key = pattern.key(text);
         let is_part = |&byte: &u8| !is_delimiter(byte);
-        let first = key.iter().position(is_part).ok_or_else(|| Fault::Delimiters(quoted(key)))?;
+        let first = key.iter().position(is_part).ok_or_else(|| PolicyErrorKind::Delimiters(quoted(key)))?;
         let last = key.iter().rposition(|byte| !is_delimiter(*byte)).expect("there is a first");
         let pattern = pattern.part(first, last + 1 - first);
         let count = 1 + pattern.key(text).iter().filter(|&&byte| is_delimiter(byte)).count();
@@ -99,7 +99,7 @@ mod tests {
         assert!(dom(".shop.", "www.shop.example"));
         assert!(dom("shop:", "shop"));
         let none = Words::default().insert(Pattern::new(0, b"./", Answer::NEXT), b"./");
-        assert_eq!(none, Err(Fault::Delimiters("./".into())));
+        assert_eq!(none, Err(PolicyErrorKind::Delimiters("./".into())));
     }
 
     #[test]

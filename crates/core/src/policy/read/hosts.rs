@@ -9,8 +9,8 @@ use crate::policy::read::map;
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// filled up with blanks, so that all lines stay where they are.
 ///
-/// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a base,
-/// `str` and `beg` have the host in front, and the others may have only a path.
+/// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a
+/// base, `str` and `beg` have the host in front, and the others may have only a path.
 pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     let fields = lookup.fields.len();
     let Some(host) = lookup.fields.iter().position(|field| is_host(field) || is_base(field)) else { return };
@@ -47,8 +47,8 @@ fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize
     Some(start..start + parts.next()?.len())
 }
 
-/// Writes the one form of a host over its spelling, and the path of a base behind it. What is no host stays as it is: no
-/// request can match it.
+/// Writes the one form of a host over its spelling, and the path of a base behind it. What is no host stays as it is:
+/// no request can match it.
 fn whole(text: &mut [u8], is_base: bool) {
     let path = if is_base { path_of_base(text) } else { text.len() };
     let (host, rest) = text.split_at(path);

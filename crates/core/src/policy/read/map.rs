@@ -13,7 +13,7 @@
 //! too long for HAProxy's buffer and a NUL byte are faults here, because HAProxy would garble them.
 
 use crate::policy::bounds::LINE_BYTES_MAX;
-use crate::policy::problem::Fault;
+use crate::policy::error::PolicyErrorKind;
 
 /// A line that holds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Line<'a> {
 /// assert_eq!(lines.len(), 1);
 /// assert_eq!((lines[0].number, lines[0].key, lines[0].value), (2, &b"shop.example"[..], &b"2001"[..]));
 /// ```
-pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Fault)>> {
+pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, PolicyErrorKind)>> {
     let mut at = 0;
     text.split_inclusive(|&byte| byte == b'\n').enumerate().filter_map(move |(index, written)| {
         let (number, begins) = (index + 1, at);
@@ -45,7 +45,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Fault
                 Some(Ok(Line { number, at: begins + indent, key, value }))
             }
             Ok(_) => None,
-            Err(fault) => Some(Err((number, fault))),
+            Err(kind) => Some(Err((number, kind))),
         }
     })
 }
@@ -56,9 +56,9 @@ pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
 }
 
 /// The indent of the key, the key, and the value. The key is empty if there is none.
-fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
+fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), PolicyErrorKind> {
     if written.len() > LINE_BYTES_MAX {
-        return Err(Fault::LineTooLong);
+        return Err(PolicyErrorKind::LineTooLong);
     }
     if written.starts_with(b"#") {
         return Ok((0, b"", b""));
@@ -66,7 +66,7 @@ fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), Fault> {
     let end = find(written, |byte| byte == b'\n' || byte == b'\r');
     let content = &written[..end];
     if content.contains(&0) {
-        return Err(Fault::Nul);
+        return Err(PolicyErrorKind::Nul);
     }
     let indent = find(content, |byte| !is_blank(byte));
     let rest = &content[indent..];

@@ -12,8 +12,8 @@ use crate::base::units::{self, Rate};
 use crate::base::verdict::Verdict;
 use crate::law::{Arrival, Assured, Law, Objective, Options};
 use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
+use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::layout::Layout;
-use crate::policy::problem::{Fault, Problems, quoted};
 use crate::policy::read::answer::Answer;
 use crate::policy::read::file::MapFile;
 use crate::policy::read::map::{self, Line};
@@ -62,25 +62,27 @@ impl Slo {
         self.law.quota(self.objective).filter(|_| !self.dry_run)
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]] [cluster=<mode>]
-    /// [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]]
+    /// [cluster=<mode>] [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes]
+    /// [also=<lookup>]`.
     ///
     /// # Errors
     /// All faults of the line, but only the first of the law's own options.
-    pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<Fault>> {
-        let mut faults = Vec::new();
-        let mut options = options(text, &mut faults);
+    pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<PolicyErrorKind>> {
+        let mut kinds = Vec::new();
+        let mut options = options(text, &mut kinds);
         if options.contains(&("rate", units::UNLIMITED)) {
-            return Slo::unlimited(id, options, faults);
+            return Slo::unlimited(id, options, kinds);
         }
-        let burst = keep(take(&mut options, "burst").ok_or(Fault::NoBurst).and_then(burst), &mut faults);
-        let rate = keep(take(&mut options, "rate").ok_or(Fault::NoRate).and_then(rate), &mut faults);
+        let burst =
+            keep(take(&mut options, "burst").ok_or(PolicyErrorKind::NoBurst).and_then(burst), &mut kinds);
+        let rate = keep(take(&mut options, "rate").ok_or(PolicyErrorKind::NoRate).and_then(rate), &mut kinds);
         let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
-        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut kinds);
         let also = take(&mut options, "also").map(str::to_owned);
-        let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut faults).flatten();
-        let block = keep(take(&mut options, "block").map(block).transpose(), &mut faults).flatten();
-        let assured = keep(take(&mut options, "assured").map(assured).transpose(), &mut faults).flatten();
+        let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut kinds).flatten();
+        let block = keep(take(&mut options, "block").map(block).transpose(), &mut kinds).flatten();
+        let assured = keep(take(&mut options, "assured").map(assured).transpose(), &mut kinds).flatten();
         let share =
             options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
 
@@ -88,33 +90,37 @@ impl Slo {
             && !rate.is_zero()
             && rate.slot().checked_mul(burst).is_none_or(|time| time > BURST_TIME_MAX)
         {
-            faults.push(Fault::BurstTime { burst, rate });
+            kinds.push(PolicyErrorKind::BurstTime { burst, rate });
         }
         // A missing number counts as 0, so that the law's own options are checked too.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
-        let law = Law::new(law, objective, Options::new(options)).map_err(Fault::Law);
-        let law = keep(law, &mut faults);
+        let law = Law::new(law, objective, Options::new(options)).map_err(PolicyErrorKind::Law);
+        let law = keep(law, &mut kinds);
         if let (Some(law), Some(assured)) = (&law, assured) {
-            faults.extend(fault_of_assured(assured, law, objective.rate, also.is_some()));
+            kinds.extend(error_of_assured(assured, law, objective.rate, also.is_some()));
         }
         if let (Some(law), Some(sharing)) = (&law, sharing)
             && !law.sharings().contains(&sharing)
         {
-            faults.push(Fault::Sharing { sharing: sharing.name(), law: law.name(), known: law.sharings() });
+            kinds.push(PolicyErrorKind::Sharing {
+                sharing: sharing.name(),
+                law: law.name(),
+                known: law.sharings(),
+            });
         }
         if let Some(law) = law.as_ref()
-            && faults.is_empty()
+            && kinds.is_empty()
             && refuses_all(&objective, law)
         {
-            faults.push(Fault::NonePasses { burst: objective.burst, rate: objective.rate });
+            kinds.push(PolicyErrorKind::NonePasses { burst: objective.burst, rate: objective.rate });
         }
         let is_first_stage = law.as_ref().and_then(Law::sketched).is_some_and(|law| law.is_first_stage);
         if is_first_stage && also.is_none() {
-            faults.push(Fault::NoAlso);
+            kinds.push(PolicyErrorKind::NoAlso);
         }
         match law {
-            Some(law) if law.is_shared() && share.is_empty() => Err(vec![Fault::NoShare]),
-            Some(law) if faults.is_empty() => {
+            Some(law) if law.is_shared() && share.is_empty() => Err(vec![PolicyErrorKind::NoShare]),
+            Some(law) if kinds.is_empty() => {
                 let share = law.is_shared().then(|| share.to_owned());
                 let dry_run = dry_run.unwrap_or(false);
                 let is_sharing_given = sharing.is_some();
@@ -133,7 +139,7 @@ impl Slo {
                     share,
                 })
             }
-            _ => Err(faults),
+            _ => Err(kinds),
         }
     }
 
@@ -141,16 +147,16 @@ impl Slo {
     fn unlimited<'a>(
         id: SloId,
         mut options: Vec<(&'a str, &'a str)>,
-        mut faults: Vec<Fault>,
-    ) -> Result<Slo, Vec<Fault>> {
+        mut kinds: Vec<PolicyErrorKind>,
+    ) -> Result<Slo, Vec<PolicyErrorKind>> {
         take(&mut options, "rate");
-        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut faults);
+        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut kinds);
         let also = take(&mut options, "also").map(str::to_owned);
         let useless = options.iter().map(|(name, value)| format!("{name}={value}"));
-        faults.extend(useless.map(|option| Fault::OfNoLimit(quoted(option.as_bytes()))));
+        kinds.extend(useless.map(|option| PolicyErrorKind::OfNoLimit(quoted(option.as_bytes()))));
         let objective = Objective { burst: 0, rate: Rate::UNLIMITED };
         match dry_run {
-            Some(dry_run) if faults.is_empty() => Ok(Slo {
+            Some(dry_run) if kinds.is_empty() => Ok(Slo {
                 id,
                 objective,
                 law: Law::UNLIMITED,
@@ -162,7 +168,7 @@ impl Slo {
                 is_sharing_given: true,
                 share: None,
             }),
-            _ => Err(faults),
+            _ => Err(kinds),
         }
     }
 }
@@ -172,17 +178,17 @@ const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
 
-fn options<'a>(text: &'a str, faults: &mut Vec<Fault>) -> Vec<(&'a str, &'a str)> {
+fn options<'a>(text: &'a str, kinds: &mut Vec<PolicyErrorKind>) -> Vec<(&'a str, &'a str)> {
     let mut options: Vec<(&str, &str)> = Vec::new();
     for word in text.split_ascii_whitespace() {
         if word.starts_with('#') {
-            faults.push(Fault::Comment(quoted(word.as_bytes())));
+            kinds.push(PolicyErrorKind::Comment(quoted(word.as_bytes())));
             break;
         }
         match word.split_once('=') {
-            None | Some(("", _)) => faults.push(Fault::Word(quoted(word.as_bytes()))),
+            None | Some(("", _)) => kinds.push(PolicyErrorKind::Word(quoted(word.as_bytes()))),
             Some((name, _)) if options.iter().any(|&(given, _)| given == name) => {
-                faults.push(Fault::OptionTwice(quoted(name.as_bytes())));
+                kinds.push(PolicyErrorKind::OptionTwice(quoted(name.as_bytes())));
             }
             Some(option) => options.push(option),
         }
@@ -195,51 +201,55 @@ fn take<'a>(options: &mut Vec<(&'a str, &'a str)>, name: &str) -> Option<&'a str
     Some(options.remove(at).1)
 }
 
-fn keep<T>(read: Result<T, Fault>, faults: &mut Vec<Fault>) -> Option<T> {
-    read.map_err(|fault| faults.push(fault)).ok()
+fn keep<T>(read: Result<T, PolicyErrorKind>, kinds: &mut Vec<PolicyErrorKind>) -> Option<T> {
+    read.map_err(|kind| kinds.push(kind)).ok()
 }
 
-fn yes_or_no(value: &str) -> Result<bool, Fault> {
+fn yes_or_no(value: &str) -> Result<bool, PolicyErrorKind> {
     match value {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err(Fault::DryRun(quoted(value.as_bytes()))),
+        _ => Err(PolicyErrorKind::DryRun(quoted(value.as_bytes()))),
     }
 }
 
-fn sharing(value: &str) -> Result<Sharing, Fault> {
-    Sharing::named(value).ok_or_else(|| Fault::NoSharing(quoted(value.as_bytes())))
+fn sharing(value: &str) -> Result<Sharing, PolicyErrorKind> {
+    Sharing::named(value).ok_or_else(|| PolicyErrorKind::NoSharing(quoted(value.as_bytes())))
 }
 
-fn block(value: &str) -> Result<Duration, Fault> {
-    let fault = |reason| Fault::Block { value: quoted(value.as_bytes()), reason };
-    let block = units::duration(value).map_err(fault)?;
-    if block < BLOCK_MIN { Err(Fault::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
+fn block(value: &str) -> Result<Duration, PolicyErrorKind> {
+    let kind = |reason| PolicyErrorKind::Block { value: quoted(value.as_bytes()), reason };
+    let block = units::duration(value).map_err(kind)?;
+    if block < BLOCK_MIN { Err(PolicyErrorKind::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
 }
 
-fn assured(value: &str) -> Result<Rate, Fault> {
-    let rate = value.parse().map_err(|reason| Fault::Assured { value: quoted(value.as_bytes()), reason })?;
+fn assured(value: &str) -> Result<Rate, PolicyErrorKind> {
+    let rate = value
+        .parse()
+        .map_err(|reason| PolicyErrorKind::Assured { value: quoted(value.as_bytes()), reason })?;
     let is_fit = |rate: &Rate| !rate.is_zero() && !rate.is_unlimited();
-    Some(rate).filter(is_fit).ok_or_else(|| Fault::NoAssured(quoted(value.as_bytes())))
+    Some(rate).filter(is_fit).ok_or_else(|| PolicyErrorKind::NoAssured(quoted(value.as_bytes())))
 }
 
 /// The reason why this rate cannot be assured, if there is one. A closed SLO may keep its assured rate.
-fn fault_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Option<Fault> {
+fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Option<PolicyErrorKind> {
     // The rate of `concurrency` is no limit.
     let is_limit = !law.counts_ends() && !rate.is_zero();
     match has_also {
-        false => Some(Fault::AssuredAlone(assured)),
-        true if is_limit && assured.slot() < rate.slot() => Some(Fault::AssuredOver { assured, rate }),
+        false => Some(PolicyErrorKind::AssuredAlone(assured)),
+        true if is_limit && assured.slot() < rate.slot() => {
+            Some(PolicyErrorKind::AssuredOver { assured, rate })
+        }
         true => None,
     }
 }
 
-fn burst(value: &str) -> Result<u32, Fault> {
-    number(value.as_bytes()).ok_or_else(|| Fault::Burst(quoted(value.as_bytes())))
+fn burst(value: &str) -> Result<u32, PolicyErrorKind> {
+    number(value.as_bytes()).ok_or_else(|| PolicyErrorKind::Burst(quoted(value.as_bytes())))
 }
 
-fn rate(value: &str) -> Result<Rate, Fault> {
-    value.parse().map_err(|reason| Fault::Rate { value: quoted(value.as_bytes()), reason })
+fn rate(value: &str) -> Result<Rate, PolicyErrorKind> {
+    value.parse().map_err(|reason| PolicyErrorKind::Rate { value: quoted(value.as_bytes()), reason })
 }
 
 /// Reads decimal digits and nothing else. Leading zeros are allowed, as in HAProxy.
@@ -259,33 +269,31 @@ pub(in crate::policy) struct Slos {
 }
 
 impl Slos {
-    pub(in crate::policy) fn read(file: &MapFile, layout: &Layout, problems: &mut Problems) -> Slos {
+    pub(in crate::policy) fn read(file: &MapFile, layout: &Layout, errors: &mut PolicyErrors) -> Slos {
         let path = &file.path;
         let mut slos = Slos::default();
         match &file.text {
-            Ok(text) => slos.read_lines(path, text, layout, problems),
+            Ok(text) => slos.read_lines(path, text, layout, errors),
             Err(error) => {
-                problems.add(path, None, Fault::of_slo_map(error));
+                errors.add(path, None, PolicyErrorKind::of_slo_map(error));
                 slos.is_unread = true;
             }
         }
         slos
     }
 
-    fn read_lines(&mut self, path: &Path, text: &[u8], layout: &Layout, problems: &mut Problems) {
+    fn read_lines(&mut self, path: &Path, text: &[u8], layout: &Layout, errors: &mut PolicyErrors) {
         for line in map::lines(text) {
             match line {
-                Ok(line) => {
-                    self.read_line(line, layout, |fault| problems.add(path, Some(line.number), fault))
-                }
-                Err((number, fault)) => problems.add(path, Some(number), fault),
+                Ok(line) => self.read_line(line, layout, |kind| errors.add(path, Some(line.number), kind)),
+                Err((number, kind)) => errors.add(path, Some(number), kind),
             }
         }
         if !self.lines.contains_key(&SloId::DEFAULT) {
-            problems.add(path, None, Fault::NoDefault);
+            errors.add(path, None, PolicyErrorKind::NoDefault);
         }
         self.sorted.sort_by_key(|slo| slo.id);
-        self.check_sketches(|line, bytes| problems.add(path, Some(line), Fault::Sketches(bytes)));
+        self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
     /// Reports the first line with which all sketches take too much memory.
@@ -300,33 +308,34 @@ impl Slos {
         }
     }
 
-    fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(Fault)) {
+    fn read_line(&mut self, line: Line<'_>, layout: &Layout, mut report: impl FnMut(PolicyErrorKind)) {
         let id = match id(line.key, layout) {
             Ok(id) => id,
-            Err(fault) => return report(fault),
+            Err(kind) => return report(kind),
         };
         // HAProxy would silently use the first of them.
         if let Some(&first) = self.lines.get(&id) {
-            return report(Fault::SloTwice { id, first });
+            return report(PolicyErrorKind::SloTwice { id, first });
         }
         self.lines.insert(id, line.number);
         match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
             Ok(slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
-                Some(also) => {
-                    report(Fault::Also { name: quoted(also.as_bytes()), lookups: layout.lookup_list() })
-                }
+                Some(also) => report(PolicyErrorKind::Also {
+                    name: quoted(also.as_bytes()),
+                    lookups: layout.lookup_list(),
+                }),
                 None => self.sorted.push(slo),
             },
-            Err(faults) => faults.into_iter().for_each(report),
+            Err(kinds) => kinds.into_iter().for_each(report),
         }
     }
 
     /// The answer for an id in a map. A faulty SLO causes no further faults in the maps that name it.
-    pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, Fault> {
+    pub(in crate::policy) fn answer(&self, id: SloId) -> Result<Answer, PolicyErrorKind> {
         match self.sorted.binary_search_by_key(&id, |slo| slo.id) {
             Ok(place) => Ok(Answer::slo(place)),
             Err(_) if self.is_unread || self.lines.contains_key(&id) => Ok(Answer::NEXT),
-            Err(_) => Err(Fault::NoSuchSlo(id.number().into())),
+            Err(_) => Err(PolicyErrorKind::NoSuchSlo(id.number().into())),
         }
     }
 
@@ -350,8 +359,12 @@ impl Slos {
     }
 }
 
-fn id(key: &[u8], layout: &Layout) -> Result<SloId, Fault> {
+fn id(key: &[u8], layout: &Layout) -> Result<SloId, PolicyErrorKind> {
     let number = number(key).and_then(|number| u16::try_from(number).ok());
-    let id = number.and_then(SloId::new).ok_or_else(|| Fault::Id(quoted(key)))?;
-    if layout.has_type(id.kind()) { Ok(id) } else { Err(Fault::Type { id, types: layout.type_list() }) }
+    let id = number.and_then(SloId::new).ok_or_else(|| PolicyErrorKind::Id(quoted(key)))?;
+    if layout.has_type(id.kind()) {
+        Ok(id)
+    } else {
+        Err(PolicyErrorKind::Type { id, types: layout.type_list() })
+    }
 }

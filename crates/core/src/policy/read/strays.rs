@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::policy::layout::Layout;
-use crate::policy::warning::{Doubt, WARNINGS_MAX, Warnings};
+use crate::policy::warning::{WARNINGS_MAX, WarningKind, Warnings};
 
 /// The first stray files sorted by name, and the number of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Strays {
         };
         warnings.add_unsaid(self.count - self.first.len());
         for path in self.first {
-            warnings.add(&path, || (None, Doubt::Unread(names())));
+            warnings.add(&path, || (None, WarningKind::Unread(names())));
         }
     }
 }

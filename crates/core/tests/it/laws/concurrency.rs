@@ -17,7 +17,7 @@ use super::oracle::{SECOND_NS, Subject, at_ms, at_ns, retry_after_s};
 /// Returns the most requests in flight at the proxy, the number in flight by the law at the end, and the number that
 /// passed.
 fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths: u32) -> (usize, u32, u32) {
-    let mut dice = Rng::with_seed(seed);
+    let mut rng = Rng::with_seed(seed);
     // The requests in flight by their end, each with its ticket if the end will be reported.
     let mut under_way: BinaryHeap<Reverse<(u64, u64, bool)>> = BinaryHeap::new();
     let (mut now_ns, mut most, mut passed) = (0, 0, 0);
@@ -38,12 +38,12 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
         }
     };
     while now_ns < 60 * SECOND_NS {
-        now_ns += dice.u64(0..4_000_000);
+        now_ns += rng.u64(0..4_000_000);
         end_all(subject, &mut under_way, now_ns);
         if subject.ask(at_ns(now_ns)) == Verdict::Pass {
             passed += 1;
-            let is_told = dice.u32(0..1_000) >= lost_thousandths;
-            under_way.push(Reverse((now_ns + dice.u64(0..longest_ms * 1_000_000), now_ns, is_told)));
+            let is_told = rng.u32(0..1_000) >= lost_thousandths;
+            under_way.push(Reverse((now_ns + rng.u64(0..longest_ms * 1_000_000), now_ns, is_told)));
         }
         most = most.max(under_way.len());
     }

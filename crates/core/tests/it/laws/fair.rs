@@ -161,15 +161,15 @@ proptest! {
     /// Requests that are taken back free their slots, and no two requests leave in the same slot.
     #[test]
     fn a_slot_that_is_taken_back_is_dealt_out_again(
-        burst in 1..6u32, steps in schedule(150, 1), dice in prop::collection::vec(0..4u8, 150),
+        burst in 1..6u32, steps in schedule(150, 1), rng in prop::collection::vec(0..4u8, 150),
     ) {
         let mut subject = Subject::new(&format!("burst={burst} rate=10/s law=fair"));
         let mut admissions = Admissions::default();
-        for (arrival, dice) in arrivals(&steps).zip(dice) {
+        for (arrival, rng) in arrivals(&steps).zip(rng) {
             let before = subject.clone();
             let verdict = subject.judge(arrival).verdict;
             match verdict {
-                Verdict::Delay(wait) if dice == 0 => {
+                Verdict::Delay(wait) if rng == 0 => {
                     subject.take_back(1, arrival.now, arrival.now + wait);
                     // A source without waiting requests gets the same verdict as without the undone request.
                     let other = Arrival { sharer: 99, ..arrival };
@@ -193,7 +193,7 @@ proptest! {
             for cost in [1, 3] {
                 let arrival = Arrival { cost, sharer: 2, ..arrival };
                 let mut copy = other.entry;
-                let foreseen = other.law.foresee(&mut copy, other.annex.as_mut(), &arrival);
+                let foreseen = other.law.foresee(&mut copy, other.aux.as_mut(), &arrival);
                 prop_assert_eq!(foreseen, other.would(arrival));
             }
             prop_assert_eq!(other.judge(arrival), subject.judge(arrival));
@@ -237,9 +237,9 @@ fn too_many_slots_within_the_longest_delay_are_refused() {
 #[test]
 fn a_request_that_was_judged_without_a_calendar_is_taken_back_from_one_that_has_not_begun() {
     let mut subject = Subject::new("burst=1 rate=1/s law=fair");
-    let empty = subject.annex.take();
+    let empty = subject.aux.take();
     assert_eq!([subject.ask(at_ms(0)).delay_ms(), subject.ask(at_ms(0)).delay_ms()], [0, 1_000]);
-    subject.annex = empty;
+    subject.aux = empty;
     subject.take_back(1, at_ms(0), at_ms(1_000));
     assert_eq!(subject.ask(at_ms(0)).delay_ms(), 1_000);
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 const FLOORS: &[&[&str]] = &[
     &["objective", "arrival", "admission", "judgement", "used", "options", "formula"],
     &["bucket", "debt", "window", "calendar", "log"],
-    &["annex", "assured", "pacing", "windowed"],
+    &["aux_state", "assured", "pacing", "windowed"],
     &["rule"],
     // The laws; each new one stands here.
     &[],

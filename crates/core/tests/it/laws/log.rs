@@ -39,7 +39,7 @@ proptest! {
     ) {
         let mut subject = Subject::new("burst=0 rate=10/s law=sliding-log");
         let mut admissions = Admissions::default();
-        let annex = subject.annex.take();
+        let aux = subject.aux.take();
         let mut end_ns = 0;
         for arrival in arrivals(&before) {
             let judgement = subject.judge(arrival);
@@ -47,7 +47,7 @@ proptest! {
             admissions.note(arrival, judgement.verdict);
             end_ns = arrival.now.as_nanos() - START_NS;
         }
-        subject.annex = annex;
+        subject.aux = aux;
         let mut begun_ns = None;
         for one in arrivals(&after) {
             let arrival = Arrival { now: at_ns(one.now.as_nanos() - START_NS + end_ns), ..one };
@@ -80,7 +80,7 @@ proptest! {
 fn a_log_that_begins_anew_after_a_pause_is_exact_at_once() {
     let mut subject = Subject::new("burst=0 rate=10/s law=sliding-log");
     subject.ask(at_ms(500));
-    subject.annex = subject.law.annex();
+    subject.aux = subject.law.aux();
     let mut ask_ten = |ms| (0..10).filter(|_| subject.ask(at_ms(ms)) == Verdict::Pass).count();
     // Ten at the end of a window, and ten a second later: a sliding window would still count nine of the first.
     assert_eq!([ask_ten(3_900), ask_ten(4_899), ask_ten(4_900)], [10, 0, 10]);

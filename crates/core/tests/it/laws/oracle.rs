@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
-use slowlane_core::law::{Annex, Arrival, Judgement, Law, Objective, Options};
+use slowlane_core::law::{Arrival, AuxState, Judgement, Law, Objective, Options};
 use slowlane_core::policy::Slo;
 use slowlane_core::table::{Entry, State};
 
@@ -47,7 +47,7 @@ pub struct Subject {
     pub slo: Slo,
     pub law: Law,
     pub entry: Entry,
-    pub annex: Option<Annex>,
+    pub aux: Option<AuxState>,
 }
 
 impl Subject {
@@ -59,16 +59,16 @@ impl Subject {
     pub fn parse(line: &str) -> Result<Subject, String> {
         let slo = Slo::parse(SloId::DEFAULT, line).map_err(|faults| faults[0].to_string())?;
         let law = slo.law;
-        Ok(Subject { slo, law, entry: Entry::default(), annex: law.annex() })
+        Ok(Subject { slo, law, entry: Entry::default(), aux: law.aux() })
     }
 
     /// The same SLO in its initial state.
     pub fn fresh(&self) -> Subject {
-        Subject { entry: Entry::default(), annex: self.law.annex(), ..self.clone() }
+        Subject { entry: Entry::default(), aux: self.law.aux(), ..self.clone() }
     }
 
     pub fn judge(&mut self, arrival: Arrival) -> Judgement {
-        self.law.judge(&mut self.entry, self.annex.as_mut(), &arrival)
+        self.law.judge(&mut self.entry, self.aux.as_mut(), &arrival)
     }
 
     pub fn ask(&mut self, now: Timestamp) -> Verdict {
@@ -89,7 +89,7 @@ impl Subject {
     }
 
     pub fn take_back(&mut self, cost: u32, now: Timestamp, due: Timestamp) {
-        self.law.take_back(&mut self.entry, self.annex.as_mut(), cost, now, due);
+        self.law.take_back(&mut self.entry, self.aux.as_mut(), cost, now, due);
     }
 
     pub fn slot_ns(&self) -> u64 {
@@ -162,7 +162,7 @@ pub struct Step {
     pub pause_ns: u64,
     pub cost: u32,
     pub sharer: u64,
-    pub draw: u64,
+    pub sample: u64,
 }
 
 /// Requests at once, close by and far apart, most of them of cost 1 and of four sharers.
@@ -176,7 +176,7 @@ pub fn schedule(most: usize, cost_max: u32) -> impl Strategy<Value = Vec<Step>> 
     ];
     let cost = prop_oneof![3 => Just(1), 1 => 1..=cost_max];
     let step = (pause, cost, 0..4u64, any::<u64>());
-    let step = step.prop_map(|(pause_ns, cost, sharer, draw)| Step { pause_ns, cost, sharer, draw });
+    let step = step.prop_map(|(pause_ns, cost, sharer, sample)| Step { pause_ns, cost, sharer, sample });
     prop::collection::vec(step, 1..most)
 }
 
@@ -192,8 +192,10 @@ pub fn arrivals(steps: &[Step]) -> impl Iterator<Item = Arrival> {
 /// The arrivals of a schedule, but every other pause is a multiple of `unit_ns`, plus or minus a nanosecond. It finds
 /// off-by-one errors of a law.
 pub fn close_arrivals(steps: &[Step], unit_ns: u64) -> Vec<Arrival> {
-    let close = |step: &Step| match step.draw % 2 {
-        0 => Step { pause_ns: (step.pause_ns % 4 * unit_ns + step.draw / 2 % 3).saturating_sub(1), ..*step },
+    let close = |step: &Step| match step.sample % 2 {
+        0 => {
+            Step { pause_ns: (step.pause_ns % 4 * unit_ns + step.sample / 2 % 3).saturating_sub(1), ..*step }
+        }
         _ => *step,
     };
     let steps: Vec<Step> = steps.iter().map(close).collect();
@@ -201,7 +203,7 @@ pub fn close_arrivals(steps: &[Step], unit_ns: u64) -> Vec<Arrival> {
 }
 
 pub fn arrival(step: &Step, now: Timestamp) -> Arrival {
-    Arrival { now, draw: Draw::from_bits(step.draw), cost: step.cost, sharer: step.sharer }
+    Arrival { now, sample: Sample::from_bits(step.sample), cost: step.cost, sharer: step.sharer }
 }
 
 /// A row of random bits.

@@ -51,16 +51,16 @@ impl Oracle {
 
 #[test]
 fn a_rate_is_haproxys_on_a_million_random_schedules() {
-    let mut dice = fastrand::Rng::with_seed(1);
+    let mut rng = fastrand::Rng::with_seed(1);
     for schedule in 0..1_000_000 {
         let (mut ours, mut theirs) = (FreqCtr::default(), Oracle::default());
         // Half of them begin just before the clock wraps.
-        let mut now = if schedule % 2 == 0 { dice.u32(..) } else { u32::MAX - dice.u32(0..3_000) };
+        let mut now = if schedule % 2 == 0 { rng.u32(..) } else { u32::MAX - rng.u32(0..3_000) };
         let longest_pause = [3, 40, 700, 1_100, 5_000][schedule % 5];
-        for _ in 0..dice.usize(1..24) {
-            now = now.wrapping_add(dice.u32(0..longest_pause));
-            if dice.bool() {
-                let events = if dice.u8(..) == 0 { dice.u32(..) } else { dice.u32(0..5) };
+        for _ in 0..rng.usize(1..24) {
+            now = now.wrapping_add(rng.u32(0..longest_pause));
+            if rng.bool() {
+                let events = if rng.u8(..) == 0 { rng.u32(..) } else { rng.u32(0..5) };
                 ours.add(events, now);
                 theirs.update(i64::from(events), i64::from(now));
             }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::Request;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::law::Law;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -47,7 +47,7 @@ proptest! {
         for arrival in arrivals(&steps) {
             throttles[1].replace(policy(&line, &[]));
             let [left_alone, reloaded] =
-                throttles.each_ref().map(|one| one.decide_one(&Request::new(), arrival.now, arrival.draw));
+                throttles.each_ref().map(|one| one.decide_one(&Request::new(), arrival.now, arrival.sample));
             prop_assert_eq!(left_alone, reloaded, "{}", law);
         }
     }
@@ -62,13 +62,13 @@ proptest! {
         let (throttle, fresh) = (throttle_of(&line(from), &[]), throttle_of(&line(to), &[]));
         let mut now = None;
         for arrival in arrivals(&steps) {
-            throttle.decide_one(&Request::new(), arrival.now, arrival.draw);
+            throttle.decide_one(&Request::new(), arrival.now, arrival.sample);
             now = Some(arrival.now);
         }
         let Some(now) = now else { return Ok(()) };
         throttle.replace(policy(&line(to), &[]));
         for _ in 0..9 {
-            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), now, Sample::MIDDLE);
             let (known, new) = (decide(&throttle), decide(&fresh));
             prop_assert_eq!(
                 (known.verdict, known.remaining), (new.verdict, new.remaining), "{} to {}", EDITS[from], EDITS[to]
@@ -88,7 +88,7 @@ proptest! {
             if number % 7 == 6 {
                 throttle.replace(policy(&line(laws[number / 7 % laws.len()]), &[]));
             }
-            let decision = throttle.decide_one(&Request::new(), arrival.now, arrival.draw);
+            let decision = throttle.decide_one(&Request::new(), arrival.now, arrival.sample);
             if number % 3 == 0 {
                 throttle.take_back(&throttle.policy(), &decision, arrival.now);
             }
@@ -102,10 +102,10 @@ proptest! {
             let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(1) };
             throttle.replace(policy(&line(law), &[]));
             let fresh = Throttle::new(policy(&line(law), &[]), sizing, 1 << 20);
-            throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+            throttle.decide_one(&Request::new(), now, Sample::MIDDLE);
             // The longest of all is a lease of a minute.
             let later = now + Duration::from_secs(61);
-            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), later, Draw::MIDDLE);
+            let decide = |throttle: &Throttle| throttle.decide_one(&Request::new(), later, Sample::MIDDLE);
             let (known, new) = (decide(&throttle), decide(&fresh));
             prop_assert_eq!((known.verdict, known.remaining), (new.verdict, new.remaining), "{} after {:?}", law, laws);
         }

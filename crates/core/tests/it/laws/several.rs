@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::ticket::{Counted, Ticket};
 use slowlane_core::base::time::Timestamp;
@@ -35,7 +35,7 @@ fn request<'r>(cost: u32) -> Request<'r> {
 }
 
 fn ask(throttle: &Throttle, now: Timestamp) -> Decision {
-    throttle.decide_one(&request(1), now, Draw::MIDDLE)
+    throttle.decide_one(&request(1), now, Sample::MIDDLE)
 }
 
 fn strictness(verdict: Verdict) -> (u32, Duration) {
@@ -65,7 +65,7 @@ proptest! {
         let mut subjects = [&lines.0, &lines.1, &lines.2].map(|line| Subject::new(line));
         let sharer = throttle_sharer();
         for one in arrivals(&steps) {
-            let decision = throttle.decide_one(&request(one.cost), one.now, one.draw);
+            let decision = throttle.decide_one(&request(one.cost), one.now, one.sample);
             // All requests are of one source, and it is what `fair` shares by.
             let of = |subject: &Subject| Arrival { sharer: if subject.law.name() == "fair" { sharer } else { 0 }, ..one };
             let judged: Vec<_> = subjects.iter().map(|subject| subject.would(of(subject))).collect();
@@ -173,7 +173,7 @@ fn a_type_that_comes_twice_ends_the_chain() {
 fn a_dry_run_says_what_it_would_have_said_and_lets_pass() {
     let throttle = throttle_of("0 burst=1 rate=1/s law=token-bucket dry_run=yes", &[]);
     let verdicts = [(); 3].map(|()| {
-        let decision = throttle.decide_one(&Request::new(), at_ms(0), Draw::MIDDLE);
+        let decision = throttle.decide_one(&Request::new(), at_ms(0), Sample::MIDDLE);
         (decision.verdict.name(), decision.judged()[0].verdict.name())
     });
     assert_eq!(verdicts, [("pass", "pass"), ("pass", "deny"), ("pass", "deny")]);
@@ -228,7 +228,7 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
 fn an_end_is_charged_once_and_only_for_what_was_counted() {
     let policy = "burst=5 rate=1/s law=concurrency max=5 lease=40s";
     let throttle = throttle_of(&chain(policy, "burst=9 rate=9/s", "burst=9 rate=9/s"), MAPS);
-    let costing = |cost| throttle.decide_one(&request(cost), at_ms(0), Draw::MIDDLE);
+    let costing = |cost| throttle.decide_one(&request(cost), at_ms(0), Sample::MIDDLE);
     assert_eq!(costing(0).ticket(), None, "nothing of it is in flight");
     let ticket = costing(2).ticket().unwrap();
     let key = costing(0).key;
@@ -243,7 +243,7 @@ fn an_end_is_charged_once_and_only_for_what_was_counted() {
     assert_eq!(ended(&one, at_ms(5)), (true, 2));
     assert!(!throttle.end(&throttle.policy(), &other, at_ms(40_000)), "after the lease");
     let (taken_back, policy) =
-        (throttle.decide_one(&request(2), at_ms(40_000), Draw::MIDDLE), throttle.policy());
+        (throttle.decide_one(&request(2), at_ms(40_000), Sample::MIDDLE), throttle.policy());
     assert_eq!(in_flight(at_ms(40_000)), 2);
     for time in ["once", "twice"] {
         throttle.take_back(&policy, &taken_back, at_ms(40_000));
@@ -258,7 +258,7 @@ fn a_request_that_costs_nothing_passes_all_and_leaves_no_trace_in_their_rows() {
         &chain("burst=1 rate=1/s", "burst=1 rate=1/s law=sliding-log", "burst=1 rate=1/s law=fair"),
         MAPS,
     );
-    let decision = throttle.decide_one(&request(0), at_ms(0), Draw::MIDDLE);
+    let decision = throttle.decide_one(&request(0), at_ms(0), Sample::MIDDLE);
     assert_eq!(decision.verdict, Verdict::Pass);
     for judged in decision.judged() {
         let row = throttle.table().get(judged.key, at_ms(0));
@@ -266,8 +266,8 @@ fn a_request_that_costs_nothing_passes_all_and_leaves_no_trace_in_their_rows() {
     }
 }
 
-/// Many threads, each with its own source, share one website and one owner. Tokens are given out only once, and there is
-/// no deadlock.
+/// Many threads, each with its own source, share one website and one owner. Tokens are given out only once, and there
+/// is no deadlock.
 #[test]
 fn threads_on_the_same_rows_get_what_is_there_and_no_more() {
     const EACH: usize = 20_000;
@@ -291,7 +291,7 @@ fn threads_on_the_same_rows_get_what_is_there_and_no_more() {
                 request.push(b"source", source);
                 request.push(b"website", Value::Text(b"shop"));
                 request.push(b"owner", Value::Text(b"acme"));
-                let decide = || throttle.decide_one(&request, at_ms(0), Draw::MIDDLE);
+                let decide = || throttle.decide_one(&request, at_ms(0), Sample::MIDDLE);
                 (0..EACH).filter(|_| decide().verdict == Verdict::Pass).count()
             };
             let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || ask(thread))).collect();

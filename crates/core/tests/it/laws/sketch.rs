@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::law::Arrival;
@@ -25,7 +25,7 @@ fn ask(throttle: &Throttle, source: u32, now: Timestamp) -> Decision {
     let mut request = Request::new();
     request.push(b"source", Value::address(Ipv4Addr::from_bits(source).into()));
     request.push(b"website", Value::Text(b"shop"));
-    throttle.decide_one(&request, now, Draw::MIDDLE)
+    throttle.decide_one(&request, now, Sample::MIDDLE)
 }
 
 fn key(number: u64) -> Key {
@@ -74,7 +74,7 @@ proptest! {
             let mut request = Request::new();
             request.push(b"cost", Value::Number(cost.into()));
             let decide = |throttle: &Throttle| {
-                let decision = throttle.decide_one(&request, at_ms(now_ms), Draw::MIDDLE);
+                let decision = throttle.decide_one(&request, at_ms(now_ms), Sample::MIDDLE);
                 (decision.verdict, decision.remaining)
             };
             prop_assert_eq!(decide(&sketch), decide(&row));
@@ -99,7 +99,7 @@ fn keys_without_end_take_no_rows() {
     // Half of the next minute must pass until two of this minute count as one.
     assert_eq!((third.verdict, third.remaining), (Verdict::Deny { retry_after_s: 90 }, 0));
     assert_eq!(ask(&throttle, 7, at_ms(60_000 + 90_000)).verdict, Verdict::Pass);
-    assert_eq!((throttle.usage().entries, throttle.annex_usage().bytes), (0, 0));
+    assert_eq!((throttle.usage().entries, throttle.aux_usage().bytes), (0, 0));
     assert_eq!(throttle.policy().sketch_bytes(), 2 * 131_072 * 8);
 }
 
@@ -114,8 +114,8 @@ fn a_rate_of_zero_takes_no_rows_either() {
     assert_eq!(throttle.usage().entries, 0);
 }
 
-/// One website may be asked twice a minute, by any source. The sources that it refuses get no row of their own, whatever
-/// their law; a source that has one is counted as asked.
+/// One website may be asked twice a minute, by any source. The sources that it refuses get no row of their own,
+/// whatever their law; a source that has one is counted as asked.
 #[test]
 fn what_a_sketch_refuses_leaves_no_new_row_behind_it() {
     for law in ["pace", "fair", "sliding-log", "concurrency", "adaptive"] {
@@ -129,17 +129,17 @@ fn what_a_sketch_refuses_leaves_no_new_row_behind_it() {
         assert!(
             passed.iter().all(|decision| decision.verdict == Verdict::Pass && decision.judged().len() == 2)
         );
-        let bytes = throttle.annex_usage().bytes;
+        let bytes = throttle.aux_usage().bytes;
         for source in 3..1_000 {
             let decision = ask(source);
             assert_eq!((decision.verdict.name(), decision.slo.number()), ("deny", 2001), "{law}");
             assert_eq!(decision.judged()[1].verdict, Verdict::Pass, "{law}");
         }
         ask(1);
-        assert_eq!((throttle.usage().entries, throttle.annex_usage().bytes), (2, bytes), "{law}");
+        assert_eq!((throttle.usage().entries, throttle.aux_usage().bytes), (2, bytes), "{law}");
         let (entry, _) = throttle.table().get(passed[0].judged()[1].key, at_ms(60_000)).unwrap();
         assert_eq!((entry.http_req_cnt, entry.gpc1_rate.curr_ctr), (2, 1), "{law}");
-        assert_eq!(throttle.annex_usage().fallbacks, 0, "{law}");
+        assert_eq!(throttle.aux_usage().fallbacks, 0, "{law}");
     }
 }
 
@@ -210,7 +210,7 @@ fn an_edit_of_the_rate_keeps_the_counts_and_one_of_the_error_does_not() {
     let line = |options: &str| format!("0 burst=0 law=sketch {options}");
     let throttle = throttle_of(&line("rate=2/m"), &[]);
     let now = at_ms(60_000);
-    let told = || throttle.decide_one(&Request::new(), now, Draw::MIDDLE).verdict.name();
+    let told = || throttle.decide_one(&Request::new(), now, Sample::MIDDLE).verdict.name();
     assert_eq!([told(), told(), told()], ["pass", "pass", "deny"]);
     throttle.replace(policy(&line("rate=3/m"), &[]));
     assert_eq!([told(), told()], ["pass", "deny"]);
@@ -223,13 +223,13 @@ fn an_edit_of_the_rate_keeps_the_counts_and_one_of_the_error_does_not() {
 fn a_request_that_is_taken_back_is_counted_no_more() {
     let throttle = throttle_of("0 burst=0 rate=1/m law=sketch", &[]);
     let now = at_ms(60_000);
-    let decide = || throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+    let decide = || throttle.decide_one(&Request::new(), now, Sample::MIDDLE);
     let first = decide();
     assert_eq!([first.verdict.name(), decide().verdict.name()], ["pass", "deny"]);
     throttle.take_back(&throttle.policy(), &first, now);
     assert_eq!([decide().verdict.name(), decide().verdict.name()], ["pass", "deny"]);
     throttle.replace(policy("0 burst=0 rate=1/m law=sketch error=0.5 confidence=0.5", &[]));
-    let later = throttle.decide_one(&Request::new(), now + Duration::from_millis(1), Draw::MIDDLE);
+    let later = throttle.decide_one(&Request::new(), now + Duration::from_millis(1), Sample::MIDDLE);
     assert_eq!(later.verdict, Verdict::Pass);
     throttle.take_back(&throttle.policy(), &first, now);
     assert_eq!(decide().verdict.name(), "deny", "it was counted in another sketch");

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::request::Request;
+use slowlane_core::base::sample::Sample;
 use slowlane_core::table::{FreqCtr, PERIOD_MS, Sizing, Table};
 
 use super::lines::throttle_of;
@@ -56,7 +56,7 @@ fn let_through(line: &str, behind_ms: u64) -> u32 {
     let throttle = throttle_of(&format!("0 {line}"), &[]);
     let ask = |ms: u64| {
         let now = at_ms(100_000 + ms - if ms % 2 == 1 { behind_ms } else { 0 });
-        throttle.decide_one(&Request::new(), now, Draw::MIDDLE).verdict
+        throttle.decide_one(&Request::new(), now, Sample::MIDDLE).verdict
     };
     (0..20_000).map(ask).map(|verdict| u32::from(verdict.is_let_through())).sum()
 }
@@ -87,11 +87,12 @@ fn no_law_forgets_what_another_thread_has_counted() {
     }
 }
 
-/// A thread that is behind asks in the quarter of the lease before: the ticket has the moment of the row, not the thread's.
+/// A thread that is behind asks in the quarter of the lease before: the ticket has the moment of the row, not the
+/// thread's.
 #[test]
 fn a_request_of_a_thread_that_is_behind_ends_in_the_quarter_that_counted_it() {
     let throttle = throttle_of("0 burst=0 rate=1/s law=concurrency max=1 lease=4s", &[]);
-    let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Draw::MIDDLE);
+    let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Sample::MIDDLE);
     let first = ask(101_001).ticket().unwrap();
     assert!(throttle.end(&throttle.policy(), &first, at_ms(101_001)));
     let behind = ask(100_999).ticket().unwrap();
@@ -104,7 +105,7 @@ fn a_request_of_a_thread_that_is_behind_ends_in_the_quarter_that_counted_it() {
 fn a_client_of_a_thread_that_is_behind_leaves_the_window_that_counted_it() {
     for law in ["fixed-window", "sliding-window", "sliding-buckets", "sliding-log"] {
         let throttle = throttle_of(&format!("0 burst=0 rate=2/s law={law}"), &[]);
-        let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Draw::MIDDLE);
+        let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Sample::MIDDLE);
         assert!(ask(101_001).is_let_through());
         let behind = ask(100_999);
         assert!(behind.is_let_through() && !ask(101_001).is_let_through(), "{law}");
@@ -120,7 +121,7 @@ proptest! {
         steps in prop::collection::vec((0u64..400, 0u64..9, any::<bool>()), 1..200),
     ) {
         let throttle = throttle_of("0 burst=0 rate=1/s law=concurrency max=3 lease=4s", &[]);
-        let ask = |now| throttle.decide_one(&Request::new(), now, Draw::MIDDLE);
+        let ask = |now| throttle.decide_one(&Request::new(), now, Sample::MIDDLE);
         let (mut now_ms, mut open) = (100_000, Vec::new());
         for (pause_ms, behind_ms, is_end) in steps {
             now_ms += pause_ms;

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -22,7 +22,7 @@ fn of_sources(bytes_max: usize) -> Throttle {
 fn begun_by(throttle: &Throttle, source: u32) -> Decision {
     let mut request = Request::new();
     request.push(b"source", Value::address(Ipv4Addr::from_bits(source).into()));
-    throttle.decide_one(&request, at_ms(0), Draw::MIDDLE)
+    throttle.decide_one(&request, at_ms(0), Sample::MIDDLE)
 }
 
 /// The requests of 248,000 sources that had ended filled the room of the default until their leases were over.
@@ -35,14 +35,14 @@ fn requests_that_have_ended_take_no_room() {
         let decision = begun_by(&throttle, source);
         assert_eq!((ends(&decision), ends(&decision)), (true, false));
     }
-    let bytes = throttle.annex_usage().bytes;
+    let bytes = throttle.aux_usage().bytes;
     assert!(bytes < (64 << 10) / 3, "three quarters stay free: {bytes}");
     let more: Vec<Decision> = (0..5).map(|_| begun_by(&throttle, 1)).collect();
     assert_eq!(begun_by(&throttle, 1).verdict.name(), "deny");
     for decision in known.iter().chain(&more) {
         assert_eq!((ends(decision), ends(decision)), (true, false), "each ends once");
     }
-    assert_eq!(throttle.annex_usage().fallbacks, 0);
+    assert_eq!(throttle.aux_usage().fallbacks, 0);
 }
 
 #[test]
@@ -53,11 +53,11 @@ fn without_room_only_the_new_ticket_goes_unremembered() {
     // Requests that do not end take the rest of the room.
     let others = (2..).take_while(|&source| {
         begun_by(&throttle, source);
-        throttle.annex_usage().fallbacks == 0
+        throttle.aux_usage().fallbacks == 0
     });
     assert!(others.count() > 100);
     let fifth = begun_by(&throttle, 1);
-    assert_eq!((fifth.verdict, throttle.annex_usage().fallbacks), (Verdict::Pass, 2));
+    assert_eq!((fifth.verdict, throttle.aux_usage().fallbacks), (Verdict::Pass, 2));
     for decision in &known {
         assert_eq!((ends(decision), ends(decision)), (true, false), "it is still remembered");
     }

@@ -68,8 +68,8 @@ fn it_cools_while_nobody_asks_in_the_time_that_it_takes_to_warm() {
         let end_ns = (leaves.last().unwrap() * SECOND_NS as f64) as u64 + SECOND_NS / 50;
         (subject, end_ns)
     };
-    // The wait of the second request after a pause, in thousandths of a warm slot. A quarter of `warmup` stores a quarter
-    // of the bucket, of which only the upper half is slow.
+    // The wait of the second request after a pause, in thousandths of a warm slot. A quarter of `warmup` stores a
+    // quarter of the bucket, of which only the upper half is slow.
     for (idle_s, want) in [(0, 1_000), (2, 1_000), (5, 1_000), (10, 3_000), (100, 3_000)] {
         let (mut subject, end_ns) = warm();
         let leaves = leaves_s(&mut subject, end_ns + idle_s * SECOND_NS, 2);

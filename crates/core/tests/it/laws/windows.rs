@@ -266,7 +266,7 @@ proptest! {
         let mut subject = Subject::new(&format!("burst=0 rate=6/s law={law}"));
         let mut admissions = Admissions::default();
         let mut pending: Vec<(u64, u64, u32)> = Vec::new();
-        for (arrival, (dice, hold_ns)) in arrivals(&steps).zip(backs) {
+        for (arrival, (rng, hold_ns)) in arrivals(&steps).zip(backs) {
             let now_ns = arrival.now.as_nanos();
             pending.sort_unstable();
             for &(gone_ns, asked_ns, cost) in pending.iter().filter(|one| one.0 <= now_ns) {
@@ -277,7 +277,7 @@ proptest! {
             let verdict = subject.judge(arrival).verdict;
             if verdict.is_let_through() {
                 // Half of them wait elsewhere, and their clients leave.
-                if dice < 5 {
+                if rng < 5 {
                     pending.push((now_ns + hold_ns, now_ns, arrival.cost));
                 } else {
                     admissions.note(arrival, verdict);

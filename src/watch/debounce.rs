@@ -43,7 +43,7 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-pub(super) struct Settling {
+pub(super) struct Debounce {
     /// The files of the last generation that was put in force or refused.
     taken: Fingerprint,
     /// The last look.
@@ -65,9 +65,9 @@ struct Edit {
     second_look: Option<Timestamp>,
 }
 
-impl Settling {
-    pub(super) fn new(taken: Fingerprint) -> Settling {
-        Settling { last: taken.clone(), taken, edit: None, is_asked: false }
+impl Debounce {
+    pub(super) fn new(taken: Fingerprint) -> Debounce {
+        Debounce { last: taken.clone(), taken, edit: None, is_asked: false }
     }
 
     /// Reads at the next look, whatever it finds.
@@ -104,7 +104,7 @@ impl Settling {
 
     /// The files of this look were read, and put in force or refused.
     pub(super) fn taken(&mut self, found: Fingerprint) {
-        *self = Settling::new(found);
+        *self = Debounce::new(found);
     }
 
     /// The files changed while they were read. All waits begin anew, so that it is not tried without a pause.
@@ -169,96 +169,96 @@ mod tests {
         assert_eq!(step, Step::Wait(Duration::from_millis(ms)));
     }
 
-    fn settling() -> Settling {
-        Settling::new(file(1, 100, 0))
+    fn debounce() -> Debounce {
+        Debounce::new(file(1, 100, 0))
     }
 
     #[test]
     fn a_file_that_is_renamed_into_place_is_read_after_the_shortest_wait() {
-        let mut settling = settling();
-        assert_eq!(settling.look(at(0), &file(1, 100, 0), false), Step::Rest);
+        let mut debounce = debounce();
+        assert_eq!(debounce.look(at(0), &file(1, 100, 0), false), Step::Rest);
         let new = file(2, 50, 1);
-        waits(settling.look(at(10), &new, false), 100);
-        waits(settling.look(at(50), &new, false), 60);
-        assert_eq!(settling.look(at(110), &new, false), READ);
-        settling.taken(new.clone());
-        assert_eq!(settling.look(at(120), &new, false), Step::Rest);
+        waits(debounce.look(at(10), &new, false), 100);
+        waits(debounce.look(at(50), &new, false), 60);
+        assert_eq!(debounce.look(at(110), &new, false), READ);
+        debounce.taken(new.clone());
+        assert_eq!(debounce.look(at(120), &new, false), Step::Rest);
     }
 
     #[test]
     fn each_change_starts_the_wait_anew_up_to_a_bound() {
-        let mut settling = settling();
+        let mut debounce = debounce();
         for step in 0..40 {
             waits(
-                settling.look(at(50 * step), &file(step + 2, 100, step + 1), false),
+                debounce.look(at(50 * step), &file(step + 2, 100, step + 1), false),
                 (2_000 - 50 * step).min(100),
             );
         }
-        assert_eq!(settling.look(at(2_000), &file(99, 100, 99), false), READ);
+        assert_eq!(debounce.look(at(2_000), &file(99, 100, 99), false), READ);
     }
 
     #[test]
     fn a_writer_in_place_has_a_second_between_two_writes() {
-        let mut settling = settling();
+        let mut debounce = debounce();
         let mut now = 0;
         for lines in 1..=100 {
-            waits(settling.look(at(now), &file(1, 100 + lines, lines), false), 1_000.min(60_000 - now));
+            waits(debounce.look(at(now), &file(1, 100 + lines, lines), false), 1_000.min(60_000 - now));
             now += 400;
-            assert_ne!(settling.look(at(now), &file(1, 100 + lines, lines), false), READ);
+            assert_ne!(debounce.look(at(now), &file(1, 100 + lines, lines), false), READ);
         }
-        assert_eq!(settling.look(at(now + 600), &file(1, 200, 100), false), READ);
+        assert_eq!(debounce.look(at(now + 600), &file(1, 200, 100), false), READ);
         // It never ends.
         for step in 2..50 {
-            settling.look(at(now + 400 * step), &file(1, 200 + step, 100 + step), false);
+            debounce.look(at(now + 400 * step), &file(1, 200 + step, 100 + step), false);
         }
-        assert_eq!(settling.look(at(60_000), &file(1, 900, 900), false), FORCED);
+        assert_eq!(debounce.look(at(60_000), &file(1, 900, 900), false), FORCED);
     }
 
     #[test]
     fn an_open_file_is_waited_for_until_it_is_closed() {
-        let mut settling = settling();
+        let mut debounce = debounce();
         let half = file(1, 50, 1);
-        waits(settling.look(at(0), &half, true), 30_000);
-        waits(settling.look(at(20_000), &half, true), 10_000);
+        waits(debounce.look(at(0), &half, true), 30_000);
+        waits(debounce.look(at(20_000), &half, true), 10_000);
         let whole = file(1, 150, 2);
-        waits(settling.look(at(25_000), &whole, true), 30_000);
-        waits(settling.look(at(25_100), &whole, false), 900);
-        assert_eq!(settling.look(at(26_000), &whole, false), READ);
+        waits(debounce.look(at(25_000), &whole, true), 30_000);
+        waits(debounce.look(at(25_100), &whole, false), 900);
+        assert_eq!(debounce.look(at(26_000), &whole, false), READ);
         // A writer that neither writes nor ends is not waited for.
-        let mut settling = self::settling();
-        settling.look(at(0), &half, true);
-        assert_eq!(settling.look(at(30_000), &half, true), READ);
+        let mut debounce = self::debounce();
+        debounce.look(at(0), &half, true);
+        assert_eq!(debounce.look(at(30_000), &half, true), READ);
     }
 
     #[test]
     fn a_smaller_map_waits_for_a_second_look_and_an_edit_begins_anew() {
-        let mut settling = settling();
-        settling.look(at(0), &gone(), false);
-        assert_eq!(settling.look(at(100), &gone(), false), READ);
-        settling.shrunk(at(100));
-        waits(settling.look(at(200), &gone(), false), 2_900);
+        let mut debounce = debounce();
+        debounce.look(at(0), &gone(), false);
+        assert_eq!(debounce.look(at(100), &gone(), false), READ);
+        debounce.shrunk(at(100));
+        waits(debounce.look(at(200), &gone(), false), 2_900);
         // It comes back, as a new file.
         let back = file(3, 90, 1);
-        waits(settling.look(at(1_000), &back, false), 1_000);
-        assert_eq!(settling.look(at(2_000), &back, false), READ, "it is read like any other");
-        settling.taken(back);
+        waits(debounce.look(at(1_000), &back, false), 1_000);
+        assert_eq!(debounce.look(at(2_000), &back, false), READ, "it is read like any other");
+        debounce.taken(back);
 
-        settling.look(at(10_000), &gone(), false);
-        assert_eq!(settling.look(at(10_100), &gone(), false), READ);
-        settling.shrunk(at(10_100));
-        assert_eq!(settling.look(at(13_100), &gone(), false), FORCED, "it is meant");
+        debounce.look(at(10_000), &gone(), false);
+        assert_eq!(debounce.look(at(10_100), &gone(), false), READ);
+        debounce.shrunk(at(10_100));
+        assert_eq!(debounce.look(at(13_100), &gone(), false), FORCED, "it is meant");
     }
 
     #[test]
     fn a_smaller_map_that_changes_all_the_time_goes_into_force_at_last() {
-        let mut settling = settling();
+        let mut debounce = debounce();
         let mut forced = None;
         for step in 0..100 {
             let (now, found) = (at(1_000 * step), file(step + 2, 10, step + 1));
-            settling.look(now, &found, false);
-            match settling.look(now + SETTLE, &found, false) {
+            debounce.look(now, &found, false);
+            match debounce.look(now + SETTLE, &found, false) {
                 Step::Read { force: true } => forced = forced.or(Some(step)),
-                Step::Read { force: false } => settling.shrunk(now + SETTLE),
+                Step::Read { force: false } => debounce.shrunk(now + SETTLE),
                 other => panic!("{other:?}"),
             }
         }
@@ -267,38 +267,38 @@ mod tests {
 
     #[test]
     fn who_asks_waits_for_nothing() {
-        let mut settling = settling();
-        settling.ask();
-        assert_eq!(settling.look(at(0), &file(1, 100, 0), false), FORCED, "not even for an edit");
-        settling.taken(file(1, 100, 0));
-        settling.look(at(10), &gone(), true);
-        settling.shrunk(at(10));
-        settling.ask();
-        assert!(settling.is_asked());
-        assert_eq!(settling.look(at(11), &gone(), true), FORCED);
-        settling.taken(gone());
-        assert!(!settling.is_asked());
-        assert_eq!(settling.look(at(12), &gone(), true), Step::Rest);
+        let mut debounce = debounce();
+        debounce.ask();
+        assert_eq!(debounce.look(at(0), &file(1, 100, 0), false), FORCED, "not even for an edit");
+        debounce.taken(file(1, 100, 0));
+        debounce.look(at(10), &gone(), true);
+        debounce.shrunk(at(10));
+        debounce.ask();
+        assert!(debounce.is_asked());
+        assert_eq!(debounce.look(at(11), &gone(), true), FORCED);
+        debounce.taken(gone());
+        assert!(!debounce.is_asked());
+        assert_eq!(debounce.look(at(12), &gone(), true), Step::Rest);
     }
 
     #[test]
     fn files_that_change_while_they_are_read_are_read_again() {
-        let mut settling = settling();
-        settling.look(at(0), &file(2, 100, 1), false);
-        assert_eq!(settling.look(at(100), &file(2, 100, 1), false), READ);
-        settling.torn(at(150));
-        waits(settling.look(at(160), &file(2, 101, 2), false), 1_000);
-        assert_eq!(settling.look(at(1_160), &file(2, 101, 2), false), READ);
+        let mut debounce = debounce();
+        debounce.look(at(0), &file(2, 100, 1), false);
+        assert_eq!(debounce.look(at(100), &file(2, 100, 1), false), READ);
+        debounce.torn(at(150));
+        waits(debounce.look(at(160), &file(2, 101, 2), false), 1_000);
+        assert_eq!(debounce.look(at(1_160), &file(2, 101, 2), false), READ);
         // However long it takes, there is a pause between two attempts.
-        settling.torn(at(100_000));
-        waits(settling.look(at(100_000), &file(2, 101, 2), false), 100);
+        debounce.torn(at(100_000));
+        waits(debounce.look(at(100_000), &file(2, 101, 2), false), 100);
     }
 
     #[test]
     fn an_edit_that_is_undone_is_none() {
-        let mut settling = settling();
-        settling.look(at(0), &gone(), false);
-        assert_eq!(settling.look(at(50), &file(1, 100, 0), false), Step::Rest);
-        assert_eq!(settling.look(at(5_000), &file(1, 100, 0), false), Step::Rest);
+        let mut debounce = debounce();
+        debounce.look(at(0), &gone(), false);
+        assert_eq!(debounce.look(at(50), &file(1, 100, 0), false), Step::Rest);
+        assert_eq!(debounce.look(at(5_000), &file(1, 100, 0), false), Step::Rest);
     }
 }

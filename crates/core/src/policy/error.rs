@@ -13,33 +13,33 @@ use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 
 /// The most problems that are kept; more are only counted. A hundred problems usually have one cause.
-pub const PROBLEMS_MAX: usize = 100;
+pub const ERRORS_MAX: usize = 100;
 
 /// Characters of a bad line that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// One problem and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct PolicyError {
     pub path: PathBuf,
     /// Counted from 1; none if the whole file is concerned.
     pub line: Option<usize>,
-    pub fault: Fault,
+    pub kind: PolicyErrorKind,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match self.line {
-            Some(line) => write!(f, "{path}:{line}: {}", self.fault),
-            None => write!(f, "{path}: {}", self.fault),
+            Some(line) => write!(f, "{path}:{line}: {}", self.kind),
+            None => write!(f, "{path}: {}", self.kind),
         }
     }
 }
 
 /// The kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
     #[error("no such file: it holds one SLO per line, at least `{DEFAULT_LINE}`")]
@@ -168,17 +168,17 @@ fn listed(sharings: &[Sharing]) -> String {
     sharings.iter().map(|sharing| sharing.name()).collect::<Vec<_>>().join(", ")
 }
 
-impl Fault {
+impl PolicyErrorKind {
     /// The fault of an unreadable `slo.map`.
-    pub(super) fn of_slo_map(error: &io::Error) -> Fault {
+    pub(super) fn of_slo_map(error: &io::Error) -> PolicyErrorKind {
         match error.kind() {
-            io::ErrorKind::NotFound => Fault::NoSloMap,
-            _ => Fault::Unreadable(error.to_string()),
+            io::ErrorKind::NotFound => PolicyErrorKind::NoSloMap,
+            _ => PolicyErrorKind::Unreadable(error.to_string()),
         }
     }
 }
 
-/// Text of a file, cut short for a [`Fault`] to repeat.
+/// Text of a file, cut short for a [`PolicyErrorKind`] to repeat.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     if let Some((end, _)) = text.char_indices().nth(QUOTED_CHARS_MAX) {
@@ -190,14 +190,14 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 
 /// All problems of a policy, one per line. As an error it is never empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
-pub struct Problems {
-    listed: Vec<Problem>,
+pub struct PolicyErrors {
+    listed: Vec<PolicyError>,
     count: usize,
 }
 
-impl Problems {
-    /// The first [`PROBLEMS_MAX`] problems.
-    pub fn listed(&self) -> &[Problem] {
+impl PolicyErrors {
+    /// The first [`ERRORS_MAX`] problems.
+    pub fn listed(&self) -> &[PolicyError] {
         &self.listed
     }
 
@@ -210,19 +210,19 @@ impl Problems {
         self.count == 0
     }
 
-    pub(super) fn add(&mut self, path: &Path, line: Option<usize>, fault: Fault) {
+    pub(super) fn add(&mut self, path: &Path, line: Option<usize>, kind: PolicyErrorKind) {
         self.count += 1;
-        if self.listed.len() < PROBLEMS_MAX {
-            self.listed.push(Problem { path: path.to_owned(), line, fault });
+        if self.listed.len() < ERRORS_MAX {
+            self.listed.push(PolicyError { path: path.to_owned(), line, kind });
         }
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for PolicyErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.listed.iter().enumerate() {
+        for (index, error) in self.listed.iter().enumerate() {
             let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{problem}")?;
+            write!(f, "{newline}{error}")?;
         }
         match self.count - self.listed.len() {
             0 => Ok(()),
@@ -239,19 +239,19 @@ mod tests {
     fn quoted_text_is_cut_and_kept_on_one_line() {
         let long = "é".repeat(QUOTED_CHARS_MAX + 1);
         assert_eq!(quoted(long.as_bytes()).chars().count(), QUOTED_CHARS_MAX + 1);
-        let fault = Fault::Word(quoted(b"a\x1b[2J\nb"));
-        assert_eq!(fault.to_string(), "\"a\\u{1b}[2J\\nb\": expected an option, like burst=100");
+        let kind = PolicyErrorKind::Word(quoted(b"a\x1b[2J\nb"));
+        assert_eq!(kind.to_string(), "\"a\\u{1b}[2J\\nb\": expected an option, like burst=100");
     }
 
     #[test]
     fn the_hundred_and_first_problem_is_only_counted() {
-        let mut problems = Problems::default();
-        for line in 1..=PROBLEMS_MAX + 2 {
-            problems.add(Path::new("slo.map"), Some(line), Fault::Nul);
+        let mut errors = PolicyErrors::default();
+        for line in 1..=ERRORS_MAX + 2 {
+            errors.add(Path::new("slo.map"), Some(line), PolicyErrorKind::Nul);
         }
-        assert_eq!(problems.count(), PROBLEMS_MAX + 2);
-        let shown = problems.to_string();
-        assert_eq!(shown.lines().count(), PROBLEMS_MAX + 1);
+        assert_eq!(errors.count(), ERRORS_MAX + 2);
+        let shown = errors.to_string();
+        assert_eq!(shown.lines().count(), ERRORS_MAX + 1);
         assert!(shown.ends_with("\nand 2 more"));
     }
 }

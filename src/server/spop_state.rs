@@ -7,7 +7,7 @@ use slowlane_core::base::time::Timestamp;
 
 /// What an SPOP connection has agreed, and what is still to be done on it. The default is a new connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Talk {
+pub struct SpopState {
     /// None: HAProxy has not said hello yet.
     pub(super) agreed: Option<Agreed>,
     /// The beginning of a frame.

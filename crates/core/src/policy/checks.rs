@@ -2,35 +2,35 @@
 
 use std::net::IpAddr;
 
+use crate::policy::error::quoted;
 use crate::policy::layout::{Lookup, Method};
-use crate::policy::problem::quoted;
 use crate::policy::read::map::Line;
-use crate::policy::warning::{Doubt, WebsitePart};
+use crate::policy::warning::{WarningKind, WebsitePart};
 
 /// The doubts about the lines of a lookup's map.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doubtful {
+pub(super) struct Checks {
     method: Method,
     website: Option<WebsitePart>,
 }
 
-impl Doubtful {
-    pub(super) fn of(lookup: &Lookup) -> Doubtful {
-        Doubtful { method: lookup.method, website: WebsitePart::of(lookup) }
+impl Checks {
+    pub(super) fn of(lookup: &Lookup) -> Checks {
+        Checks { method: lookup.method, website: WebsitePart::of(lookup) }
     }
 
     /// The first reason to doubt a line.
-    pub(super) fn doubt(self, line: &Line<'_>) -> Option<Doubt> {
+    pub(super) fn warning(self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
         // Nearly every line of a large map ends here.
         let found = match line.value.is_empty() || line.key.iter().any(is_suspicious) {
-            true => self.doubt_key(line.key, line.value),
+            true => self.warn_of_key(line.key, line.value),
             false => None,
         };
-        found.or_else(|| self.website?.doubt(line.key))
+        found.or_else(|| self.website?.warning(line.key))
     }
 
-    fn doubt_key(self, key: &[u8], value: &[u8]) -> Option<Doubt> {
+    fn warn_of_key(self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
         // After an address and a `+`, the rest is compared as a text.
         let text = match self.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
@@ -38,22 +38,21 @@ impl Doubtful {
         };
         let is_regex = self.method == Method::Reg;
         if key.starts_with(b"#") || !is_regex && key.contains(&b'#') && self.method != Method::Beg {
-            return Some(Doubt::Comment(quoted(key)));
+            return Some(WarningKind::Comment(quoted(key)));
         }
         if value.is_empty() {
             let is_joined = separator(key);
-            return Some(is_joined.map_or(Doubt::NoValue(quoted(key)), |separator| Doubt::Joined {
-                key: quoted(key),
-                separator,
+            return Some(is_joined.map_or(WarningKind::NoValue(quoted(key)), |separator| {
+                WarningKind::Joined { key: quoted(key), separator }
             }));
         }
         if !is_regex && matches!(text, [b'"' | b'\'', ..] | [.., b'"' | b'\'']) {
-            return Some(Doubt::Quotes(quoted(key)));
+            return Some(WarningKind::Quotes(quoted(key)));
         }
         if !is_regex && matches!(text, [b'*', ..] | [.., b'*']) {
-            return Some(Doubt::Wildcard { key: quoted(key), method: self.method.name() });
+            return Some(WarningKind::Wildcard { key: quoted(key), method: self.method.name() });
         }
-        (self.method == Method::Str && is_network(key)).then(|| Doubt::Network(quoted(key)))
+        (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 }
 
@@ -81,11 +80,11 @@ mod tests {
     use super::*;
     use crate::policy::read::map;
 
-    fn doubt(fields: &[&str], method: Method, line: &str) -> Option<String> {
+    fn warning(fields: &[&str], method: Method, line: &str) -> Option<String> {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
         let lookup = Lookup { fields, file: PathBuf::from("a.map"), method };
         let line = map::lines(line.as_bytes()).next().unwrap().unwrap();
-        Doubtful::of(&lookup).doubt(&line).map(|doubt| doubt.to_string())
+        Checks::of(&lookup).warning(&line).map(|warning| warning.to_string())
     }
 
     #[test]
@@ -108,7 +107,7 @@ mod tests {
             (&["website"], Method::Str, " #shop.example", "a comment needs a line of its own"),
             (&["website"], Method::Str, "http://shop.example 2001", "has a scheme"),
         ] {
-            let told = doubt(fields, method, line);
+            let told = warning(fields, method, line);
             assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{line}: {told:?}");
         }
         for (fields, method, line) in [
@@ -120,7 +119,7 @@ mod tests {
             (&["owner"], Method::Str, "acme=1001 1001"),
             (&["source"], Method::Ip, "192.0.2.0/24 3001"),
         ] {
-            assert_eq!(doubt(fields, method, line), None, "{line}");
+            assert_eq!(warning(fields, method, line), None, "{line}");
         }
     }
 
@@ -130,7 +129,7 @@ mod tests {
             for method in Method::ALL {
                 let lookup = Lookup { fields: vec!["website".into()], file: "a".into(), method };
                 for line in map::lines(&text).flatten() {
-                    Doubtful::of(&lookup).doubt(&line);
+                    Checks::of(&lookup).warning(&line);
                 }
             }
         }

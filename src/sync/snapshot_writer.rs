@@ -15,7 +15,7 @@ use crate::observe::clock::Clock;
 use crate::observe::revive::revived;
 use crate::observe::state_metrics::StateMetrics;
 use slowlane_core::base::key::KeySecret;
-use slowlane_core::snapshot::{Fault, Head, Parts, Restored, Saved, restore, resumed, save};
+use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
 /// Bytes that are written, or read, at once.
@@ -24,8 +24,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The most bytes of a row: three numbers of the law's state, eight columns, the key and the lifetime.
 const ROW_BYTES_MAX: u64 = 100;
 
-/// Annexes take up to ten bytes for a number of eight, or five for one of four.
-const ANNEX_GROWTH_MAX: u64 = 2;
+/// Auxiliary states take up to ten bytes for a number of eight, or five for one of four.
+const AUX_GROWTH_MAX: u64 = 2;
 
 /// Room for the blocks, the list of SLOs, and the checksums of what is small.
 const REST_BYTES_MAX: u64 = 64 << 20;
@@ -47,41 +47,40 @@ pub(crate) struct Found {
 }
 
 impl StateFile {
-    /// Finds the snapshot of an earlier process. One that cannot be used is set aside, and never stops the start.
+    /// Finds the snapshot of an earlier process. One that cannot be used is renamed, and never stops the start.
     /// `entries_max` and `annex_bytes_max` bound its size.
     pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<Found> {
         self.sweep();
-        let bytes_max = u64::from(entries_max) * ROW_BYTES_MAX
-            + annex_bytes_max as u64 * ANNEX_GROWTH_MAX
-            + REST_BYTES_MAX;
+        let bytes_max =
+            u64::from(entries_max) * ROW_BYTES_MAX + annex_bytes_max as u64 * AUX_GROWTH_MAX + REST_BYTES_MAX;
         let found = self.look(bytes_max);
-        let fault = match found {
+        let unusable = match found {
             Ok(found) => return found,
-            Err(fault) => fault,
+            Err(error) => error,
         };
         let (path, aside) = (self.path.display(), beside(&self.path, ".aside"));
         match fs::rename(&self.path, &aside) {
             Ok(()) => {
-                tracing::warn!("{path}: {fault}; set aside as {}, starting without it", aside.display())
+                tracing::warn!("{path}: {unusable}; renamed to {}, starting without it", aside.display())
             }
             Err(error) => {
-                tracing::warn!("{path}: {fault}; starting without it; it cannot be set aside: {error}")
+                tracing::warn!("{path}: {unusable}; starting without it; it cannot be renamed: {error}")
             }
         }
         None
     }
 
-    fn look(&self, bytes_max: u64) -> Result<Option<Found>, Fault> {
+    fn look(&self, bytes_max: u64) -> Result<Option<Found>, SnapshotError> {
         // Not opened before it is known to be a file: a pipe would keep the start waiting.
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             metadata => metadata?,
         };
         if !metadata.is_file() {
-            return Err(Fault::Foreign);
+            return Err(SnapshotError::Foreign);
         }
         if metadata.len() > bytes_max {
-            return Err(Fault::Huge(bytes_max));
+            return Err(SnapshotError::Huge(bytes_max));
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!(
@@ -92,7 +91,7 @@ impl StateFile {
         let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, File::open(&self.path)?))?;
         let head = parts.head.clone();
         let moment = resumed(Clock::wall(), head.saved_at, head.wall)
-            .map_err(|ahead| Fault::Future(format!("{} s", ahead.as_secs())))?;
+            .map_err(|ahead| SnapshotError::Future(format!("{} s", ahead.as_secs())))?;
         // The time of the check counts, too.
         let clock = Clock::going_on_at(moment);
         parts.check()?;
@@ -118,7 +117,7 @@ impl StateFile {
     /// Writes a snapshot beside the old one, and puts it in its place.
     fn write(&self, throttle: &Throttle, clock: Clock) -> io::Result<Saved> {
         let policy = throttle.policy();
-        let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.promise(slo.objective))).collect();
+        let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.describe(slo.objective))).collect();
         let head = Head::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -153,7 +152,7 @@ impl Found {
     pub(crate) fn restore(self, throttle: &Throttle) {
         let Found { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());
-        let read = File::open(&path).map_err(Fault::from);
+        let read = File::open(&path).map_err(SnapshotError::from);
         let path = path.display();
         let read = read.and_then(|file| Parts::new(BufReader::with_capacity(BUFFER_BYTES, file)));
         let restored = read.and_then(|parts| restore(parts, keys, throttle, clock.now()));
@@ -163,7 +162,7 @@ impl Found {
                 "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} are over",
                 over + left_out
             ),
-            Err(fault) => tracing::warn!("{path}: {fault}; only a part of the state is back"),
+            Err(error) => tracing::warn!("{path}: {error}; only a part of the state is back"),
         }
         if !keys {
             tracing::warn!("{path}: it has another key secret than this slowlane, so no entry is back");
@@ -180,8 +179,8 @@ impl Found {
 /// SLOs that have another objective or law than at the time of the snapshot, or that are gone.
 fn changed(head: &Head, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
-    let is_same = |(id, promise): &&(u16, String)| {
-        policy.slos().any(|slo| slo.id.number() == *id && slo.law.promise(slo.objective) == *promise)
+    let is_same = |(id, describe): &&(u16, String)| {
+        policy.slos().any(|slo| slo.id.number() == *id && slo.law.describe(slo.objective) == *describe)
     };
     head.slos.len() - head.slos.iter().filter(is_same).count()
 }
@@ -196,12 +195,12 @@ enum Last {
 
 /// Writes the state file, in a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct SnapshotWriter {
     end: Sender<Last>,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
+impl SnapshotWriter {
     /// # Errors
     /// There can be no further thread.
     pub(crate) fn start(
@@ -209,29 +208,29 @@ impl Keeper {
         throttle: Arc<Throttle>,
         clock: Clock,
         metrics: StateMetrics,
-    ) -> io::Result<Keeper> {
+    ) -> io::Result<SnapshotWriter> {
         let (end, ended) = mpsc::channel();
-        let mut is_told = false;
+        let mut is_reported = false;
         let mut keep = move || {
             let begun = Instant::now();
             match file.write(&throttle, clock) {
                 Ok(Saved { rows, bytes }) => {
-                    if is_told {
+                    if is_reported {
                         tracing::info!("{}: the state is written again", file.path.display());
                     }
                     metrics.saved(rows, bytes, Clock::wall(), begun.elapsed());
-                    is_told = false;
+                    is_reported = false;
                 }
                 Err(error) => {
                     metrics.failures.inc();
-                    if !is_told {
+                    if !is_reported {
                         tracing::error!(
                             "{}: the state cannot be written: {error}; requests are answered all the same, and a \
                              restart forgets what is newer than the file",
                             file.path.display()
                         );
                     }
-                    is_told = true;
+                    is_reported = true;
                 }
             }
             match ended.recv_timeout(file.every.saturating_sub(begun.elapsed())) {
@@ -247,7 +246,7 @@ impl Keeper {
         };
         let work = move || revived("the state file", || while keep() {});
         let thread = thread::Builder::new().name("state".into()).spawn(work)?;
-        Ok(Keeper { end, thread })
+        Ok(SnapshotWriter { end, thread })
     }
 
     /// Writes the last snapshot.

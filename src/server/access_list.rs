@@ -1,4 +1,4 @@
-//! The gate of an entrance: the networks that may connect, and TLS.
+//! The access list of a listener: the networks that may connect, and TLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use slowlane_core::base::time::Timestamp;
 
 /// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct AccessList {
     /// The networks that may connect. Empty: all.
     allow: Vec<Network>,
     tls: Option<Arc<Tls>>,
     refused_line: OncePerSecond,
 }
 
-impl Gate {
-    pub(crate) fn new(allow: Vec<Network>, tls: Option<Arc<Tls>>) -> Gate {
-        Gate { allow, tls, refused_line: OncePerSecond::default() }
+impl AccessList {
+    pub(crate) fn new(allow: Vec<Network>, tls: Option<Arc<Tls>>) -> AccessList {
+        AccessList { allow, tls, refused_line: OncePerSecond::default() }
     }
 
     /// Whether everybody on the network may ask: there is neither TLS nor a list of networks.

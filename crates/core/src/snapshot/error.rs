@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A file that is no snapshot, or no whole one.
 #[derive(Debug, Error)]
-pub enum Fault {
+pub enum SnapshotError {
     #[error("it is no snapshot of slowlane")]
     Foreign,
     #[error("it has the layout {0}, and this slowlane reads {1}")]
@@ -23,11 +23,11 @@ pub enum Fault {
     Unreadable(io::Error),
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> SnapshotError {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => Fault::CutOff,
-            _ => Fault::Unreadable(error),
+            io::ErrorKind::UnexpectedEof => SnapshotError::CutOff,
+            _ => SnapshotError::Unreadable(error),
         }
     }
 }

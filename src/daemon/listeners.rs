@@ -8,17 +8,17 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
-use crate::daemon::gates::Gates;
+use crate::daemon::access_lists::AccessLists;
 use crate::daemon::rounds;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::server::Agent;
+use crate::server::acceptor::Acceptor;
+use crate::server::access_list::AccessList;
 use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket;
-use crate::server::entrance::Entrance;
-use crate::server::gate::Gate;
-use crate::server::handed::Handed;
 use crate::server::http::Check;
+use crate::server::inherited::Inherited;
 use crate::server::listener::{Guarded, Listener, UNIX_MODE};
 use crate::server::peers::{self, Peers};
 use crate::server::shutdown::Shutdown;
@@ -38,17 +38,17 @@ const PEERS: &str = "peers";
 
 /// The entrances of a daemon, bound, each with the service behind it.
 #[derive(Debug)]
-pub(super) struct Doors {
-    spop: Entrance,
+pub(super) struct Listeners {
+    spop: Acceptor,
     spoe: Arc<Spoe>,
-    http: Entrance,
+    http: Acceptor,
     check: Check,
-    admin: Entrance,
-    socket: Entrance,
+    admin: Acceptor,
+    socket: Acceptor,
     page: Admin,
     admin_thread: SideThread,
     token_server: Option<TokenServerDoor>,
-    /// None: no proxy keeps the pace by itself.
+    /// None: no proxy enforces limits locally.
     peers: Option<PeersDoor>,
     /// `None` without TLS.
     certificates: Option<Again>,
@@ -56,51 +56,52 @@ pub(super) struct Doors {
     config: Option<ConfigFile>,
 }
 
-/// The entrance of peers, in a thread of its own: a proxy may tell of a hundred thousand keys at once.
+/// The listener of peers, in a thread of its own: a proxy may tell of a hundred thousand keys at once.
 #[derive(Debug)]
 struct PeersDoor {
-    entrance: Entrance,
+    acceptor: Acceptor,
     thread: SideThread,
 }
 
-/// The entrance of a token server, in a thread of its own.
+/// The listener of a token server, in a thread of its own.
 #[derive(Debug)]
 struct TokenServerDoor {
-    entrance: Entrance,
+    acceptor: Acceptor,
     server: Arc<TokenServer>,
     thread: SideThread,
 }
 
-impl Doors {
+impl Listeners {
     /// Binds all listeners. None serves yet, so a failed start answers no request.
     pub(super) fn bind(
         config: &Config,
-        mut handed: Handed,
+        mut inherited: Inherited,
         clock: Clock,
         metrics: &Metrics,
         upgrades: UpgradeRequests,
-    ) -> anyhow::Result<Doors> {
-        let (mut gates, handed) = (Gates::new(config, metrics, clock), &mut handed);
-        let gate = gates.gate(&config.spop.listen)?;
-        let spop = entrance(SPOP, &config.spop.listen, handed, UNIX_MODE, gate, &metrics.spop)?;
-        let gate = gates.gate(&config.http.listen)?;
-        let http = entrance(HTTP, &config.http.listen, handed, UNIX_MODE, gate, &metrics.http)?;
+    ) -> anyhow::Result<Listeners> {
+        let (mut access_lists, inherited) = (AccessLists::new(config, metrics, clock), &mut inherited);
+        let access_list = access_lists.access_list(&config.spop.listen)?;
+        let spop = acceptor(SPOP, &config.spop.listen, inherited, UNIX_MODE, access_list, &metrics.spop)?;
+        let access_list = access_lists.access_list(&config.http.listen)?;
+        let http = acceptor(HTTP, &config.http.listen, inherited, UNIX_MODE, access_list, &metrics.http)?;
         let mut token_server = None;
         if let Some(config) = &config.token_server {
-            let gate = gates.gate(&config.listen)?;
-            token_server = Some(TokenServerDoor::bind(config, gate, handed, clock, metrics)?);
+            let access_list = access_lists.access_list(&config.listen)?;
+            token_server = Some(TokenServerDoor::bind(config, access_list, inherited, clock, metrics)?);
         }
         let mut peers = None;
         if let Some(PeersConfig { listen, .. }) = &config.peers {
-            let (thread, gate) = (SideThread::start("peers")?, gates.gate(listen)?);
-            let bind = || entrance(PEERS, listen, handed, UNIX_MODE, gate, &metrics.peer_connections);
-            peers = Some(PeersDoor { entrance: thread.enter(bind)?, thread });
+            let (thread, access_list) = (SideThread::start("peers")?, access_lists.access_list(listen)?);
+            let bind =
+                || acceptor(PEERS, listen, inherited, UNIX_MODE, access_list, &metrics.peer_connections);
+            peers = Some(PeersDoor { acceptor: thread.enter(bind)?, thread });
         }
         let admin_thread = SideThread::start("admin")?;
-        let gate = gates.gate(&config.admin.listen)?;
+        let access_list = access_lists.access_list(&config.admin.listen)?;
         let (admin, socket) =
-            admin_thread.enter(|| bind_admin(&config.admin, gate, handed, &metrics.admin))?;
-        Ok(Doors {
+            admin_thread.enter(|| bind_admin(&config.admin, access_list, inherited, &metrics.admin))?;
+        Ok(Listeners {
             spop,
             spoe: Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout)),
             http,
@@ -111,7 +112,7 @@ impl Doors {
             admin_thread,
             token_server,
             peers,
-            certificates: gates.watch(),
+            certificates: access_lists.watch(),
             config: config.file.clone(),
         })
     }
@@ -120,8 +121,8 @@ impl Doors {
     pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, earlier: Transfers) {
         let Transfers { spop, http } = earlier;
         let (spoe, check, page) = (self.spoe.clone(), self.check.clone(), self.page.clone());
-        self.spop.open(agent, shutdown, spop, move |stream, talk, agent, shutdown| {
-            spoe.clone().serve(stream, talk, agent, shutdown)
+        self.spop.open(agent, shutdown, spop, move |stream, spop_state, agent, shutdown| {
+            spoe.clone().serve(stream, spop_state, agent, shutdown)
         });
         self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
             check.clone().serve(stream, unread, agent, shutdown)
@@ -138,24 +139,24 @@ impl Doors {
             });
             rounds::begin(agent, self.config.as_ref(), shutdown);
         });
-        if let Some(TokenServerDoor { entrance, server, thread }) = &self.token_server {
+        if let Some(TokenServerDoor { acceptor, server, thread }) = &self.token_server {
             thread.enter(|| {
                 let (server, lobby) = (server.clone(), &server.lobby);
-                entrance.open_lobby(agent, shutdown, lobby, move |stream, guest, shutdown| {
+                acceptor.open_lobby(agent, shutdown, lobby, move |stream, guest, shutdown| {
                     server.clone().serve(stream, guest, shutdown)
                 });
             });
         }
     }
 
-    /// All listeners, each with the name of its entrance.
+    /// All listeners, each with the name of its listener.
     pub(super) fn listeners(&self) -> Vec<(&'static str, Arc<Listener>)> {
-        let token_server = self.token_server.as_ref().map(|door| (TOKEN_SERVER, &door.entrance));
+        let token_server = self.token_server.as_ref().map(|door| (TOKEN_SERVER, &door.acceptor));
         [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
             .into_iter()
             .chain(token_server)
-            .chain(self.peers.as_ref().map(|door| (PEERS, &door.entrance)))
-            .flat_map(|(name, entrance)| entrance.listeners().iter().map(move |one| (name, one.clone())))
+            .chain(self.peers.as_ref().map(|door| (PEERS, &door.acceptor)))
+            .flat_map(|(name, acceptor)| acceptor.listeners().iter().map(move |one| (name, one.clone())))
             .collect()
     }
 
@@ -180,15 +181,15 @@ impl Doors {
     }
 }
 
-fn addresses(entrance: &Entrance) -> Vec<String> {
-    entrance.listeners().iter().map(ToString::to_string).collect()
+fn addresses(acceptor: &Acceptor) -> Vec<String> {
+    acceptor.listeners().iter().map(ToString::to_string).collect()
 }
 
 impl PeersDoor {
     fn open(&self, peers: &Arc<Peers>, agent: &Arc<Agent>, shutdown: &Shutdown) {
         self.thread.enter(|| {
             let served = peers.clone();
-            self.entrance.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
+            self.acceptor.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
                 peers::serve(served.clone(), stream, agent, shutdown)
             });
             for (name, address) in peers.settings.dial.clone() {
@@ -202,37 +203,38 @@ impl PeersDoor {
 impl TokenServerDoor {
     fn bind(
         config: &TokenServerConfig,
-        gate: Arc<Gate>,
-        handed: &mut Handed,
+        access_list: Arc<AccessList>,
+        inherited: &mut Inherited,
         clock: Clock,
         metrics: &Metrics,
     ) -> anyhow::Result<TokenServerDoor> {
         let thread = SideThread::start("token server")?;
-        let bind = || entrance(TOKEN_SERVER, &config.listen, handed, UNIX_MODE, gate, &metrics.nodes);
-        let entrance = thread.enter(bind)?;
+        let bind =
+            || acceptor(TOKEN_SERVER, &config.listen, inherited, UNIX_MODE, access_list, &metrics.nodes);
+        let acceptor = thread.enter(bind)?;
         if config.token.is_none() {
-            entrance
+            acceptor
                 .listeners()
                 .iter()
                 .try_for_each(|listener| Guarded::TokenServer.unless_bound_locally(listener))?;
         }
         let metrics = metrics.token_server.clone().unwrap_or_default();
         let server = TokenServer::new(config.token.clone(), clock, metrics);
-        Ok(TokenServerDoor { entrance, server, thread })
+        Ok(TokenServerDoor { acceptor, server, thread })
     }
 }
 
 /// Binds the admin listener and the admin socket.
 fn bind_admin(
     config: &AdminConfig,
-    gate: Arc<Gate>,
-    handed: &mut Handed,
+    access_list: Arc<AccessList>,
+    inherited: &mut Inherited,
     metrics: &ConnectionMetrics,
-) -> anyhow::Result<(Entrance, Entrance)> {
+) -> anyhow::Result<(Acceptor, Acceptor)> {
     let addresses = config.socket.iter().cloned().map(Address::Unix).collect();
     let socket = Listen { name: "admin socket", addresses, ..config.listen.clone() };
-    let socket = entrance(ADMIN_SOCKET, &socket, handed, config.socket_mode, Arc::default(), metrics)?;
-    let admin = entrance(ADMIN, &config.listen, handed, config.socket_mode, gate, metrics)?;
+    let socket = acceptor(ADMIN_SOCKET, &socket, inherited, config.socket_mode, Arc::default(), metrics)?;
+    let admin = acceptor(ADMIN, &config.listen, inherited, config.socket_mode, access_list, metrics)?;
     if config.token.is_none() {
         admin.listeners().iter().try_for_each(|listener| Guarded::Admin.unless_bound_locally(listener))?;
     }
@@ -241,16 +243,16 @@ fn bind_admin(
 
 /// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config. A socket that the
 /// process before an upgrade had for an address is used again.
-fn entrance(
+fn acceptor(
     name: &str,
     listen: &Listen,
-    handed: &mut Handed,
+    inherited: &mut Inherited,
     unix_mode: u32,
-    gate: Arc<Gate>,
+    access_list: Arc<AccessList>,
     metrics: &ConnectionMetrics,
-) -> anyhow::Result<Entrance> {
-    let mut listeners = handed.take(name);
-    for listener in listeners.iter().filter(|listener| gate.is_open() && !listener.is_local()) {
+) -> anyhow::Result<Acceptor> {
+    let mut listeners = inherited.take(name);
+    for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
         tracing::warn!(
             "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
             listen.name
@@ -258,7 +260,7 @@ fn entrance(
     }
     if listeners.is_empty() {
         for address in &listen.addresses {
-            listeners.push(match handed.take_of(name, address) {
+            listeners.push(match inherited.take_of(name, address) {
                 Some(listener) => listener,
                 None => Listener::bind(address, unix_mode)?,
             });
@@ -268,7 +270,7 @@ fn entrance(
         tracing::info!("{} on {listener}", listen.name);
     }
     let listeners = listeners.into_iter().map(Arc::new).collect();
-    Ok(Entrance::new(listeners, listen.connections_max, gate, metrics.clone()))
+    Ok(Acceptor::new(listeners, listen.connections_max, access_list, metrics.clone()))
 }
 
 /// A thread for a listener beside those of the proxies, so that its load does not slow decisions down.

@@ -10,25 +10,25 @@ use super::redis::Redis;
 use super::slowlane::Slowlane;
 
 /// Three ways into one application.
-pub struct Doors<S> {
+pub struct Listeners<S> {
     haproxys: [Haproxy; 2],
     nginx: Nginx,
     pub slowlanes: [Slowlane; 3],
     pub store: S,
 }
 
-impl Doors<Redis> {
+impl Listeners<Redis> {
     /// Opens them with an SLO for the website `shop.example`, and an edit of HAProxy's files by their names.
-    pub fn open(slo: &str, edit: impl Fn(&str, String) -> String) -> Doors<Redis> {
+    pub fn open(slo: &str, edit: impl Fn(&str, String) -> String) -> Listeners<Redis> {
         let redis = Redis::start();
         let url = redis.url();
-        Doors::at(redis, &url, slo, edit)
+        Listeners::at(redis, &url, slo, edit)
     }
 }
 
-impl<S> Doors<S> {
+impl<S> Listeners<S> {
     /// The same with another store, at this address.
-    pub fn at(store: S, url: &str, slo: &str, edit: impl Fn(&str, String) -> String) -> Doors<S> {
+    pub fn at(store: S, url: &str, slo: &str, edit: impl Fn(&str, String) -> String) -> Listeners<S> {
         let app = Backend::forgetful().address;
         let slowlanes: [Slowlane; 3] = std::array::from_fn(|number| node(number, slo, url));
         let [one, two, three] = &slowlanes;
@@ -40,9 +40,9 @@ impl<S> Doors<S> {
             haproxy
         });
         let nginx = Nginx::shipped(&three.http.to_string(), app);
-        let doors = Doors { haproxys, nginx, slowlanes, store };
-        doors.are_joined();
-        doors
+        let listeners = Listeners { haproxys, nginx, slowlanes, store };
+        listeners.are_joined();
+        listeners
     }
 
     /// The addresses for clients.

@@ -3,11 +3,11 @@
 /// Messages that tell of an error, and end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Fault {
+pub enum ProtocolError {
     Protocol = 0,
     SizeLimit = 1,
 }
 
-impl Fault {
-    pub(super) const ALL: [Fault; 2] = [Fault::Protocol, Fault::SizeLimit];
+impl ProtocolError {
+    pub(super) const ALL: [ProtocolError; 2] = [ProtocolError::Protocol, ProtocolError::SizeLimit];
 }

@@ -7,13 +7,13 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::cluster::count::CountRecord;
 use crate::cluster::lease::LeaseRecord;
-use crate::cluster::mode::{Answer, Kept, Words};
+use crate::cluster::mode::{Answer, Arguments, Kept};
 use crate::cluster::record::Record;
 
-/// The records of keys. Bounded: without room, the record of a new key is made for one message only. Nodes teach the
+/// The records of keys. Bounded: without room, the record of a new key is made for one message only. Nodes restore the
 /// store what they know in each message, so they then share what the last one of them knew.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Records {
     records: HashMap<Key, Lasting>,
     records_max: usize,
     refused: u64,
@@ -25,25 +25,25 @@ struct Lasting {
     ends: Timestamp,
 }
 
-impl Ledger {
-    pub fn new(records_max: usize) -> Ledger {
-        Ledger { records: HashMap::new(), records_max, refused: 0 }
+impl Records {
+    pub fn new(records_max: usize) -> Records {
+        Records { records: HashMap::new(), records_max, refused: 0 }
     }
 
     /// Takes up what a node tells of a key, and answers it.
-    pub fn post(&mut self, key: Key, words: &Words, now: Timestamp) -> Answer {
+    pub fn post(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let now_s = now.as_nanos() as f64 / 1e9;
-        let ends = now + Duration::try_from_secs_f64(words.kept_s()).unwrap_or_default();
+        let ends = now + Duration::try_from_secs_f64(arguments.kept_s()).unwrap_or_default();
         let known = self.records.get_mut(&key).filter(|known| now < known.ends);
         if let Some(known) = known
-            && let Some(answer) = known.record.merge(words, now_s)
+            && let Some(answer) = known.record.merge(arguments, now_s)
         {
             known.ends = ends;
             return answer;
         }
         // A key without a record, or an edit that has changed the mode of its SLO.
-        let mut record = Kept::new(words, now_s);
-        let answer = record.merge(words, now_s).expect("they are of one mode");
+        let mut record = Kept::new(arguments, now_s);
+        let answer = record.merge(arguments, now_s).expect("they are of one mode");
         if self.records.len() < self.records_max || self.records.contains_key(&key) {
             self.records.insert(key, Lasting { record, ends });
         } else {
@@ -75,32 +75,32 @@ impl Ledger {
     }
 }
 
-impl Words {
+impl Arguments {
     /// The life of the record.
     fn kept_s(&self) -> f64 {
         match self {
-            Words::Rate(message) => message.kept_s,
-            Words::Count(message) => message.kept_s,
-            Words::Lease(message) => message.kept_s,
+            Arguments::Rate(message) => message.kept_s,
+            Arguments::Count(message) => message.kept_s,
+            Arguments::Lease(message) => message.kept_s,
         }
     }
 }
 
 impl Kept {
-    fn new(words: &Words, now_s: f64) -> Kept {
-        match words {
-            Words::Rate(_) => Kept::Rate(Record::new(now_s)),
-            Words::Count(_) => Kept::Count(CountRecord::default()),
-            Words::Lease(_) => Kept::Lease(LeaseRecord::new(now_s)),
+    fn new(arguments: &Arguments, now_s: f64) -> Kept {
+        match arguments {
+            Arguments::Rate(_) => Kept::Rate(Record::new(now_s)),
+            Arguments::Count(_) => Kept::Count(CountRecord::default()),
+            Arguments::Lease(_) => Kept::Lease(LeaseRecord::new(now_s)),
         }
     }
 
     /// None: the record is of another mode.
-    fn merge(&mut self, words: &Words, now_s: f64) -> Option<Answer> {
-        Some(match (self, words) {
-            (Kept::Rate(record), Words::Rate(message)) => Answer::Rate(record.merge(message, now_s)),
-            (Kept::Count(record), Words::Count(message)) => Answer::Count(record.merge(message, now_s)),
-            (Kept::Lease(record), Words::Lease(message)) => Answer::Lease(record.merge(message, now_s)),
+    fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
+        Some(match (self, arguments) {
+            (Kept::Rate(record), Arguments::Rate(message)) => Answer::Rate(record.merge(message, now_s)),
+            (Kept::Count(record), Arguments::Count(message)) => Answer::Count(record.merge(message, now_s)),
+            (Kept::Lease(record), Arguments::Lease(message)) => Answer::Lease(record.merge(message, now_s)),
             _ => return None,
         })
     }
@@ -114,12 +114,12 @@ mod tests {
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 
     /// At 1/s, with a burst of one request.
-    fn words(charge: f64, taught_s: Option<f64>) -> Words {
-        Words::Rate(Message {
+    fn arguments(charge: f64, restore_s: Option<f64>) -> Arguments {
+        Arguments::Rate(Message {
             charge,
             asked: 1.0,
             asked_lately: 1.0,
-            taught_s,
+            restore_s,
             slot_s: 1.0,
             burst_s: 1.0,
             cap_s: 5.0,
@@ -138,38 +138,38 @@ mod tests {
 
     #[test]
     fn a_record_lasts_until_its_end_and_no_longer() {
-        let (mut ledger, key) = (Ledger::new(10), Key::from_bits(7));
-        assert_eq!(ahead_s(ledger.post(key, &words(3.0, None), START)), 2.0);
+        let (mut records, key) = (Records::new(10), Key::from_bits(7));
+        assert_eq!(ahead_s(records.post(key, &arguments(3.0, None), START)), 2.0);
         let later = START + Duration::from_millis(500);
-        assert_eq!(ahead_s(ledger.post(key, &words(1.0, None), later)), 2.5);
-        ledger.sweep(later + Duration::from_secs(35));
-        assert_eq!(ledger.len(), 1);
+        assert_eq!(ahead_s(records.post(key, &arguments(1.0, None), later)), 2.5);
+        records.sweep(later + Duration::from_secs(35));
+        assert_eq!(records.len(), 1);
         let end = later + Duration::from_secs(36);
-        assert_eq!(ahead_s(ledger.post(key, &words(0.0, None), end)), -1.0, "a full burst");
-        ledger.sweep(end + Duration::from_secs(36));
-        assert_eq!(ledger.len(), 0);
+        assert_eq!(ahead_s(records.post(key, &arguments(0.0, None), end)), -1.0, "a full burst");
+        records.sweep(end + Duration::from_secs(36));
+        assert_eq!(records.len(), 0);
     }
 
     #[test]
     fn a_full_ledger_answers_by_what_a_node_teaches() {
-        let mut ledger = Ledger::new(1);
-        ledger.post(Key::from_bits(1), &words(1.0, None), START);
+        let mut records = Records::new(1);
+        records.post(Key::from_bits(1), &arguments(1.0, None), START);
         for _ in 0..2 {
-            let answer = ledger.post(Key::from_bits(2), &words(1.0, Some(2.0)), START);
+            let answer = records.post(Key::from_bits(2), &arguments(1.0, Some(2.0)), START);
             assert_eq!(ahead_s(answer), 3.0);
         }
-        assert_eq!((ledger.len(), ledger.refused()), (1, 2));
+        assert_eq!((records.len(), records.refused()), (1, 2));
     }
 
     #[test]
     fn a_record_of_another_mode_is_replaced() {
-        let (mut ledger, key) = (Ledger::new(1), Key::from_bits(7));
-        ledger.post(key, &words(1.0, None), START);
+        let (mut records, key) = (Records::new(1), Key::from_bits(7));
+        records.post(key, &arguments(1.0, None), START);
         let (charge, limit, window_s, kept_s) = (3.0, 10.0, 1.0, 32.0);
         let count = CountMessage { charge, limit, window_s, kept_s, ..CountMessage::default() };
         assert!(
-            matches!(ledger.post(key, &Words::Count(count), START), Answer::Count(reply) if reply.current == 3.0)
+            matches!(records.post(key, &Arguments::Count(count), START), Answer::Count(reply) if reply.current == 3.0)
         );
-        assert_eq!((ledger.len(), ledger.refused()), (1, 0));
+        assert_eq!((records.len(), records.refused()), (1, 0));
     }
 }

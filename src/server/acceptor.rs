@@ -9,8 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::ConnectionMetrics;
 use crate::observe::revive::revived_task;
+use crate::server::access_list::AccessList;
 use crate::server::agent::Agent;
-use crate::server::gate::Gate;
 use crate::server::listener::Listener;
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;
@@ -18,24 +18,24 @@ use crate::server::stream::{Accepted, Stream};
 
 /// The listeners of one protocol, and the most connections that they may have together.
 #[derive(Debug)]
-pub(crate) struct Entrance {
+pub(crate) struct Acceptor {
     listeners: Vec<Arc<Listener>>,
     places: Arc<Semaphore>,
-    gate: Arc<Gate>,
+    access_list: Arc<AccessList>,
     metrics: ConnectionMetrics,
 }
 
 /// The pause after `accept` failed for lack of a resource, mostly file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-impl Entrance {
+impl Acceptor {
     pub(crate) fn new(
         listeners: Vec<Arc<Listener>>,
         connections_max: usize,
-        gate: Arc<Gate>,
+        access_list: Arc<AccessList>,
         metrics: ConnectionMetrics,
-    ) -> Entrance {
-        Entrance { listeners, places: Arc::new(Semaphore::new(connections_max)), gate, metrics }
+    ) -> Acceptor {
+        Acceptor { listeners, places: Arc::new(Semaphore::new(connections_max)), access_list, metrics }
     }
 
     pub(crate) fn listeners(&self) -> &[Arc<Listener>] {
@@ -97,7 +97,7 @@ impl Entrance {
             let accept = Arc::new(Accept {
                 listener: listener.clone(),
                 places: self.places.clone(),
-                gate: self.gate.clone(),
+                access_list: self.access_list.clone(),
                 metrics: self.metrics.clone(),
                 agent: agent.clone(),
                 error_line: OncePerSecond::default(),
@@ -118,7 +118,7 @@ impl Entrance {
 struct Accept {
     listener: Arc<Listener>,
     places: Arc<Semaphore>,
-    gate: Arc<Gate>,
+    access_list: Arc<AccessList>,
     metrics: ConnectionMetrics,
     agent: Arc<Agent>,
     error_line: OncePerSecond,
@@ -141,9 +141,9 @@ impl Accept {
             let place = shutdown.unless_begun(self.place()).await;
             let open = Open::new(&self.metrics);
             let (serve, agent, shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
-            let gate = self.gate.clone();
+            let access_list = self.access_list.clone();
             tokio::spawn(async move {
-                if let Some(stream) = gate.open(accepted, &shutdown).await {
+                if let Some(stream) = access_list.open(accepted, &shutdown).await {
                     serve(stream, K::default(), agent, shutdown).await;
                 }
                 drop((open, place));
@@ -161,10 +161,10 @@ impl Accept {
             let (place, go) = lobby.enter();
             let guest = Guest::new(place, self.places.clone());
             let open = Open::new(&self.metrics);
-            let (serve, gate, shutdown) = (serve.clone(), self.gate.clone(), shutdown.clone());
+            let (serve, access_list, shutdown) = (serve.clone(), self.access_list.clone(), shutdown.clone());
             tokio::spawn(async move {
                 let served = async {
-                    if let Some(stream) = gate.open(accepted, &shutdown).await {
+                    if let Some(stream) = access_list.open(accepted, &shutdown).await {
                         serve(stream, guest, shutdown).await;
                     }
                 };
@@ -189,7 +189,7 @@ impl Accept {
             };
             self.metrics.accepted.inc();
             tracing::debug!(listener = %self.listener, "a connection");
-            if self.gate.admits(&accepted, self.agent.clock.now()) {
+            if self.access_list.admits(&accepted, self.agent.clock.now()) {
                 return Some(accepted);
             }
             self.metrics.not_allowed.inc();

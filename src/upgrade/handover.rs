@@ -43,9 +43,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The parts of a daemon that it hands over.
 #[derive(Debug)]
-pub(crate) struct Giver {
+pub(crate) struct Handover {
     pub(crate) agent: Arc<Agent>,
-    /// Each listener with the name of its entrance.
+    /// Each listener with the name of its listener.
     pub(crate) listeners: Vec<(&'static str, Arc<Listener>)>,
     pub(crate) end: Arc<Trigger>,
     pub(crate) runtime: Handle,
@@ -88,7 +88,7 @@ impl From<Failure> for NotUpgraded {
     }
 }
 
-impl Giver {
+impl Handover {
     /// Starts the program and hands over to it. It waits, so it needs a thread of its own.
     ///
     /// # Errors
@@ -183,12 +183,12 @@ impl Giver {
         save_rest(throttle, self.head(), &changed, writer)?;
         for transfer in transfers {
             let message = match transfer {
-                Transfer::Spop(_, talk) => Message::Spop(talk.clone()),
+                Transfer::Spop(_, spop_state) => Message::Spop(spop_state.clone()),
                 Transfer::Http(_, unread) => Message::Http(unread.to_vec()),
             };
             channel.send(&message, Some(transfer.as_fd()))?;
         }
-        for answers in self.agent.repeats.remembered(self.agent.clock.now()) {
+        for answers in self.agent.dedup.remembered(self.agent.clock.now()) {
             channel.send(&Message::Answers(answers), None)?;
         }
         channel.send(&Message::Yours, None)?;

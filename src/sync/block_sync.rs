@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slowlane_core::base::target::Target;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::cluster::{BlockNews, BlockWord, BlockWords, Extent};
+use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
 use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
 
 /// An exchange carries this many changes at most. The rest goes with the next one.
@@ -19,7 +19,7 @@ const OFFER: Duration = Duration::from_secs(2);
 
 /// Carries blocks between this node and the store.
 #[derive(Debug, Default)]
-pub(super) struct Courier {
+pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
     /// Changes of this node that the store has not taken up yet, and blocks that it may have forgotten.
@@ -27,7 +27,8 @@ pub(super) struct Courier {
     teaching: VecDeque<Waiting>,
     /// How many of both are on their way.
     sent: (usize, usize),
-    /// Blocks for which the store has no room, with their ends. They hold on this node alone. At most all of its blocks.
+    /// Blocks for which the store has no room, with their ends. They hold on this node alone. At most all of its
+    /// blocks.
     alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
@@ -36,46 +37,46 @@ pub(super) struct Courier {
 #[derive(Debug)]
 struct Waiting {
     change: Change,
-    is_taught: bool,
+    is_restored: bool,
     receipt: Option<Receipt>,
 }
 
 impl Waiting {
-    fn taught(target: Target, until: Timestamp) -> Waiting {
-        Waiting { change: Change { target, until: Some(until) }, is_taught: true, receipt: None }
+    fn restore(target: Target, until: Timestamp) -> Waiting {
+        Waiting { change: Change { target, until: Some(until) }, is_restored: true, receipt: None }
     }
 
-    fn word(&self, now: Timestamp) -> BlockWord {
+    fn word(&self, now: Timestamp) -> BlockChange {
         let Change { target, until } = &self.change;
         let rest = until.map(|until| until.since(now));
-        BlockWord { target: target.clone(), rest, is_taught: self.is_taught }
+        BlockChange { target: target.clone(), rest, is_restored: self.is_restored }
     }
 }
 
-impl Courier {
+impl BlockSync {
     /// Takes up the changes of this node. True if there are any to tell.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
-        let new = |change, receipt| Waiting { change, is_taught: false, receipt };
+        let new = |change, receipt| Waiting { change, is_restored: false, receipt };
         self.waiting.extend(ordered.into_iter().map(|Ordered { change, receipt }| new(change, receipt)));
         self.waiting.extend(keys.into_iter().map(|change| new(change, None)));
         if lost > 0 || self.waiting.len() > WAITING_MAX {
-            self.teach_all(throttle, now);
+            self.restore_all(throttle, now);
         }
         if self.teaching.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
             self.offered = now;
             let some = self.alone.iter().filter(|(_, until)| **until > now).take(CHANGES_MAX);
-            self.teaching = some.map(|(target, until)| Waiting::taught(target.clone(), *until)).collect();
+            self.teaching = some.map(|(target, until)| Waiting::restore(target.clone(), *until)).collect();
         }
         !self.waiting.is_empty() || !self.teaching.is_empty()
     }
 
-    pub(super) fn words(&mut self, now: Timestamp) -> BlockWords {
+    pub(super) fn arguments(&mut self, now: Timestamp) -> BlockUpdate {
         let waiting = self.waiting.len().min(CHANGES_MAX);
         self.sent = (waiting, self.teaching.len().min(CHANGES_MAX - waiting));
         let sent = self.waiting.iter().take(self.sent.0).chain(self.teaching.iter().take(self.sent.1));
         let changes = sent.map(|waiting| waiting.word(now)).collect();
-        BlockWords { epoch: self.epoch.clone(), seq: self.seq, changes }
+        BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
     /// Blocks that hold on this node alone, because the store has no room for them.
@@ -93,7 +94,7 @@ impl Courier {
         // Of one target, the store takes the change of this node after that of another.
         let mine: Vec<Change> = own
             .iter()
-            .filter(|own| !own.is_taught && of_store.contains(&own.change.target))
+            .filter(|own| !own.is_restored && of_store.contains(&own.change.target))
             .map(|own| own.change.clone())
             .collect();
         if news.extent != Extent::News {
@@ -105,7 +106,7 @@ impl Courier {
             let here = throttle.blocks(usize::MAX, now).into_iter().filter(Block::is_in_force);
             let gone: Vec<Block> = here.filter(is_gone).collect();
             match news.extent {
-                Extent::Lost => self.teach(gone),
+                Extent::Lost => self.restores(gone),
                 // They were ended while this node did not listen.
                 _ => end(throttle, gone, now),
             }
@@ -142,19 +143,19 @@ impl Courier {
         self.sent = (0, 0);
     }
 
-    /// Teaches the store these blocks.
-    fn teach(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.teaching = blocks.into_iter().map(|block| Waiting::taught(block.target, block.until)).collect();
+    /// Restores in the store these blocks.
+    fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
+        self.teaching = blocks.into_iter().map(|block| Waiting::restore(block.target, block.until)).collect();
     }
 
-    /// Teaches the store every block of this node, instead of the changes that wait. An operator's end of a block stays
-    /// one.
-    fn teach_all(&mut self, throttle: &Throttle, now: Timestamp) {
+    /// Restores in the store every block of this node, instead of the changes that wait. An operator's end of a block
+    /// stays one.
+    fn restore_all(&mut self, throttle: &Throttle, now: Timestamp) {
         let is_end =
             |Change { target, until }: &Change| until.is_none() && matches!(target, Target::Fields(_));
         self.waiting.retain(|waiting| is_end(&waiting.change));
         self.waiting.truncate(WAITING_MAX);
-        self.teach(throttle.blocks(usize::MAX, now).into_iter().filter(Block::is_in_force));
+        self.restores(throttle.blocks(usize::MAX, now).into_iter().filter(Block::is_in_force));
     }
 }
 

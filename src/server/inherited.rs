@@ -9,58 +9,58 @@ use listenfd::ListenFd;
 use crate::server::listener::Listener;
 use slowlane_core::base::address::Address;
 
-/// The sockets that were handed to this process, each for an entrance.
+/// The sockets that were handed to this process, each for a listener.
 #[derive(Debug, Default)]
-pub(crate) struct Handed(Vec<Socket>);
+pub(crate) struct Inherited(Vec<Socket>);
 
 /// A socket that is not yet part of a tokio runtime.
 #[derive(Debug)]
 struct Socket {
-    entrance: String,
+    acceptor: String,
     /// Its address in the config. None: it is one of systemd's, and replaces all addresses.
     address: Option<Address>,
     socket: OwnedFd,
 }
 
-impl Handed {
+impl Inherited {
     /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips those that are not
     /// listeners. A socket of an unknown name serves SPOP.
-    pub(crate) fn from_systemd() -> Handed {
+    pub(crate) fn from_systemd() -> Inherited {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
         let mut offered = ListenFd::from_env();
-        let mut handed = Handed::default();
+        let mut inherited = Inherited::default();
         for number in 0..offered.len() {
             let name = names.next().unwrap_or_default();
-            let entrance = if ["http", "admin"].contains(&name) { name } else { "spop" };
+            let acceptor = if ["http", "admin"].contains(&name) { name } else { "spop" };
             match take(&mut offered, number) {
-                Ok(socket) => handed.add(entrance.to_owned(), None, socket),
+                Ok(socket) => inherited.add(acceptor.to_owned(), None, socket),
                 Err(error) => of_no_use(name, &error),
             }
         }
-        handed
+        inherited
     }
 
-    /// Adds a socket of an entrance.
-    pub(crate) fn add(&mut self, entrance: String, address: Option<Address>, socket: OwnedFd) {
-        self.0.push(Socket { entrance, address, socket });
+    /// Adds a socket of a listener.
+    pub(crate) fn add(&mut self, acceptor: String, address: Option<Address>, socket: OwnedFd) {
+        self.0.push(Socket { acceptor, address, socket });
     }
 
-    /// Takes the sockets of systemd's for an entrance, for the runtime of the caller.
-    pub(crate) fn take(&mut self, entrance: &str) -> Vec<Listener> {
-        let is_ours = |socket: &mut Socket| socket.entrance == entrance && socket.address.is_none();
+    /// Takes the sockets of systemd's for a listener, for the runtime of the caller.
+    pub(crate) fn take(&mut self, acceptor: &str) -> Vec<Listener> {
+        let is_ours = |socket: &mut Socket| socket.acceptor == acceptor && socket.address.is_none();
         let ours: Vec<Socket> = self.0.extract_if(.., is_ours).collect();
-        let take = |Socket { entrance, socket, .. }: Socket| {
-            Listener::taken(socket, None).inspect_err(|error| of_no_use(&entrance, error)).ok()
+        let take = |Socket { acceptor, socket, .. }: Socket| {
+            Listener::taken(socket, None).inspect_err(|error| of_no_use(&acceptor, error)).ok()
         };
         ours.into_iter().filter_map(take).collect()
     }
 
     /// Takes the socket of an address, for the runtime of the caller.
-    pub(crate) fn take_of(&mut self, entrance: &str, address: &Address) -> Option<Listener> {
-        let is_it = |socket: &Socket| socket.entrance == entrance && socket.address.as_ref() == Some(address);
-        let Socket { entrance, address, socket } = self.0.remove(self.0.iter().position(is_it)?);
-        Listener::taken(socket, address).inspect_err(|error| of_no_use(&entrance, error)).ok()
+    pub(crate) fn take_of(&mut self, acceptor: &str, address: &Address) -> Option<Listener> {
+        let is_it = |socket: &Socket| socket.acceptor == acceptor && socket.address.as_ref() == Some(address);
+        let Socket { acceptor, address, socket } = self.0.remove(self.0.iter().position(is_it)?);
+        Listener::taken(socket, address).inspect_err(|error| of_no_use(&acceptor, error)).ok()
     }
 }
 

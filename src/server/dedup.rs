@@ -17,17 +17,17 @@ const MEMORY: Duration = Duration::from_secs(1);
 
 /// The most times that an answer is repeated: nginx redirects a request ten times at most. Clients may choose the id
 /// if nginx is configured badly, and then this bounds what they gain.
-const REPEATS_MAX: u8 = 10;
+const DEDUP_MAX: u8 = 10;
 
-/// The most answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not remembered, so their
-/// redirected requests count twice.
+/// The most answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not remembered, so
+/// their redirected requests count twice.
 const ANSWERS_MAX: usize = 100_000;
 
 /// A whole question: a hash of its lines.
 ///
 /// Its secret is that of the keys, so no client can find two questions with one sign. After an upgrade the sign is the
 /// same.
-pub(crate) type Sign = Key;
+pub(crate) type Fingerprint = Key;
 
 /// Room for nearly every question.
 const LINES_BYTES: usize = 512;
@@ -37,10 +37,10 @@ const LINES_BYTES: usize = 512;
 pub(crate) struct Answer {
     reply: Reply,
     due: Timestamp,
-    repeats: u8,
+    dedup: u8,
 }
 
-const _: () = assert!(size_of::<(Sign, Answer)>() <= 56, "each question writes one");
+const _: () = assert!(size_of::<(Fingerprint, Answer)>() <= 56, "each question writes one");
 
 impl Expiring for Answer {
     fn is_over(&self, now: Timestamp) -> bool {
@@ -50,18 +50,18 @@ impl Expiring for Answer {
 
 /// The answers whose delay has ended within the last second or goes on, by question.
 #[derive(Debug)]
-pub(crate) struct Repeats {
+pub(crate) struct DedupCache {
     hasher: SipHasher13,
     answers: BoundedMap<Answer>,
 }
 
-impl Repeats {
-    pub(super) fn new(secret: KeySecret) -> Repeats {
-        Repeats { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
+impl DedupCache {
+    pub(super) fn new(secret: KeySecret) -> DedupCache {
+        DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
     /// The sign of a question, of all its lines in their order, without their ends.
-    pub(super) fn sign<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Sign {
+    pub(super) fn fingerprint<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Fingerprint {
         let (mut bytes, mut longer) = (ArrayVec::<u8, LINES_BYTES>::new(), Vec::new());
         for line in lines {
             if longer.is_empty() && line.len() < bytes.remaining_capacity() {
@@ -80,10 +80,10 @@ impl Repeats {
     }
 
     /// The answer to a repeated question: the rest of its delay, or the same denial.
-    pub(super) fn recall(&self, sign: Sign, now: Timestamp) -> Option<Reply> {
-        let mut place = self.answers.at(sign);
-        let answer = place.get().filter(|answer| !answer.is_over(now) && answer.repeats < REPEATS_MAX)?;
-        answer.repeats += 1;
+    pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
+        let mut place = self.answers.at(fingerprint);
+        let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;
+        answer.dedup += 1;
         let mut reply = answer.reply.clone();
         if reply.verdict.is_let_through() {
             reply.verdict = Verdict::after(answer.due.since(now));
@@ -92,8 +92,14 @@ impl Repeats {
     }
 
     /// Remembers a final reply, whose delay ends at `due`; false if there is no room.
-    pub(super) fn remember(&self, sign: Sign, reply: &Reply, due: Timestamp, now: Timestamp) -> bool {
-        self.answers.at(sign).put(Answer { reply: reply.clone(), due, repeats: 0 }, now)
+    pub(super) fn remember(
+        &self,
+        fingerprint: Fingerprint,
+        reply: &Reply,
+        due: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        self.answers.at(fingerprint).put(Answer { reply: reply.clone(), due, dedup: 0 }, now)
     }
 
     /// Forgets the answers that count no longer.
@@ -102,14 +108,15 @@ impl Repeats {
     }
 
     /// All answers that count still, a shard at a time.
-    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Sign, Answer)>> {
-        self.answers.pick(move |sign, answer| (!answer.is_over(now)).then(|| (sign, answer.clone())))
+    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, Answer)>> {
+        self.answers
+            .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))
     }
 
     /// Remembers what an earlier process did, as far as there is room.
-    pub(crate) fn put_back(&self, answers: Vec<(Sign, Answer)>, now: Timestamp) {
-        for (sign, answer) in answers {
-            self.answers.at(sign).put(answer, now);
+    pub(crate) fn put_back(&self, answers: Vec<(Fingerprint, Answer)>, now: Timestamp) {
+        for (fingerprint, answer) in answers {
+            self.answers.at(fingerprint).put(answer, now);
         }
     }
 }
@@ -125,19 +132,19 @@ mod tests {
     }
 
     /// Some answers, a moment, and a question.
-    fn scene() -> (Repeats, Timestamp, Sign) {
-        let repeats = Repeats::new(KeySecret::KNOWN);
-        let sign = repeats.sign([&b"id"[..]].into_iter());
-        (repeats, Timestamp::from_millis(10_000), sign)
+    fn scene() -> (DedupCache, Timestamp, Fingerprint) {
+        let dedup = DedupCache::new(KeySecret::KNOWN);
+        let fingerprint = dedup.fingerprint([&b"id"[..]].into_iter());
+        (dedup, Timestamp::from_millis(10_000), fingerprint)
     }
 
     #[test]
     fn a_redirect_waits_only_for_what_is_left() {
-        let (repeats, start, sign) = scene();
+        let (dedup, start, fingerprint) = scene();
         let ms = Duration::from_millis;
-        assert_eq!(repeats.recall(sign, start), None);
-        assert!(repeats.remember(sign, &reply(Verdict::Delay(ms(300))), start + ms(300), start));
-        let recall = |after| repeats.recall(sign, start + ms(after)).map(|reply| reply.verdict);
+        assert_eq!(dedup.recall(fingerprint, start), None);
+        assert!(dedup.remember(fingerprint, &reply(Verdict::Delay(ms(300))), start + ms(300), start));
+        let recall = |after| dedup.recall(fingerprint, start + ms(after)).map(|reply| reply.verdict);
         assert_eq!(recall(100), Some(Verdict::Delay(ms(200))));
         assert_eq!(recall(300), Some(Verdict::Pass));
         assert_eq!(recall(1_299), Some(Verdict::Pass));
@@ -146,83 +153,87 @@ mod tests {
 
     #[test]
     fn a_refusal_is_repeated() {
-        let (repeats, start, sign) = scene();
+        let (dedup, start, fingerprint) = scene();
         let deny = reply(Verdict::Deny { retry_after_s: 3 });
-        assert!(repeats.remember(sign, &deny, start, start));
-        assert_eq!(repeats.recall(sign, start), Some(deny));
-        assert_eq!(repeats.recall(repeats.sign([&b"other"[..]].into_iter()), start), None);
+        assert!(dedup.remember(fingerprint, &deny, start, start));
+        assert_eq!(dedup.recall(fingerprint, start), Some(deny));
+        assert_eq!(dedup.recall(dedup.fingerprint([&b"other"[..]].into_iter()), start), None);
     }
 
     #[test]
     fn an_answer_is_repeated_as_often_as_nginx_redirects() {
-        let (repeats, start, sign) = scene();
+        let (dedup, start, fingerprint) = scene();
         for _ in 0..2 {
-            assert!(repeats.remember(sign, &reply(Verdict::Pass), start, start));
-            let recalled = (0..20).filter(|_| repeats.recall(sign, start).is_some());
+            assert!(dedup.remember(fingerprint, &reply(Verdict::Pass), start, start));
+            let recalled = (0..20).filter(|_| dedup.recall(fingerprint, start).is_some());
             assert_eq!(recalled.count(), 10);
         }
     }
 
     #[test]
     fn a_sign_needs_each_byte_in_its_line_and_the_secret() {
-        let (repeats, other) = (Repeats::new(KeySecret::KNOWN), Repeats::new(KeySecret::from_bytes([1; 16])));
+        let (dedup, other) =
+            (DedupCache::new(KeySecret::KNOWN), DedupCache::new(KeySecret::from_bytes([1; 16])));
         let long = "a".repeat(LINES_BYTES);
         for same in [["id", "a", "bc"], ["id", &long, "bc"], [&long, "a", "bc"]] {
-            let sign =
-                |repeats: &Repeats, lines: &[&str]| repeats.sign(lines.iter().map(|line| line.as_bytes()));
-            let ([first, second, third], whole) = (same, sign(&repeats, &same));
-            assert_eq!(sign(&repeats, &same), whole);
+            let fingerprint = |dedup: &DedupCache, lines: &[&str]| {
+                dedup.fingerprint(lines.iter().map(|line| line.as_bytes()))
+            };
+            let ([first, second, third], whole) = (same, fingerprint(&dedup, &same));
+            assert_eq!(fingerprint(&dedup, &same), whole);
             let moved = format!("{second}b");
             for others in
                 [&[first, &moved, "c"][..], &[first, third, second], &["d", second, third], &[first, second]]
             {
-                assert_ne!(sign(&repeats, others), whole, "{others:?}");
+                assert_ne!(fingerprint(&dedup, others), whole, "{others:?}");
             }
-            assert_ne!(sign(&other, &same), whole);
+            assert_ne!(fingerprint(&other, &same), whole);
         }
     }
 
     #[test]
     fn the_next_process_repeats_them_too() {
-        let (repeats, start, sign) = scene();
-        let (over, ms) = (repeats.sign([&b"over"[..]].into_iter()), Duration::from_millis);
+        let (dedup, start, fingerprint) = scene();
+        let (over, ms) = (dedup.fingerprint([&b"over"[..]].into_iter()), Duration::from_millis);
         let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 9 };
         let ticket = Some(Box::new(Ticket::new(start, 1, [counted])));
         let delayed = Reply { ticket, ..reply(Verdict::Delay(ms(300))) };
-        assert!(repeats.remember(over, &reply(Verdict::Pass), start, start));
+        assert!(dedup.remember(over, &reply(Verdict::Pass), start, start));
         let later = start + ms(1_000);
-        assert!(repeats.remember(sign, &delayed, later + ms(300), later));
+        assert!(dedup.remember(fingerprint, &delayed, later + ms(300), later));
 
-        let next = Repeats::new(KeySecret::KNOWN);
-        for answers in repeats.remembered(later) {
+        let next = DedupCache::new(KeySecret::KNOWN);
+        for answers in dedup.remembered(later) {
             let bytes = postcard::to_extend(&answers, Vec::new()).unwrap();
             next.put_back(postcard::from_bytes(&bytes).unwrap(), later);
         }
-        assert_eq!(next.recall(sign, later), repeats.recall(sign, later));
-        assert_eq!(next.recall(sign, later + ms(100)).unwrap().verdict, Verdict::Delay(ms(200)));
+        assert_eq!(next.recall(fingerprint, later), dedup.recall(fingerprint, later));
+        assert_eq!(next.recall(fingerprint, later + ms(100)).unwrap().verdict, Verdict::Delay(ms(200)));
         let kept = next.remembered(start).flatten().count();
         assert_eq!(kept, 1, "the other one is over");
     }
 
     #[test]
     fn a_flood_of_ids_is_bounded() {
-        let (repeats, start, _) = scene();
+        let (dedup, start, _) = scene();
         let remember = |id: u32, now| {
-            let sign = repeats.sign([&id.to_le_bytes()[..]].into_iter());
-            repeats.remember(sign, &reply(Verdict::Pass), now, now)
+            let fingerprint = dedup.fingerprint([&id.to_le_bytes()[..]].into_iter());
+            dedup.remember(fingerprint, &reply(Verdict::Pass), now, now)
         };
         let kept = (0u32..400_000).filter(|&id| remember(id, start));
         assert_eq!(kept.count(), ANSWERS_MAX);
-        let next = Repeats::new(KeySecret::KNOWN);
+        let next = DedupCache::new(KeySecret::KNOWN);
         // Twice as many as it has room for.
         for turn in 0..2 {
-            for mut answers in repeats.remembered(start) {
-                answers.iter_mut().for_each(|(sign, _)| *sign = Key::from_bits(sign.bits() ^ turn));
+            for mut answers in dedup.remembered(start) {
+                answers
+                    .iter_mut()
+                    .for_each(|(fingerprint, _)| *fingerprint = Key::from_bits(fingerprint.bits() ^ turn));
                 next.put_back(answers, start);
             }
         }
         assert_eq!(next.remembered(start).flatten().count(), ANSWERS_MAX);
-        repeats.sweep(start + Duration::from_secs(2));
+        dedup.sweep(start + Duration::from_secs(2));
         assert!(remember(400_000, start + Duration::from_secs(2)));
     }
 }

@@ -4,24 +4,24 @@
 ///
 /// The caller draws it and passes it in, so a law that uses chance is still a pure function.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Draw(f64);
+pub struct Sample(f64);
 
-impl Draw {
+impl Sample {
     /// The middle of the range: with this draw, a jitter of ±10 % changes nothing.
-    pub const MIDDLE: Draw = Draw(0.5);
+    pub const MIDDLE: Sample = Sample(0.5);
 
     /// Uses the 53 high bits of `bits`: an `f64` holds 53 bits exactly.
-    pub fn from_bits(bits: u64) -> Draw {
+    pub fn from_bits(bits: u64) -> Sample {
         const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
-        Draw((bits >> 11) as f64 * SCALE)
+        Sample((bits >> 11) as f64 * SCALE)
     }
 
     /// A uniform random factor in `[1 - spread, 1 + spread)`.
     ///
     /// ```
-    /// use slowlane_core::base::draw::Draw;
-    /// assert_eq!(Draw::from_bits(0).factor(0.1), 0.9);
-    /// assert_eq!(Draw::MIDDLE.factor(0.1), 1.0);
+    /// use slowlane_core::base::sample::Sample;
+    /// assert_eq!(Sample::from_bits(0).factor(0.1), 0.9);
+    /// assert_eq!(Sample::MIDDLE.factor(0.1), 1.0);
     /// ```
     pub fn factor(self, spread: f64) -> f64 {
         1.0 + spread * (2.0 * self.0 - 1.0)

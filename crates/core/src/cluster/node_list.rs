@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::members::{Beat, Census, Member, PRESENT, Presence, SECRET_KEPT};
+use crate::cluster::members::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
 
 /// The most nodes: half of the connections that a token server takes.
 const NODES_MAX: usize = 1_000;
@@ -18,7 +18,7 @@ const CROWDED: Duration = Duration::from_secs(2);
 
 /// The nodes that are present, and what all of them have in common.
 #[derive(Debug, Default)]
-pub struct Roll {
+pub struct NodeList {
     members: BTreeMap<String, (Member, Timestamp)>,
     secret: Option<Secret>,
     crowded: BTreeMap<Key, Timestamp>,
@@ -33,9 +33,9 @@ struct Secret {
     of: Presence,
 }
 
-impl Roll {
+impl NodeList {
     /// Takes up a heartbeat. That of an onlooker leaves nothing behind.
-    pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Census {
+    pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Membership {
         let Beat { member, secret, crowded } = beat;
         let gives_way = |known: &Secret| known.of == Presence::Own && presence == Presence::Node;
         self.secret.take_if(|known| now >= known.ends || gives_way(known));
@@ -55,7 +55,7 @@ impl Roll {
                 self.crowded.insert(key, now);
             }
         }
-        Census {
+        Membership {
             now_us: now.as_nanos() / 1_000,
             secret: hex,
             members: self.members.values().map(|(member, _)| member.clone()).collect(),
@@ -80,18 +80,18 @@ mod tests {
 
     #[test]
     fn the_first_node_brings_the_secret_and_it_outlives_the_last_one() {
-        let mut roll = Roll::default();
-        assert_eq!(roll.beat(beat(1, &[]), Presence::Node, START).secret, "secret of 1");
+        let mut node_list = NodeList::default();
+        assert_eq!(node_list.beat(beat(1, &[]), Presence::Node, START).secret, "secret of 1");
         let later = START + (SECRET_KEPT - Duration::from_secs(1));
-        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, later).secret, "secret of 1");
-        assert_eq!(roll.beat(beat(3, &[]), Presence::Node, later + SECRET_KEPT).secret, "secret of 3");
+        assert_eq!(node_list.beat(beat(2, &[]), Presence::Node, later).secret, "secret of 1");
+        assert_eq!(node_list.beat(beat(3, &[]), Presence::Node, later + SECRET_KEPT).secret, "secret of 3");
     }
 
     /// A token server that restarts, or takes over as the standby, has a secret of its own.
     #[test]
     fn the_secret_of_a_token_server_gives_way_to_that_of_the_first_node() {
-        let mut roll = Roll::default();
-        let mut secret = |run, presence| roll.beat(beat(run, &[]), presence, START).secret;
+        let mut node_list = NodeList::default();
+        let mut secret = |run, presence| node_list.beat(beat(run, &[]), presence, START).secret;
         let (node, own, onlooker) = (Presence::Node, Presence::Own, Presence::Onlooker);
         assert_eq!(secret(9, onlooker), "secret of 9");
         assert_eq!([secret(1, own), secret(1, own), secret(9, onlooker)], ["secret of 1"; 3]);
@@ -100,7 +100,7 @@ mod tests {
             ["secret of 2"; 4]
         );
         assert_eq!(
-            roll.beat(beat(9, &[]), onlooker, START).members.len(),
+            node_list.beat(beat(9, &[]), onlooker, START).members.len(),
             3,
             "an onlooker counts for nothing"
         );
@@ -108,33 +108,36 @@ mod tests {
 
     #[test]
     fn a_node_counts_until_it_has_been_silent_for_a_while() {
-        let mut roll = Roll::default();
-        roll.beat(beat(1, &[]), Presence::Node, START);
-        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, START + PRESENT).members.len(), 2);
+        let mut node_list = NodeList::default();
+        node_list.beat(beat(1, &[]), Presence::Node, START);
+        assert_eq!(node_list.beat(beat(2, &[]), Presence::Node, START + PRESENT).members.len(), 2);
         let members =
-            roll.beat(beat(2, &[]), Presence::Node, START + PRESENT + Duration::from_millis(1)).members;
+            node_list.beat(beat(2, &[]), Presence::Node, START + PRESENT + Duration::from_millis(1)).members;
         assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["node2"]);
     }
 
     #[test]
     fn crowded_keys_are_told_to_all_for_a_while() {
-        let mut roll = Roll::default();
-        roll.beat(beat(1, &[7]), Presence::Node, START);
-        assert_eq!(roll.beat(beat(2, &[]), Presence::Node, START + CROWDED).crowded, [Key::from_bits(7)]);
+        let mut node_list = NodeList::default();
+        node_list.beat(beat(1, &[7]), Presence::Node, START);
         assert_eq!(
-            roll.beat(beat(2, &[]), Presence::Node, START + CROWDED + Duration::from_millis(1)).crowded,
+            node_list.beat(beat(2, &[]), Presence::Node, START + CROWDED).crowded,
+            [Key::from_bits(7)]
+        );
+        assert_eq!(
+            node_list.beat(beat(2, &[]), Presence::Node, START + CROWDED + Duration::from_millis(1)).crowded,
             []
         );
     }
 
     #[test]
     fn strangers_find_no_more_room_than_there_is() {
-        let mut roll = Roll::default();
+        let mut node_list = NodeList::default();
         let keys: Vec<u64> = (0..2 * CROWDED_MAX as u64).collect();
         for run in 0..NODES_MAX + 10 {
-            roll.beat(beat(run, &[]), Presence::Node, START);
+            node_list.beat(beat(run, &[]), Presence::Node, START);
         }
-        let census = roll.beat(beat(0, &keys), Presence::Node, START);
-        assert_eq!((census.members.len(), census.crowded.len()), (NODES_MAX, CROWDED_MAX));
+        let membership = node_list.beat(beat(0, &keys), Presence::Node, START);
+        assert_eq!((membership.members.len(), membership.crowded.len()), (NODES_MAX, CROWDED_MAX));
     }
 }

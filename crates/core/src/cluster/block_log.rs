@@ -20,25 +20,25 @@ const CHANGES_MAX: usize = 1_000;
 /// The longest block.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A taught end counts as a later one from this much on: the way to the store takes a little time.
+/// A restored end counts as a later one from this much on: the way to the store takes a little time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// What a node tells the store of blocks, and what it knows of the store's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockWords {
+pub struct BlockUpdate {
     pub epoch: String,
     pub seq: u64,
-    pub changes: Vec<BlockWord>,
+    pub changes: Vec<BlockChange>,
 }
 
 /// A change of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockWord {
+pub struct BlockChange {
     pub target: Target,
     /// None: it is no longer blocked.
     pub rest: Option<Duration>,
     /// The node only fears that the store has forgotten it.
-    pub is_taught: bool,
+    pub is_restored: bool,
 }
 
 /// The answer of the store.
@@ -83,7 +83,7 @@ impl Extent {
 
 /// The blocks of all nodes, with the last changes. Each node reads the changes that it does not know yet.
 #[derive(Debug)]
-pub struct Board {
+pub struct BlockLog {
     /// Tells this list from one before a restart.
     epoch: String,
     /// The number of the last change.
@@ -94,29 +94,30 @@ pub struct Board {
     changes: VecDeque<(Target, Option<Timestamp>)>,
 }
 
-impl Board {
-    pub fn new(epoch: String) -> Board {
+impl BlockLog {
+    pub fn new(epoch: String) -> BlockLog {
         let (of_operators, of_keys) = (Room::new(OPERATOR_BLOCKS_MAX), Room::new(KEY_BLOCKS_MAX));
-        Board { epoch, seq: 0, of_operators, of_keys, changes: VecDeque::new() }
+        BlockLog { epoch, seq: 0, of_operators, of_keys, changes: VecDeque::new() }
     }
 
     /// Takes up the changes of a node, and answers with those of the others.
-    pub fn tell(&mut self, words: &BlockWords, now: Timestamp) -> BlockNews {
-        let (extent, list) = self.news(words, now);
+    pub fn send(&mut self, arguments: &BlockUpdate, now: Timestamp) -> BlockNews {
+        let (extent, list) = self.news(arguments, now);
         let has_no_room = |(place, word)| (!self.change(word, now)).then_some(place);
-        let refused = words.changes.iter().enumerate().filter_map(has_no_room).collect();
+        let refused = arguments.changes.iter().enumerate().filter_map(has_no_room).collect();
         BlockNews { epoch: self.epoch.clone(), seq: self.seq, extent, list, refused }
     }
 
     /// What the node does not know yet.
-    fn news(&self, words: &BlockWords, now: Timestamp) -> (Extent, Vec<(Target, Option<Duration>)>) {
+    fn news(&self, arguments: &BlockUpdate, now: Timestamp) -> (Extent, Vec<(Target, Option<Duration>)>) {
         let rest = |ends: Timestamp| (ends > now).then(|| ends.since(now));
-        let has_lost = words.epoch != self.epoch || words.seq > self.seq;
-        let missed = usize::try_from(self.seq.saturating_sub(words.seq)).unwrap_or(usize::MAX);
+        let has_lost = arguments.epoch != self.epoch || arguments.seq > self.seq;
+        let missed = usize::try_from(self.seq.saturating_sub(arguments.seq)).unwrap_or(usize::MAX);
         if !has_lost && missed <= self.changes.len() {
             let news = self.changes.iter().skip(self.changes.len() - missed);
-            let told = |(target, ends): &(Target, Option<Timestamp>)| (target.clone(), ends.and_then(rest));
-            return (Extent::News, news.map(told).collect());
+            let response =
+                |(target, ends): &(Target, Option<Timestamp>)| (target.clone(), ends.and_then(rest));
+            return (Extent::News, news.map(response).collect());
         }
         let all = self.of_operators.ends.iter().chain(&self.of_keys.ends);
         let in_force = all.filter_map(|(target, &ends)| Some((target.clone(), Some(rest(ends)?))));
@@ -124,7 +125,7 @@ impl Board {
     }
 
     /// Takes up a change. False if there is no room for it.
-    fn change(&mut self, word: &BlockWord, now: Timestamp) -> bool {
+    fn change(&mut self, word: &BlockChange, now: Timestamp) -> bool {
         let room = match word.target {
             Target::Fields(_) => &mut self.of_operators,
             Target::Key(_) => &mut self.of_keys,
@@ -132,7 +133,7 @@ impl Board {
         let ends = word.rest.map(|rest| now + rest.min(REST_MAX));
         let before = room.ends.get(&word.target).copied();
         let is_later = ends.is_some_and(|ends| before.is_none_or(|before| ends > before + LATER));
-        if word.is_taught && !is_later {
+        if word.is_restored && !is_later {
             return true;
         }
         if !room.put(&word.target, ends, now) {
@@ -191,18 +192,18 @@ mod tests {
         Target::parse(format!("source=192.0.2.{number}").as_bytes()).unwrap()
     }
 
-    fn block(number: usize, rest_s: u64) -> BlockWord {
-        BlockWord { target: target(number), rest: Some(Duration::from_secs(rest_s)), is_taught: false }
+    fn block(number: usize, rest_s: u64) -> BlockChange {
+        BlockChange { target: target(number), rest: Some(Duration::from_secs(rest_s)), is_restored: false }
     }
 
-    /// A node at this board, with what it knows of it.
+    /// A node at this block log, with what it knows of it.
     #[derive(Default)]
     struct Reader(String, u64);
 
     impl Reader {
-        fn tell(&mut self, board: &mut Board, changes: Vec<BlockWord>, now: Timestamp) -> BlockNews {
-            let words = BlockWords { epoch: self.0.clone(), seq: self.1, changes };
-            let news = board.tell(&words, now);
+        fn send(&mut self, block_log: &mut BlockLog, changes: Vec<BlockChange>, now: Timestamp) -> BlockNews {
+            let arguments = BlockUpdate { epoch: self.0.clone(), seq: self.1, changes };
+            let news = block_log.send(&arguments, now);
             (self.0, self.1) = (news.epoch.clone(), news.seq);
             news
         }
@@ -210,43 +211,43 @@ mod tests {
 
     #[test]
     fn a_change_reaches_every_other_node_once() {
-        let mut board = Board::new("a".into());
+        let mut block_log = BlockLog::new("a".into());
         let (mut one, mut other) = (Reader::default(), Reader::default());
-        assert_eq!(one.tell(&mut board, vec![block(1, 60)], START).extent, Extent::Lost);
-        let news = other.tell(&mut board, vec![], START);
+        assert_eq!(one.send(&mut block_log, vec![block(1, 60)], START).extent, Extent::Lost);
+        let news = other.send(&mut block_log, vec![], START);
         assert_eq!(news.list, [(target(1), Some(Duration::from_secs(60)))]);
-        assert_eq!(one.tell(&mut board, vec![], START).list, [], "a node has no news of its own change");
-        let end = BlockWord { rest: None, ..block(1, 0) };
-        other.tell(&mut board, vec![end], START);
-        assert_eq!(one.tell(&mut board, vec![], START).list, [(target(1), None)]);
-        assert_eq!(one.tell(&mut board, vec![], START).list, []);
+        assert_eq!(one.send(&mut block_log, vec![], START).list, [], "a node has no news of its own change");
+        let end = BlockChange { rest: None, ..block(1, 0) };
+        other.send(&mut block_log, vec![end], START);
+        assert_eq!(one.send(&mut block_log, vec![], START).list, [(target(1), None)]);
+        assert_eq!(one.send(&mut block_log, vec![], START).list, []);
     }
 
     #[test]
     fn a_node_that_was_away_for_long_reads_the_whole_list() {
-        let mut board = Board::new("a".into());
+        let mut block_log = BlockLog::new("a".into());
         let (mut one, mut other) = (Reader::default(), Reader::default());
-        other.tell(&mut board, vec![], START);
+        other.send(&mut block_log, vec![], START);
         for _ in 0..=CHANGES_MAX {
-            one.tell(&mut board, vec![block(1, 60), block(2, 5)], START);
+            one.send(&mut block_log, vec![block(1, 60), block(2, 5)], START);
         }
-        let news = other.tell(&mut board, vec![], START + Duration::from_secs(10));
+        let news = other.send(&mut block_log, vec![], START + Duration::from_secs(10));
         assert_eq!(news.extent, Extent::All);
         assert_eq!(news.list, [(target(1), Some(Duration::from_secs(50)))], "the other one is over");
     }
 
     #[test]
     fn a_list_that_begins_anew_is_taught_by_the_nodes() {
-        let (mut board, mut node) = (Board::new("a".into()), Reader::default());
-        node.tell(&mut board, vec![block(1, 60)], START);
-        let mut next = Board::new("b".into());
-        assert_eq!(node.tell(&mut next, vec![], START).extent, Extent::Lost);
-        let taught = |rest_s| BlockWord { is_taught: true, ..block(1, rest_s) };
+        let (mut block_log, mut node) = (BlockLog::new("a".into()), Reader::default());
+        node.send(&mut block_log, vec![block(1, 60)], START);
+        let mut next = BlockLog::new("b".into());
+        assert_eq!(node.send(&mut next, vec![], START).extent, Extent::Lost);
+        let restore = |rest_s| BlockChange { is_restored: true, ..block(1, rest_s) };
         for _ in 0..2 {
-            node.tell(&mut next, vec![taught(60)], START);
+            node.send(&mut next, vec![restore(60)], START);
         }
         assert_eq!(next.seq, 1, "what is taught twice is no news");
-        node.tell(&mut next, vec![taught(30)], START);
+        node.send(&mut next, vec![restore(30)], START);
         assert_eq!(
             next.of_operators.ends[&target(1)],
             START + Duration::from_secs(60),
@@ -254,40 +255,40 @@ mod tests {
         );
     }
 
-    fn word(text: String) -> BlockWord {
+    fn word(text: String) -> BlockChange {
         let target = Target::parse(text.as_bytes()).unwrap();
-        BlockWord { target, rest: Some(Duration::from_secs(60)), is_taught: false }
+        BlockChange { target, rest: Some(Duration::from_secs(60)), is_restored: false }
     }
 
     #[test]
     fn there_is_room_for_so_many_and_no_more() {
-        let mut board = Board::new("a".into());
+        let mut block_log = BlockLog::new("a".into());
         let word = |number: usize| word(format!("website={number}.example"));
         let mut node = Reader::default();
         let refused = (0..OPERATOR_BLOCKS_MAX + 5)
-            .map(|number| node.tell(&mut board, vec![word(number)], START).refused.len())
+            .map(|number| node.send(&mut block_log, vec![word(number)], START).refused.len())
             .sum::<usize>();
-        assert_eq!((board.of_operators.ends.len(), refused), (OPERATOR_BLOCKS_MAX, 5));
-        assert_eq!((board.seq, board.changes.len()), (OPERATOR_BLOCKS_MAX as u64, CHANGES_MAX));
-        let gone = BlockWord { rest: None, ..word(OPERATOR_BLOCKS_MAX) };
+        assert_eq!((block_log.of_operators.ends.len(), refused), (OPERATOR_BLOCKS_MAX, 5));
+        assert_eq!((block_log.seq, block_log.changes.len()), (OPERATOR_BLOCKS_MAX as u64, CHANGES_MAX));
+        let gone = BlockChange { rest: None, ..word(OPERATOR_BLOCKS_MAX) };
         let changes = vec![word(0), word(OPERATOR_BLOCKS_MAX + 5), gone];
-        let news = node.tell(&mut board, changes, START);
+        let news = node.send(&mut block_log, changes, START);
         assert_eq!(news.refused, [1], "a known block needs no room, and an end needs none");
-        node.tell(&mut board, vec![word(OPERATOR_BLOCKS_MAX + 5)], START + Duration::from_secs(61));
-        assert_eq!(board.of_operators.ends.len(), 1, "those that are over make room");
+        node.send(&mut block_log, vec![word(OPERATOR_BLOCKS_MAX + 5)], START + Duration::from_secs(61));
+        assert_eq!(block_log.of_operators.ends.len(), 1, "those that are over make room");
     }
 
     /// Clients earn blocks of keys as fast as they like.
     #[test]
     fn keys_take_no_room_of_operators() {
-        let mut board = Board::new("a".into());
+        let mut block_log = BlockLog::new("a".into());
         let mut node = Reader::default();
         for number in 0..=KEY_BLOCKS_MAX {
-            let news = node.tell(&mut board, vec![word(format!("key={number:016X}"))], START);
+            let news = node.send(&mut block_log, vec![word(format!("key={number:016X}"))], START);
             assert_eq!(news.refused.len(), usize::from(number == KEY_BLOCKS_MAX));
         }
-        assert!(node.tell(&mut board, vec![block(1, 60)], START).refused.is_empty());
-        let news = Reader::default().tell(&mut board, vec![], START);
+        assert!(node.send(&mut block_log, vec![block(1, 60)], START).refused.is_empty());
+        let news = Reader::default().send(&mut block_log, vec![], START);
         assert_eq!((news.list[0].0.clone(), news.list.len()), (target(1), KEY_BLOCKS_MAX + 1));
     }
 }

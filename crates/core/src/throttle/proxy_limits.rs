@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::base::draw::Draw;
+use crate::base::sample::Sample;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
-use crate::cluster::Terms;
+use crate::cluster::Share;
 use crate::law::{Arrival, Law};
 use crate::policy::{Case, Cases, Slo};
 use crate::throttle::state::Throttle;
 
 /// What a proxy has to know of a key to decide by its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProxyLimits {
     /// All of its requests pass.
     Unlimited,
     /// Its rules cannot do the law, or the request falls under several SLOs: it has to ask.
@@ -43,7 +43,7 @@ impl Throttle {
     /// What a proxy has to know of a request with these SLOs.
     ///
     /// ```
-    /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::{Standing, Throttle}};
+    /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::{ProxyLimits, Throttle}};
     /// # use slowlane_core::base::{request::Request, time::Timestamp};
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
@@ -57,28 +57,28 @@ impl Throttle {
     /// let (policy, now) = (throttle.policy(), Timestamp::from_millis(60_000));
     /// let cases = policy.cases(&Request::new());
     /// throttle.charge(&cases, 10, 0, now);
-    /// let Standing::Paced(paced) = throttle.standing(&cases, now) else { panic!() };
+    /// let ProxyLimits::Paced(paced) = throttle.proxy_limits(&cases, now) else { panic!() };
     /// assert_eq!((paced.slot, paced.burst), (Duration::from_millis(20), Duration::from_secs(2)));
     /// assert_eq!(paced.tat, Timestamp::from_millis(60_200));
     /// ```
-    pub fn standing(&self, cases: &Cases<'_>, now: Timestamp) -> Standing {
+    pub fn proxy_limits(&self, cases: &Cases<'_>, now: Timestamp) -> ProxyLimits {
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
         let Some(case) = alone(cases) else {
-            return by_operator.map_or(Standing::Ask, |blocked| Standing::Refused(blocked.until));
+            return by_operator.map_or(ProxyLimits::Ask, |blocked| ProxyLimits::Refused(blocked.until));
         };
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
-            return Standing::Refused(blocked.until);
+            return ProxyLimits::Refused(blocked.until);
         }
         let law = self.law_of(case);
         if law == Law::UNLIMITED || case.slo.dry_run {
-            return Standing::Unlimited;
+            return ProxyLimits::Unlimited;
         }
         if law.is_closed() {
-            return Standing::Refused(now + REFUSED);
+            return ProxyLimits::Refused(now + REFUSED);
         }
         match law.pacing().filter(|_| has_bucket(case)) {
-            None => Standing::Ask,
-            Some(pacing) => Standing::Paced(Paced {
+            None => ProxyLimits::Ask,
+            Some(pacing) => ProxyLimits::Paced(Paced {
                 slot: pacing.slot(),
                 burst: pacing.burst(),
                 max_delay: pacing.max_delay,
@@ -87,8 +87,8 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the SLO
-    /// says so. Not if their law has no bucket: then the proxy has to ask.
+    /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the
+    /// SLO says so. Not if their law has no bucket: then the proxy has to ask.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
@@ -101,12 +101,12 @@ impl Throttle {
         }
         let memory = law.owing().map_or(Duration::ZERO, |law| law.memory()).max(self.memory(case));
         self.table.with_batch(&[(case.key, memory)], now, |_, entry, now| {
-            let arrival = |cost| Arrival { now, draw: Draw::MIDDLE, cost, sharer: 0 };
+            let arrival = |cost| Arrival { now, sample: Sample::MIDDLE, cost, sharer: 0 };
             if denied > 0 {
                 entry.ask(denied, now);
             }
             if admitted > 0 && has_bucket {
-                self.owe(case, entry, arrival(admitted));
+                self.add_debt(case, entry, arrival(admitted));
             } else if admitted > 0 {
                 entry.ask(admitted, now);
                 entry.let_through(admitted, now);
@@ -116,9 +116,9 @@ impl Throttle {
 
     /// The moment at which the bucket of a key is full again: that of all nodes, if they share it.
     fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
-        let shared = self.cluster.as_deref().zip(Terms::new(case.slo.sharing, &case.slo.law));
-        if let Some((cluster, terms)) = shared {
-            return cluster.tat(case.key, &terms, now);
+        let shared = self.cluster.as_deref().zip(Share::new(case.slo.sharing, &case.slo.law));
+        if let Some((cluster, share)) = shared {
+            return cluster.tat(case.key, &share, now);
         }
         let (entry, _) = self.table.get(case.key, now)?;
         self.law_of(case).owing()?.tat(&entry, now)
@@ -127,15 +127,15 @@ impl Throttle {
     /// The law of an SLO on this node: a part of it, if each node has one.
     fn law_of(&self, case: &Case<'_>) -> Law {
         let Slo { law, sharing, .. } = case.slo;
-        match Terms::new(*sharing, law) {
+        match Share::new(*sharing, law) {
             Some(_) => *law,
             None => self.law_alone(case.slo).unwrap_or(*law),
         }
     }
 }
 
-/// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to another
-/// is none, whether the fields of that one are known or not.
+/// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to
+/// another is none, whether the fields of that one are known or not.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.slo.also.is_none() => Some(case),

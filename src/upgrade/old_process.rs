@@ -13,8 +13,8 @@ use rustix::stdio::dup2_stdin;
 
 use crate::observe::clock::Clock;
 use crate::server::Agent;
-use crate::server::handed::Handed;
-use crate::server::talk::Talk;
+use crate::server::inherited::Inherited;
+use crate::server::spop_state::SpopState;
 use crate::server::transfer::{Transfers, stream};
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
@@ -31,9 +31,9 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The process that hands over to this one.
 #[derive(Debug)]
-pub(crate) struct Predecessor {
+pub(crate) struct OldProcess {
     channel: Channel,
-    listeners: Handed,
+    listeners: Inherited,
     pub(crate) clock: Clock,
     pub(crate) key_secret: Option<KeySecret>,
 }
@@ -41,36 +41,36 @@ pub(crate) struct Predecessor {
 /// Connections that no runtime has yet.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    spop: Vec<(OwnedFd, Talk)>,
+    spop: Vec<(OwnedFd, SpopState)>,
     http: Vec<(OwnedFd, Vec<u8>)>,
 }
 
-impl Predecessor {
+impl OldProcess {
     /// The process that started this one to take over. None: this one was started by an operator.
     ///
     /// # Errors
     /// It says nothing that makes sense.
-    pub(crate) fn find() -> anyhow::Result<Option<Predecessor>> {
+    pub(crate) fn find() -> anyhow::Result<Option<OldProcess>> {
         if env::var_os(HANDOVER).is_none() {
             return Ok(None);
         }
-        let meet = || -> anyhow::Result<Predecessor> {
+        let meet = || -> anyhow::Result<OldProcess> {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
             // Else the socket would stay open for as long as this process.
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel::new(socket);
             channel.wait_at_most(Some(PATIENCE))?;
             channel.send(&Message::Hello(VERSION), None)?;
-            let mut listeners = Handed::default();
+            let mut listeners = Inherited::default();
             loop {
                 match channel.receive()? {
-                    (Message::Listener(entrance, address), Some(socket)) => {
-                        listeners.add(entrance, address, socket);
+                    (Message::Listener(acceptor, address), Some(socket)) => {
+                        listeners.add(acceptor, address, socket);
                     }
                     (Message::Offer(offer), None) => {
                         let clock = Clock::going_on_from(offer.moment, offer.monotonic);
                         let key_secret = KeySecret::read(offer.key_secret.as_bytes());
-                        return Ok(Predecessor { channel, listeners, clock, key_secret });
+                        return Ok(OldProcess { channel, listeners, clock, key_secret });
                     }
                     (message, _) => bail!("it says {message:?}"),
                 }
@@ -80,7 +80,7 @@ impl Predecessor {
         meet().map(Some).with_context(cannot)
     }
 
-    pub(crate) fn listeners(&mut self) -> Handed {
+    pub(crate) fn listeners(&mut self) -> Inherited {
         std::mem::take(&mut self.listeners)
     }
 
@@ -97,9 +97,9 @@ impl Predecessor {
         let mut connections = Connections::default();
         loop {
             match self.channel.receive()? {
-                (Message::Spop(talk), Some(socket)) => connections.spop.push((socket, talk)),
+                (Message::Spop(spop_state), Some(socket)) => connections.spop.push((socket, spop_state)),
                 (Message::Http(unread), Some(socket)) => connections.http.push((socket, unread)),
-                (Message::Answers(answers), None) => agent.repeats.put_back(answers, self.clock.now()),
+                (Message::Answers(answers), None) => agent.dedup.put_back(answers, self.clock.now()),
                 (Message::Yours, None) => return Ok(connections),
                 (message, _) => bail!("unexpected: {message:?}"),
             }
@@ -128,7 +128,7 @@ impl Predecessor {
     /// # Errors
     /// The old process has gone on alone: this one must end.
     pub(crate) fn taken(self, agent: Arc<Agent>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let Predecessor { channel, .. } = self;
+        let OldProcess { channel, .. } = self;
         let taken = channel.try_clone()?;
         let mut main = Some(main);
         let listen = move || {
@@ -151,7 +151,8 @@ impl Predecessor {
 impl Connections {
     /// Gives them to the runtime of the caller. One that it does not take is left out, and closed.
     pub(crate) fn open(self) -> Transfers {
-        let spop = self.spop.into_iter().filter_map(|(socket, talk)| Some((stream(socket).ok()?, talk)));
+        let spop =
+            self.spop.into_iter().filter_map(|(socket, spop_state)| Some((stream(socket).ok()?, spop_state)));
         let http =
             self.http.into_iter().filter_map(|(socket, unread)| Some((stream(socket).ok()?, unread.into())));
         Transfers { spop: spop.collect(), http: http.collect() }

@@ -9,14 +9,14 @@ const EXAMPLES_MAX: usize = 5;
 
 /// Shared by all threads of a site.
 #[derive(Default)]
-pub struct Ledger {
+pub struct Records {
     counts: Mutex<BTreeMap<String, u64>>,
     faults: Mutex<BTreeMap<String, (u64, Vec<String>)>>,
     /// From a kill until every proxy has a verdict again.
     pub gaps: Spans,
 }
 
-impl Ledger {
+impl Records {
     pub fn count(&self, what: &str) {
         self.add(what, 1);
     }

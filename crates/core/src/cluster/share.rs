@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::sharing::Sharing;
-use crate::cluster::mode::Terms;
+use crate::cluster::mode::Share;
 use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
 use crate::cluster::settings::Settings;
@@ -35,13 +35,13 @@ impl Situation<'_> {
     }
 }
 
-impl Terms {
+impl Share {
     /// None if each node has a part or all of the SLO for itself.
-    pub fn new(sharing: Sharing, law: &Law) -> Option<Terms> {
+    pub fn new(sharing: Sharing, law: &Law) -> Option<Share> {
         match sharing {
-            Sharing::Rate => law.pacing().map(Terms::Rate),
-            Sharing::Count => law.windowed().map(Terms::Count),
-            Sharing::Lease => law.windowed().map(Terms::Lease),
+            Sharing::Rate => law.pacing().map(Share::Rate),
+            Sharing::Count => law.windowed().map(Share::Count),
+            Sharing::Lease => law.windowed().map(Share::Lease),
             Sharing::Split | Sharing::Local => None,
         }
     }
@@ -49,24 +49,24 @@ impl Terms {
     /// How long a view without requests matters.
     pub(super) fn memory(&self) -> Duration {
         match self {
-            Terms::Rate(pacing) => pacing.burst().saturating_add(pacing.max_delay),
-            Terms::Count(windowed) | Terms::Lease(windowed) => windowed.window,
+            Share::Rate(pacing) => pacing.burst().saturating_add(pacing.max_delay),
+            Share::Count(windowed) | Share::Lease(windowed) => windowed.window,
         }
     }
 
     /// The requests that may be let through at once.
     pub(super) fn limit(&self) -> u32 {
         match self {
-            Terms::Rate(pacing) => pacing.burst_requests(),
-            Terms::Count(windowed) | Terms::Lease(windowed) => windowed.limit,
+            Share::Rate(pacing) => pacing.burst_requests(),
+            Share::Count(windowed) | Share::Lease(windowed) => windowed.limit,
         }
     }
 
     /// The clients that a delay stands for, in thousandths.
     pub(super) fn milli_clients(&self, delay: Duration) -> u32 {
         match self {
-            Terms::Rate(pacing) => pacing.milli_clients(delay),
-            Terms::Count(_) | Terms::Lease(_) => 1_000,
+            Share::Rate(pacing) => pacing.milli_clients(delay),
+            Share::Count(_) | Share::Lease(_) => 1_000,
         }
     }
 
@@ -74,9 +74,9 @@ impl Terms {
     /// be let through untold.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
-            Terms::Rate(pacing) => Some((pacing.slot(), pacing.burst())),
-            Terms::Count(Windowed { limit, window, .. }) => Some((*window / (*limit).max(1), *window)),
-            Terms::Lease(_) => None,
+            Share::Rate(pacing) => Some((pacing.slot(), pacing.burst())),
+            Share::Count(Windowed { limit, window, .. }) => Some((*window / (*limit).max(1), *window)),
+            Share::Lease(_) => None,
         }
     }
 }

@@ -5,42 +5,42 @@ use serde::{Deserialize, Serialize};
 use crate::law::calendar::Calendar;
 use crate::law::log::Log;
 
-/// The annex of one entry. A new one is empty and allocates nothing.
+/// The auxiliary state of one entry. A new one is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Annex {
+pub enum AuxState {
     /// The coming slots of a `fair` bucket.
     Calendar(Calendar),
     /// The admissions under `sliding-log`.
     Log(Log),
 }
 
-impl Annex {
+impl AuxState {
     /// Its memory on the heap.
     pub fn bytes(&self) -> usize {
         match self {
-            Annex::Calendar(calendar) => calendar.bytes(),
-            Annex::Log(log) => log.bytes(),
+            AuxState::Calendar(calendar) => calendar.bytes(),
+            AuxState::Log(log) => log.bytes(),
         }
     }
 
     /// Whether a law could have written it.
     pub fn is_sound(&self) -> bool {
         match self {
-            Annex::Calendar(calendar) => calendar.is_whole(),
-            Annex::Log(log) => log.is_sound(),
+            AuxState::Calendar(calendar) => calendar.is_whole(),
+            AuxState::Log(log) => log.is_sound(),
         }
     }
 
-    pub(super) fn calendar(annex: Option<&mut Annex>) -> Option<&mut Calendar> {
-        match annex {
-            Some(Annex::Calendar(calendar)) => Some(calendar),
+    pub(super) fn calendar(aux: Option<&mut AuxState>) -> Option<&mut Calendar> {
+        match aux {
+            Some(AuxState::Calendar(calendar)) => Some(calendar),
             _ => None,
         }
     }
 
-    pub(super) fn log(annex: Option<&mut Annex>) -> Option<&mut Log> {
-        match annex {
-            Some(Annex::Log(log)) => Some(log),
+    pub(super) fn log(aux: Option<&mut AuxState>) -> Option<&mut Log> {
+        match aux {
+            Some(AuxState::Log(log)) => Some(log),
             _ => None,
         }
     }

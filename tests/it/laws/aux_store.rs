@@ -7,13 +7,13 @@ use std::time::Duration;
 use allocation_counter::measure;
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::draw::Draw;
 use slowlane_core::base::key::Key;
 use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::law::Arrival;
 use slowlane_core::table::Sizing;
-use slowlane_core::throttle::Annexes;
+use slowlane_core::throttle::AuxStore;
 use slowlane_core::throttle::Throttle;
 
 use super::lines::policy;
@@ -34,7 +34,7 @@ fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane_core:
     request.push(b"website", Value::Text(website.as_bytes()));
     request.push(b"source", Value::address(source.parse().unwrap()));
     request.push(b"cost", Value::Number(arrival.cost.into()));
-    throttle.decide_one(&request, arrival.now, arrival.draw)
+    throttle.decide_one(&request, arrival.now, arrival.sample)
 }
 
 proptest! {
@@ -50,8 +50,8 @@ proptest! {
                 let (ours, theirs) = (ask(&alone, 1, &arrival), ask(&simple, 1, &arrival));
                 prop_assert_eq!((ours.verdict, ours.remaining), (theirs.verdict, theirs.remaining));
             }
-            prop_assert_eq!(alone.annex_usage().fallbacks, steps.len() as u64);
-            prop_assert_eq!(simple.annex_usage().fallbacks, 0);
+            prop_assert_eq!(alone.aux_usage().fallbacks, steps.len() as u64);
+            prop_assert_eq!(simple.aux_usage().fallbacks, 0);
         }
     }
 
@@ -72,13 +72,13 @@ proptest! {
                 request.push(b"website", Value::Text(name.as_bytes()));
                 request.push(b"source", Value::address(source));
                 request.push(b"cost", Value::Number(cost.into()));
-                let (now, fallbacks) = (at_ms(now_ms), throttle.annex_usage().fallbacks);
+                let (now, fallbacks) = (at_ms(now_ms), throttle.aux_usage().fallbacks);
                 if pause_ms % 2 == 0 {
                     throttle.sweep(now);
                 }
                 let why = Why::of(&throttle, &request, now);
-                let decision = throttle.decide_one(&request, now, Draw::MIDDLE);
-                let falls_back = throttle.annex_usage().fallbacks > fallbacks;
+                let decision = throttle.decide_one(&request, now, Sample::MIDDLE);
+                let falls_back = throttle.aux_usage().fallbacks > fallbacks;
                 prop_assert_eq!(why.slos[0].formula.starts_with("no memory left"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
                 prop_assert_eq!((why.told.verdict.name(), why.told.remaining), (decision.verdict.name(), decision.remaining));
@@ -96,11 +96,11 @@ proptest! {
             let throttle = throttle(&format!("burst=4 rate=9/s law={law} {}", if law == "fair" { "sources_max=8" } else { "" }), room);
             let mut admissions = vec![Admissions::default(); 6];
             for (arrival, &website) in arrivals(&steps).zip(&websites) {
-                let arrival = Arrival { draw: Draw::MIDDLE, ..arrival };
+                let arrival = Arrival { sample: Sample::MIDDLE, ..arrival };
                 throttle.sweep(arrival.now);
                 let decision = ask(&throttle, website, &arrival);
                 admissions[website].note(arrival, decision.verdict);
-                prop_assert!(throttle.annex_usage().bytes <= room as u64);
+                prop_assert!(throttle.aux_usage().bytes <= room as u64);
             }
             for admissions in admissions {
                 match law {
@@ -124,16 +124,16 @@ fn the_bytes_that_are_counted_are_those_that_are_held() {
         "burst=4 rate=100/s law=sliding-log",
     ] {
         let law = Subject::new(line).law;
-        let annexes = Annexes::new(64 << 20);
+        let aux_store = AuxStore::new(64 << 20);
         let taken = measure(|| {
             for request in 0..20_000u64 {
                 let arrival = Arrival { sharer: request % 40, ..Arrival::at(at_ms(request / 400)) };
                 let mut entry = slowlane_core::table::Entry::default();
                 let key = Key::from_bits((request % 500).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                annexes.with(key, &law, 1, arrival.now, |annex| law.judge(&mut entry, annex, &arrival));
+                aux_store.with(key, &law, 1, arrival.now, |aux| law.judge(&mut entry, aux, &arrival));
             }
         });
-        let (held, counted) = (taken.bytes_current as f64, annexes.bytes() as f64);
+        let (held, counted) = (taken.bytes_current as f64, aux_store.bytes() as f64);
         assert!(counted > 50_000.0, "{line}: {counted}");
         // A hash table that has just grown is partly empty.
         assert!((0.8..1.1).contains(&(held / counted)), "{line}: {held} are held, {counted} are counted");
@@ -148,15 +148,15 @@ fn what_expires_makes_room_for_others() {
         let mut fallbacks = [0; 3];
         // The annexes are full; a minute later all have expired.
         for (round, after_s) in [(0, 0), (1, 1), (2, 60)] {
-            let before = throttle.annex_usage().fallbacks;
+            let before = throttle.aux_usage().fallbacks;
             throttle.sweep(second(after_s).now);
             let websites = if round == 1 { 100..200 } else { 0..200 };
             for website in websites.step_by(if round == 2 { 40 } else { 1 }) {
                 ask(&throttle, website, &second(after_s));
                 ask(&throttle, website, &second(after_s));
             }
-            fallbacks[round] = throttle.annex_usage().fallbacks - before;
-            assert!(throttle.annex_usage().bytes <= 16 << 10);
+            fallbacks[round] = throttle.aux_usage().fallbacks - before;
+            assert!(throttle.aux_usage().bytes <= 16 << 10);
         }
         assert!(fallbacks[0] > 0 && fallbacks[1] > 0, "{law}: {fallbacks:?}");
         assert_eq!(fallbacks[2], 0, "{law}: {fallbacks:?}");
@@ -169,11 +169,11 @@ fn a_log_that_is_full_needs_no_more_room() {
     let slo = "burst=0 rate=16/s law=sliding-log";
     let exact = throttle(slo, 1 << 20);
     (0..16).for_each(|_| assert!(ask(&exact, 1, &Arrival::at(at_ms(0))).is_let_through()));
-    let bytes = exact.annex_usage().bytes as usize;
+    let bytes = exact.aux_usage().bytes as usize;
     let throttle = throttle(slo, bytes);
     let names: Vec<_> = (0..20).map(|_| ask(&throttle, 1, &Arrival::at(at_ms(0))).verdict.name()).collect();
     assert_eq!(names.iter().filter(|name| **name == "pass").count(), 16);
-    assert_eq!(throttle.annex_usage().fallbacks, 0);
+    assert_eq!(throttle.aux_usage().fallbacks, 0);
 }
 
 /// A flood of keys from several threads, and one thread that reads the usage.
@@ -182,7 +182,7 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
     const ROOM: usize = 64 << 10;
     for line in ["burst=4 rate=50/s law=fair sources_max=16", "burst=4 rate=50/s law=sliding-log"] {
         let law = Subject::new(line).law;
-        let annexes = Annexes::new(ROOM);
+        let aux_store = AuxStore::new(ROOM);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let flood = |thread: u64| {
@@ -195,17 +195,17 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
                     let key =
                         Key::from_bits((thread + 4 * (request % 1_000)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
                     let mut entry = slowlane_core::table::Entry::default();
-                    annexes.with(key, &law, arrival.cost, arrival.now, |annex| {
-                        law.judge(&mut entry, annex, &arrival);
+                    aux_store.with(key, &law, arrival.cost, arrival.now, |aux| {
+                        law.judge(&mut entry, aux, &arrival);
                     });
-                    assert!(annexes.bytes() <= ROOM as u64);
+                    assert!(aux_store.bytes() <= ROOM as u64);
                 }
             };
             let floods: Vec<_> = (0..3).map(|thread| scope.spawn(move || flood(thread))).collect();
             let looker = scope.spawn(|| {
                 let mut most = 0;
                 while !is_over.load(Relaxed) {
-                    most = most.max(annexes.bytes());
+                    most = most.max(aux_store.bytes());
                 }
                 most
             });
@@ -214,7 +214,7 @@ fn a_flood_of_keys_never_takes_more_than_it_may() {
             let most = looker.join().unwrap();
             assert!(most <= ROOM as u64, "{line}: {most}");
         });
-        assert!(annexes.bytes() > ROOM as u64 / 2, "{line}: it was full");
+        assert!(aux_store.bytes() > ROOM as u64 / 2, "{line}: it was full");
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
-use crate::cluster::board::{BlockNews, BlockWords, Board};
-use crate::cluster::keys::Telling;
-use crate::cluster::ledger::Ledger;
-use crate::cluster::members::{Beat, Census, Presence};
+use crate::cluster::block_log::{BlockLog, BlockNews, BlockUpdate};
+use crate::cluster::keys::KeyUpdate;
+use crate::cluster::members::{Beat, Membership, Presence};
 use crate::cluster::mode::Answer;
-use crate::cluster::roll::Roll;
+use crate::cluster::node_list::NodeList;
+use crate::cluster::records::Records;
 
 /// The most keys with a record, about 80 MB.
 const RECORDS_MAX: usize = 500_000;
@@ -21,89 +21,93 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// What a node tells a store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Due {
-    pub tellings: Vec<Telling>,
+    pub updates: Vec<KeyUpdate>,
     pub beat: Option<Beat>,
-    pub blocks: Option<BlockWords>,
+    pub blocks: Option<BlockUpdate>,
 }
 
 /// What the store answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// One for each telling, in the same order.
+pub struct Response {
+    /// One for each key update, in the same order.
     pub answers: Vec<Answer>,
-    pub census: Option<Census>,
+    pub membership: Option<Membership>,
     pub blocks: Option<BlockNews>,
 }
 
 impl Due {
     pub fn is_empty(&self) -> bool {
-        self.tellings.is_empty() && self.beat.is_none() && self.blocks.is_none()
+        self.updates.is_empty() && self.beat.is_none() && self.blocks.is_none()
     }
 
-    /// Whether a store can reckon with all of it: it may come from a stranger.
+    /// Whether a store can reckon with all of it: it may come from an unauthenticated client.
     fn is_within_bounds(&self) -> bool {
-        self.tellings.iter().all(|telling| telling.words.are_within_bounds())
+        self.updates.iter().all(|update| update.arguments.are_within_bounds())
             && self.beat.as_ref().is_none_or(Beat::is_within_bounds)
     }
 }
 
-impl Told {
+impl Response {
     /// Whether it answers all of this, with numbers that a node can reckon with.
     pub fn fits(&self, due: &Due) -> bool {
-        let told = self.answers.iter().zip(&due.tellings);
-        (self.answers.len(), self.census.is_some(), self.blocks.is_some())
-            == (due.tellings.len(), due.beat.is_some(), due.blocks.is_some())
-            && told.into_iter().all(|(answer, telling)| answer.fits(&telling.words))
-            && self.census.iter().flat_map(|census| &census.members).all(|member| member.is_within_bounds())
+        let response = self.answers.iter().zip(&due.updates);
+        (self.answers.len(), self.membership.is_some(), self.blocks.is_some())
+            == (due.updates.len(), due.beat.is_some(), due.blocks.is_some())
+            && response.into_iter().all(|(answer, update)| answer.fits(&update.arguments))
+            && self
+                .membership
+                .iter()
+                .flat_map(|membership| &membership.members)
+                .all(|member| member.is_within_bounds())
     }
 }
 
 /// The store of a token server.
 #[derive(Debug)]
-pub struct Desk {
-    ledger: Ledger,
-    roll: Roll,
-    board: Board,
+pub struct StoreServer {
+    records: Records,
+    node_list: NodeList,
+    block_log: BlockLog,
     swept: Timestamp,
 }
 
-impl Desk {
+impl StoreServer {
     /// The epoch tells the blocks of this run from those of another one.
-    pub fn new(epoch: String) -> Desk {
-        Desk {
-            ledger: Ledger::new(RECORDS_MAX),
-            roll: Roll::default(),
-            board: Board::new(epoch),
+    pub fn new(epoch: String) -> StoreServer {
+        StoreServer {
+            records: Records::new(RECORDS_MAX),
+            node_list: NodeList::default(),
+            block_log: BlockLog::new(epoch),
             swept: Timestamp::default(),
         }
     }
 
     /// Takes up what a node tells. None if a number or a text of it is beyond all reason: then nothing counts.
-    pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Told> {
+    pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;
         }
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.ledger.sweep(now);
+            self.records.sweep(now);
         }
-        let Due { tellings, beat, blocks } = due;
-        let post = |telling: &Telling| self.ledger.post(telling.key, &telling.words, now);
-        Some(Told {
-            answers: tellings.iter().map(post).collect(),
-            census: beat.clone().map(|beat| self.roll.beat(beat, presence, now)),
-            blocks: blocks.as_ref().map(|blocks| self.board.tell(blocks, now)),
+        let Due { updates, beat, blocks } = due;
+        let post = |update: &KeyUpdate| self.records.post(update.key, &update.arguments, now);
+        Some(Response {
+            answers: updates.iter().map(post).collect(),
+            membership: beat.clone().map(|beat| self.node_list.beat(beat, presence, now)),
+            blocks: blocks.as_ref().map(|blocks| self.block_log.send(blocks, now)),
         })
     }
 
     /// How many keys have a record.
     pub fn records(&self) -> usize {
-        self.ledger.len()
+        self.records.len()
     }
 
     /// Messages about a key for whose record there was no room.
     pub fn refused(&self) -> u64 {
-        self.ledger.refused()
+        self.records.refused()
     }
 }
 
@@ -115,13 +119,14 @@ mod tests {
     use crate::base::key::Key;
     use crate::base::target::Target;
     use crate::cluster::{
-        BlockWord, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message, Reply, Words,
+        Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
+        Reply,
     };
 
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 
-    fn desk() -> Desk {
-        Desk::new("e".into())
+    fn store_server() -> StoreServer {
+        StoreServer::new("e".into())
     }
 
     /// Two seconds of a rate of 1/s.
@@ -137,8 +142,8 @@ mod tests {
         }
     }
 
-    fn told(words: Words) -> Due {
-        Due { tellings: vec![Telling { key: Key::from_bits(7), words }], ..Due::default() }
+    fn response(arguments: Arguments) -> Due {
+        Due { updates: vec![KeyUpdate { key: Key::from_bits(7), arguments }], ..Due::default() }
     }
 
     fn beat(member: Member, secret: &str) -> Due {
@@ -147,19 +152,20 @@ mod tests {
 
     #[test]
     fn tellings_are_answered_in_their_order() {
-        let mut desk = desk();
+        let mut store_server = store_server();
         let due = Due {
-            tellings: [told(Words::Rate(rate())).tellings, told(Words::Count(count())).tellings].concat(),
+            updates: [response(Arguments::Rate(rate())).updates, response(Arguments::Count(count())).updates]
+                .concat(),
             ..Due::default()
         };
-        let told = desk.exchange(&due, Presence::Node, START).unwrap();
-        assert!(told.fits(&due));
+        let response = store_server.exchange(&due, Presence::Node, START).unwrap();
+        assert!(response.fits(&due));
         assert!(matches!(
-            told.answers[..],
+            response.answers[..],
             [Answer::Rate(Reply { ahead_s: 1.0, .. }), Answer::Count(CountReply { current: 3.0, .. })]
         ));
-        let other = Told { answers: told.answers.iter().rev().copied().collect(), ..told };
-        assert!(!other.fits(&due) && !Told { answers: vec![], ..other }.fits(&due));
+        let other = Response { answers: response.answers.iter().rev().copied().collect(), ..response };
+        assert!(!other.fits(&due) && !Response { answers: vec![], ..other }.fits(&due));
     }
 
     fn count() -> CountMessage {
@@ -172,29 +178,31 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_beyond_all_reason_change_nothing() {
-        let mut desk = desk();
+        let mut store_server = store_server();
         let secret = "00112233445566778899aabbccddeeff";
         for due in [
-            told(Words::Rate(Message { charge: f64::NAN, ..rate() })),
-            told(Words::Rate(Message { charge: 1e300, ..rate() })),
-            told(Words::Rate(Message { memory_s: 0.0, ..rate() })),
-            told(Words::Rate(Message { taught_s: Some(f64::INFINITY), ..rate() })),
-            told(Words::Count(CountMessage { window_s: 0.0, ..count() })),
-            told(Words::Lease(LeaseMessage { age_s: Some(-1.0), ..lease() })),
+            response(Arguments::Rate(Message { charge: f64::NAN, ..rate() })),
+            response(Arguments::Rate(Message { charge: 1e300, ..rate() })),
+            response(Arguments::Rate(Message { memory_s: 0.0, ..rate() })),
+            response(Arguments::Rate(Message { restore_s: Some(f64::INFINITY), ..rate() })),
+            response(Arguments::Count(CountMessage { window_s: 0.0, ..count() })),
+            response(Arguments::Lease(LeaseMessage { age_s: Some(-1.0), ..lease() })),
             beat(Member::default(), "no secret"),
             beat(Member { name: "x".repeat(1_000), ..Member::default() }, secret),
             beat(Member { name: "a\nb".into(), ..Member::default() }, secret),
         ] {
-            let mixed = Due { tellings: [told(Words::Rate(rate())).tellings, due.tellings].concat(), ..due };
-            assert_eq!(desk.exchange(&mixed, Presence::Node, START), None, "{mixed:?}");
+            let mixed =
+                Due { updates: [response(Arguments::Rate(rate())).updates, due.updates].concat(), ..due };
+            assert_eq!(store_server.exchange(&mixed, Presence::Node, START), None, "{mixed:?}");
         }
-        assert_eq!(desk.records(), 0);
-        assert!(desk.exchange(&beat(Member::default(), secret), Presence::Node, START).is_some());
+        assert_eq!(store_server.records(), 0);
+        assert!(store_server.exchange(&beat(Member::default(), secret), Presence::Node, START).is_some());
     }
 
     #[test]
     fn answers_beyond_all_reason_do_not_fit() {
-        let (rate, count, lease) = (Words::Rate(rate()), Words::Count(count()), Words::Lease(lease()));
+        let (rate, count, lease) =
+            (Arguments::Rate(rate()), Arguments::Count(count()), Arguments::Lease(lease()));
         let reply =
             |ahead_s, demand, age_s| Answer::Rate(Reply { ahead_s, demand, slow_demand: 7.25, age_s });
         assert!(reply(-0.02, 3.5, 1.0).fits(&rate));
@@ -222,16 +230,20 @@ mod tests {
 
     #[test]
     fn blocks_go_from_node_to_node() {
-        let mut desk = desk();
+        let mut store_server = store_server();
         let target = Target::parse(b"source=192.0.2.66").unwrap();
-        let mut tell = |epoch: &str, changes| {
-            let blocks = Some(BlockWords { epoch: epoch.into(), seq: 0, changes });
-            desk.exchange(&Due { blocks, ..Due::default() }, Presence::Node, START).unwrap().blocks.unwrap()
+        let mut send = |epoch: &str, changes| {
+            let blocks = Some(BlockUpdate { epoch: epoch.into(), seq: 0, changes });
+            store_server
+                .exchange(&Due { blocks, ..Due::default() }, Presence::Node, START)
+                .unwrap()
+                .blocks
+                .unwrap()
         };
         let rest = Some(Duration::from_secs(60));
-        let news = tell("", vec![BlockWord { target: target.clone(), rest, is_taught: false }]);
+        let news = send("", vec![BlockChange { target: target.clone(), rest, is_restored: false }]);
         assert_eq!((news.extent, news.epoch.as_str(), news.seq), (Extent::Lost, "e", 1));
-        assert_eq!(tell("e", vec![]).list, [(target, rest)]);
+        assert_eq!(send("e", vec![]).list, [(target, rest)]);
     }
 
     fn anything() -> impl Strategy<Value = f64> {
@@ -244,24 +256,24 @@ mod tests {
         fn any_numbers_are_refused_or_have_an_answer_that_fits(
             numbers in prop::collection::vec((prop::array::uniform9(anything()), any::<bool>(), 0u64..1_000_000), 1..20),
         ) {
-            let (mut desk, mut now) = (desk(), START);
+            let (mut store_server, mut now) = (store_server(), START);
             for ([a, b, c, d, e, f, g, h, i], flag, ms) in numbers {
                 now = now + Duration::from_millis(ms);
                 let rate = Message {
-                    charge: a, asked: b, asked_lately: c, taught_s: flag.then_some(d), known_age_s: e, returns: flag,
+                    charge: a, asked: b, asked_lately: c, restore_s: flag.then_some(d), known_age_s: e, returns: flag,
                     slot_s: 1.0, burst_s: f, cap_s: g, memory_s: h, kept_s: i, own: 0.0,
                 };
-                let taught = CountReply { current: b, before: c, over: d, age_s: e };
+                let restore = CountReply { current: b, before: c, over: d, age_s: e };
                 let count = CountMessage {
-                    charge: a, taught: flag.then_some(taught), limit: f, window_s: g, kept_s: h, sent_s: 0.0,
+                    charge: a, restore: flag.then_some(restore), limit: f, window_s: g, kept_s: h, sent_s: 0.0,
                 };
                 let lease = LeaseMessage {
-                    want: a, asked: b, taught: flag.then_some((c, d)), limit: e, kept_back: f, window_s: g,
+                    want: a, asked: b, restore: flag.then_some((c, d)), limit: e, kept_back: f, window_s: g,
                     age_s: flag.then_some(h), kept_s: i, sent_s: 0.0,
                 };
-                for words in [Words::Rate(rate), Words::Count(count), Words::Lease(lease)] {
-                    if let Some(told) = desk.exchange(&told(words), Presence::Node, now) {
-                        let numbers = format!("{words:?} {told:?}");
+                for arguments in [Arguments::Rate(rate), Arguments::Count(count), Arguments::Lease(lease)] {
+                    if let Some(response) = store_server.exchange(&response(arguments), Presence::Node, now) {
+                        let numbers = format!("{arguments:?} {response:?}");
                         prop_assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{}", numbers);
                     }
                 }

@@ -7,14 +7,14 @@ use serde::Serialize;
 use slowlane_core::base::shown::shown;
 
 /// The most mistakes of a file that are kept; more are only counted.
-const MISTAKES_MAX: usize = 100;
+const ERRORS_MAX: usize = 100;
 
 /// Characters of a bad word that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// One mistake or doubt and its place, counted in lines and characters from 1. Without a line, it is the whole file's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mistake {
+pub struct CaseError {
     pub line: Option<usize>,
     pub column: Option<usize>,
     pub text: String,
@@ -22,27 +22,27 @@ pub struct Mistake {
 
 /// The mistakes of a file. As an error they are at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mistakes {
+pub struct CaseErrors {
     /// The first of them.
-    pub listed: Vec<Mistake>,
+    pub listed: Vec<CaseError>,
     pub count: usize,
 }
 
-impl Mistakes {
+impl CaseErrors {
     /// One mistake, of the whole file.
-    pub fn of_file(text: String) -> Mistakes {
-        Mistakes { listed: vec![Mistake { line: None, column: None, text }], count: 1 }
+    pub fn of_file(text: String) -> CaseErrors {
+        CaseErrors { listed: vec![CaseError { line: None, column: None, text }], count: 1 }
     }
 
     pub(super) fn add(&mut self, line: usize, column: usize, text: String) {
         self.count += 1;
-        if self.listed.len() < MISTAKES_MAX {
-            self.listed.push(Mistake { line: Some(line), column: Some(column), text });
+        if self.listed.len() < ERRORS_MAX {
+            self.listed.push(CaseError { line: Some(line), column: Some(column), text });
         }
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for CaseError {
     /// `line:column: message`, without the name of the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for number in self.line.iter().chain(&self.column) {
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn mistakes_beyond_the_most_are_counted() {
-        let mut mistakes = Mistakes::default();
-        for line in 1..=MISTAKES_MAX + 7 {
-            mistakes.add(line, 3, "a quote without its end".to_owned());
+        let mut errors = CaseErrors::default();
+        for line in 1..=ERRORS_MAX + 7 {
+            errors.add(line, 3, "a quote without its end".to_owned());
         }
-        assert_eq!((mistakes.listed.len(), mistakes.count), (MISTAKES_MAX, MISTAKES_MAX + 7));
-        assert_eq!(mistakes.listed[1].to_string(), "2:3: a quote without its end");
+        assert_eq!((errors.listed.len(), errors.count), (ERRORS_MAX, ERRORS_MAX + 7));
+        assert_eq!(errors.listed[1].to_string(), "2:3: a quote without its end");
     }
 }

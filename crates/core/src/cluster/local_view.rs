@@ -1,0 +1,204 @@
+//! What a node holds of a shared key, by the mode of its SLO.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::cluster::count::CountView;
+use crate::cluster::lease::LeaseView;
+use crate::cluster::mode::{Answer, Arguments, LocalView, Share};
+use crate::cluster::share::Situation;
+use crate::cluster::view::View;
+use crate::law::{Judgement, Used};
+
+impl LocalView {
+    /// What a node holds of a key of which it has let through so many requests untold.
+    pub(super) fn new(
+        share: &Share,
+        situation: &Situation<'_>,
+        unreported: f64,
+        now: Timestamp,
+    ) -> LocalView {
+        match *share {
+            Share::Rate(pacing) => {
+                LocalView::Rate((pacing, View::owing(&situation.plan(&pacing), unreported, now)))
+            }
+            Share::Count(windowed) => LocalView::Count((windowed, CountView::owing(unreported, now))),
+            Share::Lease(windowed) => LocalView::Lease((windowed, LeaseView::new(now))),
+        }
+    }
+
+    /// Goes on under these terms. False if an edit has changed the mode of the SLO: then nothing of it is of use.
+    pub(super) fn follow(&mut self, share: &Share) -> bool {
+        match (self, share) {
+            (LocalView::Rate((own, _)), Share::Rate(pacing)) => *own = *pacing,
+            (LocalView::Count((own, _)), Share::Count(windowed))
+            | (LocalView::Lease((own, _)), Share::Lease(windowed)) => *own = *windowed,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn share(&self) -> Share {
+        match *self {
+            LocalView::Rate((pacing, _)) => Share::Rate(pacing),
+            LocalView::Count((windowed, _)) => Share::Count(windowed),
+            LocalView::Lease((windowed, _)) => Share::Lease(windowed),
+        }
+    }
+
+    /// Judges a request of this cost.
+    pub(super) fn judge(&mut self, situation: &Situation<'_>, cost: u32, now: Timestamp) -> Judgement {
+        let cost = f64::from(cost);
+        let (answer, remaining, is_beyond) = match self {
+            LocalView::Rate((pacing, view)) => {
+                let plan = situation.plan(pacing);
+                (view.judge(&plan, cost, now), view.remaining(&plan, now), plan.is_beyond(cost))
+            }
+            LocalView::Count((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(|()| Duration::ZERO);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+            LocalView::Lease((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(|()| Duration::ZERO);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+        };
+        match answer {
+            Ok(delay) => Judgement::new(Verdict::after(delay), remaining),
+            Err(_) if is_beyond => Judgement::never(remaining),
+            Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
+        }
+    }
+
+    /// Charges a request that was refused and passes all the same. Only a rate can go into debt.
+    pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
+        match self {
+            LocalView::Rate((pacing, view)) => view.go_into_debt(&situation.plan(pacing), cost, now),
+            LocalView::Count(..) | LocalView::Lease(..) => {}
+        }
+    }
+
+    pub(super) fn remaining(&self, situation: &Situation<'_>, now: Timestamp) -> u32 {
+        match self {
+            LocalView::Rate((pacing, view)) => view.remaining(&situation.plan(pacing), now),
+            LocalView::Count((windowed, view)) => view.remaining(&situation.quota(windowed), now),
+            LocalView::Lease((windowed, view)) => view.remaining(&situation.quota(windowed), now),
+        }
+    }
+
+    /// The seconds until the bucket is full again. None: it is no rate.
+    pub(super) fn full_in_s(self, situation: &Situation<'_>, now: Timestamp) -> Option<f64> {
+        match self {
+            LocalView::Rate((pacing, view)) => {
+                let plan = situation.plan(&pacing);
+                Some(view.stats(&plan, now).ahead_s + plan.burst_s())
+            }
+            LocalView::Count(..) | LocalView::Lease(..) => None,
+        }
+    }
+
+    /// What all nodes have used of a quota. None: it is a rate.
+    pub(super) fn used(&self, situation: &Situation<'_>, now: Timestamp) -> Option<Used> {
+        match self {
+            LocalView::Rate(..) => None,
+            LocalView::Count((windowed, view)) => Some(view.used(&situation.quota(windowed), now)),
+            LocalView::Lease((windowed, view)) => Some(view.used(&situation.quota(windowed), now)),
+        }
+    }
+
+    pub(super) fn take_back(&mut self, situation: &Situation<'_>, cost: f64) {
+        match self {
+            LocalView::Rate((pacing, view)) => view.take_back(&situation.plan(pacing), cost),
+            LocalView::Count((_, view)) => view.take_back(cost),
+            LocalView::Lease((_, view)) => view.take_back(cost),
+        }
+    }
+
+    /// The words that are due now.
+    pub(super) fn arguments(&mut self, situation: &Situation<'_>, now: Timestamp) -> Option<Arguments> {
+        match self {
+            LocalView::Rate((pacing, view)) => {
+                let plan = situation.plan(pacing);
+                view.has_to_tell(&plan, now).then(|| Arguments::Rate(view.message(&plan, now)))
+            }
+            LocalView::Count((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                view.has_to_tell(&plan, now).then(|| Arguments::Count(view.message(&plan, now)))
+            }
+            LocalView::Lease((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                view.has_to_tell(&plan, now).then(|| Arguments::Lease(view.message(&plan, now)))
+            }
+        }
+    }
+
+    /// Takes up the answer to its words, and returns whether the demand leaves no room for requests that nodes let
+    /// through untold. Words and answers of another mode tell nothing of this one, and none are untold under a lease.
+    pub(super) fn reply(
+        &mut self,
+        situation: &Situation<'_>,
+        arguments: &Arguments,
+        answer: &Answer,
+        now: Timestamp,
+    ) -> bool {
+        match (self, arguments, answer) {
+            (LocalView::Rate((pacing, view)), Arguments::Rate(message), Answer::Rate(reply)) => {
+                let plan = situation.plan(pacing);
+                view.reply(&plan, message, reply, situation.round_trip, now);
+                reply.is_crowded(&plan)
+            }
+            (LocalView::Count((windowed, view)), Arguments::Count(message), Answer::Count(reply)) => {
+                view.reply(message, reply, now);
+                reply.is_crowded(&situation.quota(windowed))
+            }
+            (LocalView::Lease((_, view)), Arguments::Lease(message), Answer::Lease(reply)) => {
+                view.reply(message, reply, now);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that words did not reach the store. Those of another mode are none of its own.
+    pub(super) fn lost(&mut self, arguments: &Arguments) {
+        match (self, arguments) {
+            (LocalView::Rate((_, view)), Arguments::Rate(message)) => view.lost(message),
+            (LocalView::Count((_, view)), Arguments::Count(message)) => view.lost(message),
+            (LocalView::Lease((_, view)), Arguments::Lease(message)) => view.lost(message),
+            _ => {}
+        }
+    }
+
+    /// Requests let through and not yet told.
+    pub(super) fn debt(&self) -> f64 {
+        match self {
+            LocalView::Rate((_, view)) => view.debt(),
+            LocalView::Count((_, view)) => view.debt(),
+            LocalView::Lease(..) => 0.0,
+        }
+    }
+
+    /// Whether there is nothing left to tell.
+    pub(super) fn is_settled(&self, now: Timestamp) -> bool {
+        match self {
+            LocalView::Rate((_, view)) => view.is_settled(now),
+            LocalView::Count((_, view)) => view.is_settled(),
+            LocalView::Lease((_, view)) => view.is_settled(now),
+        }
+    }
+}
+
+impl Arguments {
+    /// Whether the store had forgotten the key, and has learnt it from these words. Only a rate is restored.
+    pub fn restores(&self, answer: &Answer) -> bool {
+        match (self, answer) {
+            (Arguments::Rate(message), Answer::Rate(reply)) => {
+                message.restore_s.is_some() && reply.age_s == 0.0
+            }
+            _ => false,
+        }
+    }
+}
