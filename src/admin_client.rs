@@ -57,13 +57,13 @@ pub(crate) struct Question {
 pub(crate) enum AskError {
     #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
     Unreachable { address: Address, reason: String },
-    #[error("no TLS with slowlane at {address}: {reason}; --ca names the authority of its certificate")]
+    #[error("no TLS with slowlane at {address}: {reason}; --ca names its CA")]
     Insecure { address: Address, reason: String },
-    #[error("slowlane at {address} wants its token: give --token-file or --config")]
+    #[error("slowlane at {address} requires a token: give --token-file or --config")]
     Closed { address: Address },
-    #[error("what answers at {address} speaks no HTTP: is it the address of [admin] listen?{}", over_tls(.address))]
+    #[error("the server at {address} does not speak HTTP: is it the address of [admin] listen?{}", over_tls(.address))]
     NoHttp { address: Address },
-    #[error("what answers at {address} does not know that: is it slowlane?")]
+    #[error("the server at {address} does not know this request: is it slowlane?")]
     Unknown { address: Address },
     #[error("{text}")]
     Refused { text: String },

@@ -267,7 +267,7 @@ impl Reloader {
         if !shrunk.is_empty() && !force {
             let seconds = SECOND_LOOK.as_secs();
             for map in shrunk {
-                tracing::warn!("{map}: in force in {seconds} s if it stays so, or at once by SIGHUP");
+                tracing::warn!("{map}: in force in {seconds} s if it stays unchanged, or at once by SIGHUP");
             }
             return self.debounce.shrunk(self.clock.now());
         }

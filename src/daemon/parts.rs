@@ -97,7 +97,7 @@ pub(super) fn decision_log(
     let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
     let log = log.map_err(|error| match &settings.place {
         Place::File(path) => anyhow!(
-            "cannot write the decision log {}: {error}; choose a file in a folder that this user may write to",
+            "cannot write the decision log {}: {error}; choose a file in a directory that this user may write to",
             path.display()
         ),
         Place::Stdout => anyhow!("cannot write the decision log: {error}"),

@@ -79,7 +79,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_told {
             tracing::warn!(
-                "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no further ones; a shorter block= helps"
+                "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no more; a shorter block= helps"
             );
         }
         is_told = refused > before;

@@ -44,7 +44,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
         let upgraded = serving.upgrade(&program).await;
         match &upgraded {
             Ok(news) => tracing::info!("upgrade: {news}"),
-            Err(failure) => tracing::error!("upgrade: {failure}; this process serves on"),
+            Err(failure) => tracing::error!("upgrade: {failure}; this process keeps serving"),
         }
         let is_over = upgraded.is_ok();
         if let Some(asked) = asked {

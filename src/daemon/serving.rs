@@ -192,13 +192,13 @@ impl Serving {
         }
         systemd::main_process(successor.pid());
         let news = format!(
-            "process {} has taken over; nobody decided for {:.1} ms",
+            "process {} has taken over; decisions paused for {:.1} ms",
             successor.pid(),
             successor.paused.as_secs_f64() * 1_000.0
         );
         let tell = thread::Builder::new().name("successor".into()).spawn(move || successor.tell());
         if let Err(error) = tell {
-            tracing::warn!("the new process is not told of clients that leave: {error}");
+            tracing::warn!("the new process is not notified of disconnects: {error}");
         }
         Ok(news)
     }

@@ -27,7 +27,7 @@ pub enum Version {
 pub enum Refusal {
     #[error("no HTTP request")]
     Malformed,
-    #[error("a body whose end is not clear")]
+    #[error("ambiguous body length")]
     Ambiguous,
     #[error("this is {0}, not HTTP: this port is for nginx and others that ask by HTTP")]
     Foreign(&'static str),

@@ -30,25 +30,21 @@ impl ClusterMetrics {
         let at = registry.sub_registry_with_prefix("cluster");
         ClusterMetrics {
             up: metric(at, "up", "1 while the store of the cluster answers"),
-            nodes: metric(at, "nodes", "Nodes of the cluster, with this one"),
-            round_trip_s: metric(
-                at,
-                "round_trip_seconds",
-                "Time from a message to the store's answer, as of the last one",
-            ),
-            messages: metric(at, "messages", "Messages about a key that the store has answered"),
-            restored: metric(at, "taught", "Messages that taught the store a key that it had forgotten"),
+            nodes: metric(at, "nodes", "Nodes of the cluster, including this one"),
+            round_trip_s: metric(at, "round_trip_seconds", "Round trip of the last message to the store"),
+            messages: metric(at, "messages", "Key updates that the store has answered"),
+            restored: metric(at, "taught", "Key updates that restored a key that the store had lost"),
             silent_s: metric(at, "silent_seconds", "Time without an answer of the store"),
             keys_refused: metric(
                 at,
                 "keys_refused",
-                "Requests whose key found no room among the shared ones, and got an equal part of the rate",
+                "Requests whose key was not shared because of keys_max, and got an equal part of the rate",
             ),
             other_policies: metric(at, "other_policies", "Nodes with other SLOs than this one"),
             blocks_alone: metric(
                 at,
                 "blocks_alone",
-                "Blocks that hold on this node alone, because the store has no room for them",
+                "Blocks in force on this node only, because the store has no room for them",
             ),
             errors: metric(at, "errors", "Failures of the store, by kind"),
         }
@@ -74,16 +70,12 @@ impl TokenServerMetrics {
         let at = registry.sub_registry_with_prefix("token_server");
         TokenServerMetrics {
             records: metric(at, "records", "Keys that this token server keeps for the nodes"),
-            refused: metric(
-                at,
-                "records_refused",
-                "Messages about a key for which this token server had no room",
-            ),
+            refused: metric(at, "records_refused", "Key updates for which this token server had no room"),
             commands: metric(at, "commands", "Messages of nodes to this token server"),
             unauthenticated_closed: metric(
                 at,
                 "strangers_gone",
-                "Connections without the token that gave way to newer ones",
+                "Unauthenticated connections closed for newer ones",
             ),
         }
     }

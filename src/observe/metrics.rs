@@ -124,7 +124,7 @@ impl Metrics {
         let verdicts = Arc::new(Verdicts::default());
         registry.register_collector(Box::new(verdicts.clone()));
         registry.register_collector(Box::new(verdicts.delays.clone()));
-        let help = "Log lines dropped because standard error did not take them in time";
+        let help = "Log lines dropped because standard error was not read fast enough";
         registry.register("log_dropped", help, log::DROPPED.clone());
         let at = &mut registry;
 
@@ -144,7 +144,7 @@ impl Metrics {
         };
         let frames = metric(at, "spop_frames", "SPOP frames received and ACKs sent, by type");
         let help =
-            "Ends of requests that proxies have reported, by effect; late: a second time, or after the lease";
+            "Ends of requests that proxies have reported, by effect; late: repeated, or after the lease";
         let ends = metric(at, "ends", help);
         let reloads = metric(at, "policy_reloads", "Policy reloads, by result");
         let help = "Decisions dropped from the decision log, by reason";
@@ -152,11 +152,11 @@ impl Metrics {
         Metrics {
             verdicts,
             holds: metric(at, "holds", "Answers being held now"),
-            holds_refused: metric(at, "holds_refused", "Answers not held because too many already were"),
+            holds_refused: metric(at, "holds_refused", "Answers not held because [hold] max was reached"),
             holds_abandoned: metric(
                 at,
                 "holds_abandoned",
-                "Holds that ended early: the client left, the connection ended, or HAProxy gave up",
+                "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it",
             ),
             request_ids_forgotten: metric(
                 at,

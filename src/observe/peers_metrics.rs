@@ -26,16 +26,16 @@ impl PeersMetrics {
         PeersMetrics {
             sessions: metric(at, "sessions", "Connected peers"),
             updates: metric(at, "updates", "Counts that peers have sent"),
-            pushes: metric(at, "pushes", "Limits that were sent to peers"),
+            pushes: metric(at, "pushes", "Limits pushed to peers"),
             acks_behind: metric(at, "acks_behind", "Limits that peers have not acknowledged yet"),
             resyncs: metric(at, "resyncs", "Times that a peer has asked for all limits"),
             malformed: metric(
                 at,
                 "malformed",
-                "Connections of peers that were refused or ended because of what they sent",
+                "Connections of peers that were refused or closed because of invalid messages",
             ),
-            admitted: metric(at, "admitted", "Requests that peers have let through by their own rules"),
-            denied: metric(at, "denied", "Requests that peers have refused by their own rules"),
+            admitted: metric(at, "admitted", "Requests that peers have admitted locally"),
+            denied: metric(at, "denied", "Requests that peers have refused locally"),
             left_out: metric(at, "left_out", "Counts of keys for which there was no room"),
         }
     }

@@ -29,10 +29,7 @@ pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: i
 
 /// The panic itself is on standard error already.
 fn tell(name: &str) {
-    tracing::error!(
-        "a defect of slowlane has stopped this work: {name}; it starts again in {} s",
-        PAUSE.as_secs()
-    );
+    tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
 }
 
 /// The future panicked.

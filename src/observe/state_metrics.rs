@@ -22,7 +22,7 @@ pub struct StateMetrics {
 impl StateMetrics {
     pub(super) fn register(registry: &mut Registry) -> StateMetrics {
         let at = registry.sub_registry_with_prefix("state");
-        let help = "When the state file was written last, in Unix time; 0 before the first time";
+        let help = "When the state file was last written, in Unix time; 0 before the first time";
         StateMetrics {
             written: measure(at, "written_timestamp", help, Unit::Seconds),
             took: measure(at, "write", "How long the last write of the state file took", Unit::Seconds),

@@ -77,7 +77,7 @@ pub struct ListenerTlsMetrics {
 impl TlsMetrics {
     pub(super) fn register(registry: &mut Registry) -> TlsMetrics {
         let at = registry.sub_registry_with_prefix("tls");
-        let loaded = "When the certificate in force was read, in Unix time";
+        let loaded = "When the certificate in force was loaded, in Unix time";
         let expires = "When the certificate in force expires, in Unix time";
         let refused =
             "1 while the certificate files cannot be used and the previous certificate stays in force";

@@ -144,7 +144,7 @@ impl Admin {
         match (asked, told.await) {
             (Some(true), Ok(Ok(news))) => plain(StatusCode::OK, format!("{news}\n")),
             (Some(true), Ok(Err(failure))) => {
-                plain(StatusCode::CONFLICT, format!("{failure}; the old process serves on\n"))
+                plain(StatusCode::CONFLICT, format!("{failure}; the old process keeps serving\n"))
             }
             _ => plain(StatusCode::CONFLICT, "an upgrade is under way, or this process cannot be upgraded\n"),
         }

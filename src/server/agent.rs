@@ -129,7 +129,7 @@ impl Agent {
         if let Some(suppressed) = self.abandoned_line.allow(now) {
             tracing::warn!(
                 suppressed,
-                "HAProxy gave up a hold of {} ms before its end, and the SLO is exceeded: raise `timeout processing` of \
+                "HAProxy abandoned a hold of {} ms before its end, and the SLO is exceeded: raise `timeout processing` of \
                  slowlane-hold in spoe-slowlane.conf above [hold] longest, or print the file again with `slowlane config \
                  haproxy`",
                 delay.as_millis()

@@ -27,18 +27,18 @@ fn of_throttle(agent: &Agent) -> Registry {
     let at = &mut registry;
     gauge(at, "table_entries", "Entries in the table", usage.entries as i64);
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
-    let help = "Bytes that fair, sliding-log and concurrency use beside the table";
+    let help = "Auxiliary memory of fair, sliding-log and concurrency, in bytes";
     gauge(at, "annex_bytes", help, aux_store.bytes as i64);
-    let help = "Requests for which fair, sliding-log or concurrency had no memory beside the table";
+    let help = "Requests for which fair, sliding-log or concurrency found no auxiliary memory";
     counter(at, "law_fallbacks", help, aux_store.fallbacks);
     gauge(at, "sketch_bytes", "Bytes of the sketches of the policy in force", policy.sketch_bytes() as i64);
     let help = "Blocks in force, of operators and of block=";
     gauge(at, "cluster_blocks", help, (blocks.operators + blocks.keys) as i64);
-    let help = "Keys that block= did not block, because too many keys already were";
+    let help = "Keys that block= did not block, because too many keys were blocked";
     counter(at, "blocks_without_room", help, blocks.refused);
     if let (Some(_), Some(cluster)) = (&agent.metrics.cluster, throttle.cluster()) {
         gauge(at, "cluster_keys", "Keys that this node shares now", cluster.keys() as i64);
-        let help = "Requests let through by this node that the store does not know of yet";
+        let help = "Requests admitted by this node and not yet reported to the store";
         gauge(at, "cluster_owed_requests", help, cluster.debt());
     }
     let missing = Family::<[(&str, String); 1], Gauge>::default();
@@ -68,7 +68,7 @@ fn process(started: Duration, used: ProcessUse) -> Registry {
         gauge(at, "process_open_fds", "Open files and sockets of the process", number(open));
     }
     if let Some(most) = used.max_fds {
-        gauge(at, "process_max_fds", "The most open files and sockets of the process", number(most));
+        gauge(at, "process_max_fds", "Limit of open files and sockets of the process", number(most));
     }
     registry
 }

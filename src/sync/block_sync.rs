@@ -79,7 +79,7 @@ impl BlockSync {
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
-    /// Blocks that hold on this node alone, because the store has no room for them.
+    /// Blocks in force on this node only, because the store has no room for them.
     pub(super) fn alone(&self) -> usize {
         self.alone.len()
     }

@@ -159,10 +159,10 @@ impl Found {
         let age = clock.now().since(head.saved_at).as_secs_f64();
         match restored {
             Ok(Restored { rows, blocks, over, left_out }) => tracing::info!(
-                "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} are over",
+                "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} have expired",
                 over + left_out
             ),
-            Err(error) => tracing::warn!("{path}: {error}; only a part of the state is back"),
+            Err(error) => tracing::warn!("{path}: {error}; only a part of the state was restored"),
         }
         if !keys {
             tracing::warn!("{path}: it has another key secret than this slowlane, so no entry is back");

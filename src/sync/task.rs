@@ -239,9 +239,9 @@ impl<'n> Task<'n> {
         let alone = self.block_sync.alone();
         match (self.alone, alone) {
             (0, 1..) => tracing::warn!(
-                "cluster: the store has no room for {alone} blocks: they hold on this node alone, and are offered again"
+                "cluster: the store has no room for {alone} blocks: they are in force on this node only, and are offered again"
             ),
-            (1.., 0) => tracing::info!("cluster: no block holds on this node alone"),
+            (1.., 0) => tracing::info!("cluster: no block is in force on this node only"),
             _ => {}
         }
         self.alone = alone;
@@ -298,7 +298,7 @@ impl<'n> Task<'n> {
             ),
             (Some(theirs), Some(reload)) => {
                 tracing::info!(
-                    "cluster: this node takes the key secret of the others, and its table begins anew"
+                    "cluster: this node takes the key secret of the others, and its table is cleared"
                 );
                 reload.rekey(theirs);
             }

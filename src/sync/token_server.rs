@@ -40,7 +40,7 @@ const TO_RESP: &[u8] =
 /// A slowlane that is the store of others. All connections share what it keeps.
 #[derive(Debug)]
 pub(crate) struct TokenServer {
-    desk: Mutex<StoreServer>,
+    store: Mutex<StoreServer>,
     token: Option<Token>,
     pub(crate) lobby: Arc<Lobby>,
     clock: Clock,
@@ -50,9 +50,9 @@ pub(crate) struct TokenServer {
 
 impl TokenServer {
     pub(crate) fn new(token: Option<Token>, clock: Clock, metrics: TokenServerMetrics) -> Arc<TokenServer> {
-        let desk = Mutex::new(StoreServer::new(format!("{:016x}", fastrand::u64(..))));
+        let store = Mutex::new(StoreServer::new(format!("{:016x}", fastrand::u64(..))));
         let lobby = Lobby::new(UNAUTHENTICATED_MAX, metrics.unauthenticated_closed.clone());
-        Arc::new(TokenServer { desk, token, lobby, clock, metrics, foreign_line: OncePerSecond::default() })
+        Arc::new(TokenServer { store, token, lobby, clock, metrics, foreign_line: OncePerSecond::default() })
     }
 
     /// Serves until the client closes or falls silent, or the shutdown begins.
@@ -73,10 +73,10 @@ impl TokenServer {
 
     /// Answers a node. None: a number of it is beyond all reason.
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
-        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
-        let response = desk.exchange(due, presence, self.clock.now());
-        self.metrics.records.set(i64::try_from(desk.records()).unwrap_or(i64::MAX));
-        let refused = desk.refused();
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let response = store.exchange(due, presence, self.clock.now());
+        self.metrics.records.set(i64::try_from(store.records()).unwrap_or(i64::MAX));
+        let refused = store.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
         response
     }
@@ -116,7 +116,9 @@ impl Visit<'_> {
             };
             let answer = self.answer(&question?);
             write(&mut self.stream, &answer).await?;
-            if matches!(answer, Answer::Refused(Refusal::Full)) {
+            // A client without the token has one message.
+            if matches!(answer, Answer::Refused(refusal) if refusal != Refusal::Numbers) {
+                drain(&mut self.stream).await;
                 return Ok(());
             }
         }

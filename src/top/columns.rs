@@ -183,7 +183,7 @@ pub(super) fn who(key: &KeyLine) -> String {
     let fields = if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) };
     let paced = match key.proxies {
         0 => String::new(),
-        1 => " (1 proxy paces it)".to_owned(),
+        1 => " (1 proxy enforces it)".to_owned(),
         proxies => format!(" ({proxies} proxies pace it)"),
     };
     match &key.blocked {

@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 pub(super) fn snapshot(daemon: &AdminClient) -> anyhow::Result<Snapshot> {
     let body = get(daemon, "/api/status")?;
     serde_json::from_slice(&body)
-        .map_err(|error| anyhow!("what answers at {} is not slowlane: {error}", daemon.address))
+        .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", daemon.address))
 }
 
 /// The reason why a key is throttled. If not all of its fields are known: its row in the table.

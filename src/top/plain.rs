@@ -44,7 +44,7 @@ pub(super) fn warning(snapshot: &Snapshot) -> Option<(bool, String)> {
     };
     let told = match reload.ok {
         true => format!("POLICY WARNING{more}: {first}"),
-        false => format!("POLICY REFUSED, the one before it serves on{more}: {first}"),
+        false => format!("POLICY REFUSED, the previous one stays in force{more}: {first}"),
     };
     Some((!reload.ok, told))
 }

@@ -401,7 +401,7 @@ mod tests {
         assert!(told[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
         assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
         view.update(Ok(Snapshot::default()));
-        assert!(drawn(&mut view, 80, 24).contains("nobody is throttled"));
+        assert!(drawn(&mut view, 80, 24).contains("no client is throttled"));
     }
 
     #[test]
@@ -429,7 +429,7 @@ mod tests {
         for tab in Tab::ALL {
             let told = top_of(&[&refused, &taken], tab);
             let begins =
-                "POLICY REFUSED, the one before it serves on (and 6 more): slo.map:12: rate \"5x/s\": ";
+                "POLICY REFUSED, the previous one stays in force (and 6 more): slo.map:12: rate \"5x/s\": ";
             assert!(told.starts_with(begins), "{told}");
             assert!(top_of(&[&warned], tab).starts_with("POLICY WARNING: owner.map:2: odd"));
             assert!(!top_of(&[&taken, &refused], tab).contains("POLICY"));

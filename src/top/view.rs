@@ -207,7 +207,7 @@ impl View {
             Tab::Slos | Tab::Connections => self.snapshot.slos.len(),
         };
         match (all, self.tab) {
-            (0, Tab::Keys) => "nobody is throttled".to_owned(),
+            (0, Tab::Keys) => "no client is throttled".to_owned(),
             (0, _) => "no SLO".to_owned(),
             (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.filter()),
         }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn each_table_has_its_own_filter_and_an_empty_one_says_why() {
         let mut view = view();
-        assert_eq!(View::new("here".into()).why_empty(), "nobody is throttled");
+        assert_eq!(View::new("here".into()).why_empty(), "no client is throttled");
         press(&mut view, "/nowhere\n");
         assert_eq!((shown(&view).len(), view.filter()), (0, "nowhere"));
         assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");

@@ -116,7 +116,7 @@ impl OldProcess {
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
         if !keys && matches!(message, Message::Changes) {
             tracing::warn!(
-                "this slowlane has another key secret than the one before it: its entries start afresh"
+                "this slowlane has another key secret than the one before it: its entries are dropped"
             );
         }
         restore(parts, keys, throttle, self.clock.now())?;

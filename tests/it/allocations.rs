@@ -157,7 +157,7 @@ fn ten_thousand_questions_take_no_memory_whether_their_keys_are_new_or_known() {
 
 const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_secs(30) };
 
-/// Every law without annexes, alone and with a second SLO.
+/// Every law without auxiliary states, alone and with a second SLO.
 #[test]
 fn no_law_that_remembers_in_its_row_takes_memory() {
     for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log", "concurrency"].contains(name)) {
@@ -181,7 +181,7 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
     }
 }
 
-/// Laws with annexes allocate for a new key, a growing log and a new source, but nothing after a warm-up. So does a law
+/// Laws with auxiliary states allocate for a new key, a growing log and a new source, but nothing after a warm-up. So does a law
 /// with tickets.
 #[test]
 fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
@@ -194,7 +194,7 @@ fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
         let batches: Vec<_> = (0..10).map(batch).collect();
         let cold = measured(&mut daemon, &batches);
         assert!(cold.count_total > 0, "{name}");
-        // Until the bursts are used up, and every source has its place in the annex.
+        // Until the bursts are used up, and every source has its place in the auxiliary state.
         (0..20).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
         assert_none(measured(&mut daemon, &batches));
         assert!(

@@ -1,4 +1,4 @@
-//! A batch gives the same verdicts, rows and annexes as single requests.
+//! A batch gives the same verdicts, rows and auxiliary states as single requests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -118,7 +118,7 @@ struct Left {
     rows: Vec<(u64, Entry, Duration)>,
     aux_store: AuxUsage,
     evictions: u64,
-    /// The next decision on every kind of request, with its formulas. They depend on the annexes.
+    /// The next decision on every kind of request, with its formulas. They depend on the auxiliary states.
     foreseen: Vec<(Decision, Vec<String>)>,
 }
 
@@ -226,7 +226,7 @@ fn same_in_batches(throttle: impl Fn() -> Throttle, asks: &[Ask]) -> Result<(), 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// For all laws, `also=`, dry runs, costs and equal keys. The table has one full shard, or eight. Annexes have no room,
+    /// For all laws, `also=`, dry runs, costs and equal keys. The table has one full shard, or eight. Auxiliary states have no room,
     /// little, or enough.
     #[test]
     fn a_batch_decides_as_its_requests_one_by_one(
@@ -239,7 +239,7 @@ proptest! {
         same_in_batches(|| Throttle::new(slos.policy(), sizing, annex_bytes_max), &asks)?;
     }
 
-    /// Annexes share one limit, so requests of a batch must use the last room in their order.
+    /// Auxiliary states share one limit, so requests of a batch must use the last room in their order.
     #[test]
     fn requests_take_the_last_room_for_annexes_in_their_order(
         laws in prop::collection::vec(prop::sample::select(&["law=fair", "law=sliding-log"][..]), 6),

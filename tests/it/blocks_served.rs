@@ -254,7 +254,7 @@ fn only_holders_of_the_token_block() {
         "[admin]\ntoken = \"0123456789abcdef\"\n",
     );
     let told = refused(&slowlane, &["block", "source=192.0.2.66", "--for", "1m"]);
-    assert!(told.ends_with("wants its token: give --token-file or --config"), "{told}");
+    assert!(told.ends_with("requires a token: give --token-file or --config"), "{told}");
     let config = slowlane.folder().join("slowlane.toml");
     let ours = ["--config", config.to_str().unwrap()];
     said(&slowlane, &[&["block", "source=192.0.2.66", "--for", "1m"], &ours[..]].concat());

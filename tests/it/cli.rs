@@ -444,7 +444,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         (checked.code, checked.out.as_str()),
         (0, &*format!("ok: policy {dir}: 2 SLOs; source.map 0 lines, website.map 5 lines\n"))
     );
-    let alone = "a website is a host alone, as \"shop.example\"";
+    let alone = "a website is only a host, as \"shop.example\"";
     let again =
         |name: &str, first| format!("\"{name}\" is already on line {first}, which wins: keep one of the two");
     let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";
@@ -482,7 +482,7 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a blank before the SLO instead of =",
         "owner.map:2: \"ann\" has no value, which names SLO 0: ",
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
-        "slo.map:3: no map names SLO 1001, so it limits nobody: name it in owner.map",
+        "slo.map:3: no map names SLO 1001, so it has no effect: name it in owner.map",
     ];
     assert_eq!((checked.code, told.len()), (0, expected.len()), "{told:#?}");
     for (told, expected) in told.iter().zip(expected) {

@@ -597,7 +597,7 @@ fn a_hold_that_haproxy_cuts_is_counted_and_logged() {
             let abandoned = || scene.slowlane.metric("slowlane_holds_abandoned_total", "");
             eventually("it is counted", || (abandoned() == number).then_some(()));
         }
-        scene.slowlane.process.logged("HAProxy gave up a hold of ");
+        scene.slowlane.process.logged("HAProxy abandoned a hold of ");
         let status = crate::support::client::get(scene.slowlane.admin, "/api/status", &[]).body;
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
         assert_eq!(status["holds"]["abandoned"], 2);

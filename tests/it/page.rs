@@ -188,7 +188,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
     page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
     // The problem is shown at the top until it is solved.
-    page.shows("#banner", "Policy refused, the one before it serves on (and ");
+    page.shows("#banner", "Policy refused, the previous one stays in force (and ");
     page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a number");
     page.value("scrollTo(0, 0)");
     assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);
@@ -362,11 +362,11 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
         Slowlane::with_config(&[("slo.map", SLO_MAP)], &format!("[admin]\ntoken = '{TOKEN}'\n"));
     let mut page = page(&slowlane);
     let form = "document.querySelector('#token-form').hidden";
-    page.shows("#state", "no answer: it wants its token");
+    page.shows("#state", "no answer: it requires a token");
     assert_eq!(page.value(form), false);
     assert!(page.text("#rate").is_empty(), "nothing is told without it");
     for (typed, state) in
-        [("no token\u{20ac}", "no answer: "), ("0123456789abcdeF", "it wants its token"), (TOKEN, "live")]
+        [("no token\u{20ac}", "no answer: "), ("0123456789abcdeF", "it requires a token"), (TOKEN, "live")]
     {
         page.click("#token");
         page.type_text(typed);
@@ -379,7 +379,7 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
     assert_eq!(page.value(form), true);
     page.shows("#slos", "5000/s, burst 10000");
     // No key is throttled: an empty table can be sorted, too.
-    page.shows("#keys", "nobody is throttled");
+    page.shows("#keys", "no client is throttled");
     page.click("#keys th:first-child button");
     assert_eq!(page.value("document.querySelector('#keys th').getAttribute('aria-sort')"), "ascending");
 

@@ -396,7 +396,7 @@ fn a_hostile_file_is_a_mistake_with_its_place() {
         ),
         (
             case.repeat(3).replace("; ", "; 600000 at once -> pass\n").as_bytes(),
-            "policy.test:2:28: more than 1000000 requests in one file: ask less, or split the file",
+            "policy.test:2:28: more than 1000000 requests in one file: use fewer, or split the file",
         ),
     ] {
         let Ran { code, out, problems } = ran_in(folder(text).path(), &TEST);

@@ -532,7 +532,7 @@ fn a_unix_socket_is_as_good() {
     let one = node("one", &format!("redis+unix://{}", path.display()));
     is_joined(&one, 1);
     let shown = client::get(one.admin, "/api/cluster", &[]).body;
-    assert!(shown.contains("\n0 keys shared, 0 requests not yet told"), "{shown}");
+    assert!(shown.contains("\n0 keys shared, 0 requests not yet reported"), "{shown}");
 }
 
 /// A port that answers with something else than Redis does, and one that answers nothing.

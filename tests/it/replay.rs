@@ -605,11 +605,11 @@ slo   law           rate  requests  delayed    %  denied     %  mean ms  p50 ms 
 slo  law   rate    requests  delayed    %  denied    %  mean ms  p50 ms  p99 ms  max ms
 0    pace  5000/s         8        0  0.0       0  0.0        -       -       -       -
 
-the keys of policy with the most requests that are judged otherwise:
+the keys of policy with the most requests with different verdicts:
 slo   key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
 2001  {key}         8        0       3        -       -          3              0             0  website=shop.example
 
-the keys of other with the most requests that are judged otherwise:
+the keys of other with the most requests with different verdicts:
 slo  key               requests  delayed  denied  mean ms  max ms  otherwise  delayed there  denied there  who
 0    {everybody}         8        0       0        -       -          3              0             3  (all)
 "

@@ -183,16 +183,18 @@ fn without_its_token_a_node_shares_nothing() {
     ] {
         let (mut stranger, answer) = server.login(token);
         assert!(matches!(answer, Answer::Refused(told) if told == refusal), "{answer:?}");
-        let answer = stranger.ask(&Question::Exchange(Due::default()));
-        assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
+        assert!(stranger.is_closed(), "it has one message");
     }
+    let mut stranger = server.greeted();
+    let answer = stranger.ask(&Question::Exchange(Due::default()));
+    assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
+    assert!(stranger.is_closed());
     let (mut known, answer) = server.login(Some(TOKEN));
     assert!(matches!(answer, Answer::Welcome), "{answer:?}");
     assert!(matches!(known.ask(&Question::Exchange(Due::default())), Answer::Response(_)));
     let answer = known.ask(&Question::Login(Some("0123456789abcdeF".into())));
     assert!(matches!(answer, Answer::Refused(Refusal::WrongToken)), "{answer:?}");
-    let answer = known.ask(&Question::Exchange(Due::default()));
-    assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
+    assert!(known.is_closed());
 
     // Byte by byte, a stranger keeps a connection no longer than any other.
     let (mut slow, begun) = (TcpStream::connect(server.address).unwrap(), Instant::now());

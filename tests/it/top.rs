@@ -107,7 +107,7 @@ fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
     top.press("1");
     top.shows("it above each table", |text| {
         let banner: String = text.lines().skip(1).take(2).collect();
-        banner.starts_with("POLICY REFUSED, the one before it serves on (and ")
+        banner.starts_with("POLICY REFUSED, the previous one stays in force (and ")
             && banner.contains("slo.map:1: rate")
     });
     top.press("q");
@@ -271,11 +271,11 @@ fn who_is_no_daemon_is_told_from_one() {
     assert!(told.problems[0].contains("no answer within 5 s"), "{:?}", told.problems);
 
     for (answer, reason) in [
-        ("SSH-2.0-OpenSSH_9.2\r\n", "speaks no HTTP"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
         ("HTTP/1.1 200 OK\r\n\r\n{}", "is not slowlane: missing field `version`"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "end of file before message length reached"),
         ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"it\u{1b}[31m"),
-        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "wants its token: give --token-file or --config"),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token: give --token-file or --config"),
     ] {
         let admin = strange(answer);
         let told = ran(&["top", "--admin", &admin.to_string()]);

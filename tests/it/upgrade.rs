@@ -18,7 +18,7 @@ use crate::support::spop::{Heard, Line, hold, request};
 
 const QUOTA: usize = 1_500;
 
-/// `quota.example` has a quota of the day, with an annex; `paced.example` one request in four seconds.
+/// `quota.example` has a quota of the day, with an auxiliary state; `paced.example` one request in four seconds.
 fn policy() -> [(&'static str, String); 2] {
     let slos = format!(
         "0 rate=unlimited\n2001 burst={QUOTA} rate={QUOTA}/d law=sliding-log\n2002 burst=1 rate=15/m max_delay=60s\n"
@@ -257,7 +257,7 @@ fn the_command_tells_of_the_new_process() {
 
     let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
     assert_eq!(told.code, 0, "{:?}", told.problems);
-    assert!(told.out.contains(" has taken over; nobody decided for "), "{}", told.out);
+    assert!(told.out.contains(" has taken over; decisions paused for "), "{}", told.out);
     let next: u32 = told.out.split(' ').nth(1).unwrap().parse().unwrap();
     slowlane.process.wait();
     slowlane.adopt(next);

@@ -170,7 +170,7 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
     // Something else listens there.
     let slowlane = Slowlane::with_policy(POLICY);
     let told = refused(&["why", "--admin", &slowlane.http.to_string(), "a=b"]);
-    assert!(told.ends_with("does not know that: is it slowlane?"), "{told}");
+    assert!(told.ends_with("does not know this request: is it slowlane?"), "{told}");
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -200,7 +200,7 @@ fn with_a_token_nothing_is_told_without_it() {
     // The commands take it from the daemon's config, or from a file.
     let (admin, config) = (slowlane.admin.to_string(), slowlane.folder().join("slowlane.toml"));
     let told = refused(&["why", "--admin", &admin, "a=b"]);
-    assert_eq!(told, format!("slowlane at {admin} wants its token: give --token-file or --config"));
+    assert_eq!(told, format!("slowlane at {admin} requires a token: give --token-file or --config"));
     said(&["why", "--admin", &admin, "--config", config.to_str().unwrap(), "a=b"]);
     let file = slowlane.folder().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -300,7 +300,7 @@ fn a_unix_socket_is_for_the_group_unless_told_otherwise() {
         let told = refused(&["top", "--admin", &other]);
         assert_eq!(
             told,
-            format!("what answers at {other} speaks no HTTP: is it the address of [admin] listen?")
+            format!("the server at {other} does not speak HTTP: is it the address of [admin] listen?")
         );
         process.signal("TERM");
         assert!(process.wait().success());

@@ -85,7 +85,7 @@ struct Started {
 /// The most queued lines, about 150 bytes each.
 const LINES_MAX: usize = 1024;
 
-/// The lines that were dropped because standard error did not take them in time.
+/// The lines that were dropped because standard error was not read fast enough.
 pub(crate) static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
 /// Writes the queued lines when it is dropped: hold it until the end of the process.
@@ -159,7 +159,7 @@ thread_local! {
 
 fn line_about(dropped: u64) -> Vec<u8> {
     OWN.set(Some(Vec::new()));
-    tracing::warn!("{dropped} log lines dropped: standard error did not take them");
+    tracing::warn!("{dropped} log lines dropped: standard error was not read");
     OWN.take().unwrap_or_default()
 }
 

@@ -111,7 +111,7 @@ impl PeerCount {
             denied: stats.denied,
             seen_ms: ago(stats.seen),
             pushed: update.map(|update| update.numbers()),
-            update: update.map_or_else(|| "taught nothing".into(), in_words),
+            update: update.map_or_else(|| "no limit pushed".into(), in_words),
             pushed_ms: stats.pushed.map(|pushed| ago(pushed.at)),
         }
     }
@@ -119,9 +119,9 @@ impl PeerCount {
 
 fn in_words(update: LimitUpdate) -> String {
     match update {
-        LimitUpdate::Nothing => "nothing: another SLO has the key".into(),
+        LimitUpdate::Nothing => "no limit: another SLO has the key".into(),
         LimitUpdate::Unlimited => "unlimited".into(),
-        LimitUpdate::Ask => "has to ask by SPOE".into(),
+        LimitUpdate::Ask => "queries over SPOE".into(),
         LimitUpdate::Refuse { .. } => "refuse all".into(),
         LimitUpdate::Pace { slot_us, tau_us, max_us, tat: _ } => {
             format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us")
@@ -166,7 +166,7 @@ impl fmt::Display for PeersStatus {
                     acks_behind,
                 }) => {
                     let from = if *is_dialled { "at" } else { "from" };
-                    let rest = if *is_synced { "" } else { "; it still tells its entries" };
+                    let rest = if *is_synced { "" } else { "; still sending its entries" };
                     writeln!(
                         f,
                         "{name:width$}  connected for {since_s} s {from} {address}, {updates} counts, {pushes} limits, \

@@ -302,7 +302,7 @@ impl fmt::Display for RefusingSlo {
         }
         writeln!(f, "  {:<7} {}", self.law, self.formula)?;
         if let Some(assured) = &self.assured {
-            let carries = if self.carries { ": carries it past the SLOs above" } else { "" };
+            let carries = if self.carries { ": bypasses the SLOs above" } else { "" };
             writeln!(f, "  assured {assured}{carries}")?;
         }
         for count in &self.peers {
@@ -310,7 +310,9 @@ impl fmt::Display for RefusingSlo {
         }
         let but = match (self.dry_run, self.carried_by) {
             (true, _) => " (dry_run=yes: it only says so)".to_owned(),
-            (false, Some(slo)) => format!(" (overruled: the assured rate of SLO {slo} carries the request)"),
+            (false, Some(slo)) => {
+                format!(" (overruled: the request bypasses it by the assured rate of SLO {slo})")
+            }
             (false, None) => String::new(),
         };
         writeln!(f, "  says    {}{but}", self.told)

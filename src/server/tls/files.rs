@@ -63,14 +63,14 @@ enum FileError {
     #[error("no private key in it; expected PEM like -----BEGIN PRIVATE KEY-----")]
     NoKey,
     #[error(
-        "the key is encrypted, and nobody is asked for its passphrase; `openssl pkey` writes it without one"
+        "the key is encrypted, and slowlane cannot ask for its passphrase; `openssl pkey` writes it without one"
     )]
     Encrypted,
     #[error("the key cannot be used; expected RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519")]
     Key,
     #[error("the key does not belong to the certificate in {}", .0.display())]
     Mismatch(PathBuf),
-    #[error("no certificate in it; expected those of the authorities to trust")]
+    #[error("no certificate in it; expected those of the CAs to trust")]
     NoAuthority,
 }
 

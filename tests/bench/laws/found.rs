@@ -25,7 +25,7 @@ const BATCH_TIME: Duration = Duration::from_micros(50);
 const BURST: u32 = 1_000;
 const RATE_PER_SECOND: u32 = 1_000;
 
-/// The memory limit for annexes, more than any law needs here.
+/// The memory limit for auxiliary states, more than any law needs here.
 const ANNEX_BYTES_MAX: usize = 1 << 30;
 
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);

@@ -14,7 +14,7 @@ use crate::support::effort::Effort;
 use crate::support::histogram::Histogram;
 use crate::support::{cpu_time, five_maps, print as line};
 
-/// A log of each key is of use for two seconds. More than half of the memory for annexes is taken.
+/// A log of each key is of use for two seconds. More than half of the memory for auxiliary states is taken.
 const SLO: &str = "burst=0 rate=10/s law=sliding-log";
 
 /// The time between two new keys. The time is real, since a sweep once a second meets the requests of that second.
@@ -45,7 +45,7 @@ pub fn print(effort: Effort) {
         is_over.store(true, Relaxed);
     });
     let usage = throttle.aux_usage();
-    line("churn, memory of annexes", "slowlane decide", usage.bytes as f64 / 1e6, "MB", &[]);
+    line("churn, memory of auxiliary states", "slowlane decide", usage.bytes as f64 / 1e6, "MB", &[]);
     line("churn, fallbacks", "slowlane decide", usage.fallbacks as f64, "requests", &[]);
     for (clock, times) in ["", ", CPU"].into_iter().zip(&times) {
         for (name, percent) in [("p50", 50.0), ("p99.9", 99.9), ("p99.99", 99.99), ("longest", 100.0)] {

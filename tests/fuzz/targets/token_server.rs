@@ -18,14 +18,14 @@ pub fn run(bytes: &[u8]) {
 }
 
 async fn answer(mut bytes: &[u8]) {
-    let (mut desk, mut now) = (StoreServer::new("e".into()), Timestamp::from_millis(1_700_000_000_000));
+    let (mut store, mut now) = (StoreServer::new("e".into()), Timestamp::from_millis(1_700_000_000_000));
     while let Ok(question) = read::<Question>(&mut bytes, BYTES_MAX).await {
         let written = frame(&question);
         let again: Question = read(&mut &written[..], WRITTEN_BYTES_MAX).await.unwrap();
         assert_eq!(frame(&again), written);
         let Question::Exchange(due) = question else { continue };
         now = now + Duration::from_millis(500);
-        let Some(response) = desk.exchange(&due, Presence::Node, now) else { continue };
+        let Some(response) = store.exchange(&due, Presence::Node, now) else { continue };
         let numbers = format!("{:?}", response.answers);
         assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{numbers}");
         assert_eq!(response.answers.len(), due.updates.len());

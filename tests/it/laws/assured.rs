@@ -305,10 +305,11 @@ fn why_tells_whose_assured_rate_carries_the_request() {
     assert_eq!((why.told.verdict.name(), why.slo), ("pass", 2001));
     let told = why.to_string();
     assert!(
-        told.contains("\n  assured used 0 + cost 1 <= burst 2 at 1/s: carries it past the SLOs above\n"),
+        told.contains("\n  assured used 0 + cost 1 <= burst 2 at 1/s: bypasses the SLOs above\n"),
         "{told}"
     );
-    let overruled = "deny, retry after 1 s (overruled: the assured rate of SLO 2001 carries the request)";
+    let overruled =
+        "deny, retry after 1 s (overruled: the request bypasses it by the assured rate of SLO 2001)";
     assert!(told.contains(overruled), "{told}");
     assert_eq!([(); 2].map(|()| ask(&throttle, "site9", at_ms(0)).verdict), [Verdict::Pass; 2]);
     let why = Why::of(&throttle, &request("site9", 1), at_ms(0)).to_string();

@@ -1,4 +1,4 @@
-//! Annexes: their memory limit, and the fallback of laws without room.
+//! Auxiliary states: their memory limit, and the fallback of laws without room.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -40,7 +40,7 @@ fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane_core:
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Without room for annexes, every request is judged by the simpler law, and counted as such.
+    /// Without room for auxiliary state, every request is judged by the simpler law, and counted as such.
     #[test]
     fn without_room_the_simpler_law_judges(steps in schedule(100, 4)) {
         for (law, simpler) in LAWS {
@@ -55,7 +55,7 @@ proptest! {
         }
     }
 
-    /// With any room, and with expired annexes still in memory, the foreseen decision equals the real one, by the same
+    /// With any room, and with expired auxiliary state still in memory, the foreseen decision equals the real one, by the same
     /// law.
     #[test]
     fn it_is_foreseen_whether_there_is_room(
@@ -79,7 +79,7 @@ proptest! {
                 let why = Why::of(&throttle, &request, now);
                 let decision = throttle.decide_one(&request, now, Sample::MIDDLE);
                 let falls_back = throttle.aux_usage().fallbacks > fallbacks;
-                prop_assert_eq!(why.slos[0].formula.starts_with("no memory left"), falls_back, "{}: {}", law, why);
+                prop_assert_eq!(why.slos[0].formula.starts_with("no auxiliary memory left"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
                 prop_assert_eq!((why.told.verdict.name(), why.told.remaining), (decision.verdict.name(), decision.remaining));
             }
@@ -146,7 +146,7 @@ fn what_expires_makes_room_for_others() {
         let throttle = throttle(&format!("burst=4 rate=10/s law={law}"), 16 << 10);
         let second = |second: u64| Arrival::at(at_ms(1_000 * second));
         let mut fallbacks = [0; 3];
-        // The annexes are full; a minute later all have expired.
+        // The auxiliary states are full; a minute later all have expired.
         for (round, after_s) in [(0, 0), (1, 1), (2, 60)] {
             let before = throttle.aux_usage().fallbacks;
             throttle.sweep(second(after_s).now);

@@ -126,7 +126,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "http_req_cnt 26 - burst 0 + slo 50 = 76 > 0; delay = N 1 / 50 * min(1, rate 25 / 50) * jitter 1 \
              (+-10 %) = 10 ms; floor(accepted 25 / over 2) = 12 <= slo 50",
         ),
-        ("burst=5 rate=10/s law=fair", 0, 0, "nobody waits; tokens 5 >= cost 1"),
+        ("burst=5 rate=10/s law=fair", 0, 0, "no queue; tokens 5 >= cost 1"),
         (
             "burst=5 rate=10/s law=fair",
             7,

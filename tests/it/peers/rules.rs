@@ -19,7 +19,7 @@ pub enum Ruled {
     /// It leaves after so many milliseconds.
     Passes(u64),
     Denied,
-    /// It has to ask by SPOE.
+    /// It queries over SPOE.
     Asks,
 }
 

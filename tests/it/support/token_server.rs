@@ -36,12 +36,18 @@ impl TokenServer {
         format!("slowlane://{}", self.address)
     }
 
-    /// A connection that has shown this token, and the answer to it.
-    pub fn login(&self, token: Option<&str>) -> (Caller, Answer) {
+    /// A connection that has shown no token yet.
+    pub fn greeted(&self) -> Caller {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut caller = Caller(stream);
         caller.0.write_all(HELLO.as_bytes()).unwrap();
+        caller
+    }
+
+    /// A connection that has shown this token, and the answer to it.
+    pub fn login(&self, token: Option<&str>) -> (Caller, Answer) {
+        let mut caller = self.greeted();
         let answer = caller.ask(&Question::Login(token.map(str::to_owned)));
         (caller, answer)
     }
@@ -64,6 +70,11 @@ impl Caller {
         let mut bytes = vec![0; u32::from_le_bytes(length) as usize];
         self.0.read_exact(&mut bytes).unwrap();
         postcard::from_bytes(&bytes).unwrap()
+    }
+
+    /// Waits for the end of the connection. False: there are more bytes.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0]), Ok(0))
     }
 }
 

@@ -88,7 +88,7 @@ fn an_address_with_https_needs_the_authority() {
     for more in [&["--ca", &foreign][..], &[]] {
         let Ran { code, problems, .. } = daemon.asked("https://", more);
         let expected = format!(
-            "no TLS with slowlane at localhost:{}: invalid peer certificate: UnknownIssuer; --ca names the authority of its certificate",
+            "no TLS with slowlane at localhost:{}: invalid peer certificate: UnknownIssuer; --ca names its CA",
             daemon.port
         );
         assert_eq!((code, &problems[..]), (1, &[expected][..]), "{more:?}");

@@ -170,8 +170,7 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
         assert!(status.status.success(), "{status:?}");
         path
     });
-    let encrypted =
-        "the key is encrypted, and nobody is asked for its passphrase; `openssl pkey` writes it without one";
+    let encrypted = "the key is encrypted, and slowlane cannot ask for its passphrase; `openssl pkey` writes it without one";
     let pem = "expected PEM that begins with -----BEGIN CERTIFICATE-----";
     let missing = folder.path().join("missing.pem");
     let good_cert = good.cert.display();
@@ -188,7 +187,7 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
         (&good.cert, &pkcs8, None, 3, format!("pkcs8.key: {encrypted}")),
         (&good.cert, &traditional, None, 3, format!("traditional.key: {encrypted}")),
         (&good.cert, &foreign.key, None, 3, format!("{}: the key does not belong to the certificate in {good_cert}", foreign.key.display())),
-        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: no certificate in it; expected those of the authorities to trust".into()),
+        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: no certificate in it; expected those of the CAs to trust".into()),
         (&good.cert, &good.key, Some(&missing), 4, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".into()),
     ] {
         let (code, told) = told(folder.path(), cert, key, ca.map(|path: &std::path::PathBuf| path.as_path()));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use loom::model::Builder;
 use loom::thread;
-use slowlane_model::base::sample::Sample;
 use slowlane_model::base::key::Key;
 use slowlane_model::base::request::{Request, Value};
+use slowlane_model::base::sample::Sample;
 use slowlane_model::base::time::Timestamp;
 use slowlane_model::base::verdict::Decision;
 use slowlane_model::law::{Arrival, Law, Objective, Options};

@@ -9,8 +9,7 @@
 /// use slowlane_core::base::columns::aligned;
 /// let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
 /// let rows = [row(["law", "delayed", "who"]), row(["pace", "7", "everybody"])];
-/// assert_eq!(aligned(&rows, "  ", |_, heading| heading != "delayed"), "law   delayed  who\npace        7
-/// everybody\n");
+/// assert_eq!(aligned(&rows, "  ", |_, heading| heading != "delayed"), "law   delayed  who\npace        7  everybody\n");
 /// ```
 pub fn aligned(rows: &[Vec<String>], gap: &str, is_text: impl Fn(usize, &str) -> bool) -> String {
     let Some(head) = rows.first() else { return String::new() };

@@ -17,7 +17,7 @@ pub(super) fn explain(local_view: LocalView, situation: &Situation<'_>, arrival:
             of_rate(&view.stats(&plan, arrival.now), &plan, arrival.cost)
         }
         LocalView::Count((windowed, _)) => {
-            format!("room for {left} of {} in the window, as far as all nodes have told", windowed.limit)
+            format!("room for {left} of {} in the window, as last reported by all nodes", windowed.limit)
         }
         LocalView::Lease((windowed, _)) => {
             format!("this node holds {left} of {} of the window", windowed.limit)

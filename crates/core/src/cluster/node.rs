@@ -138,9 +138,7 @@ impl Cluster {
             && quiet.take(&mut { *entry }, arrival.cost, arrival.now)
         {
             let unreported = quiet.unreported(entry, arrival.now).ceil();
-            return Some(format!(
-                "hardly used: {unreported} requests untold, which the other nodes need not know of"
-            ));
+            return Some(format!("hardly used: {unreported} unreported requests within the local budget"));
         }
         Some(explain(self.keys.copy(key, share)?, &self.situation(), arrival))
     }

@@ -235,7 +235,7 @@ impl Calendar {
     pub(super) fn explain(&self, offer: &Offer, request: &SlotRequest) -> String {
         let (clock, cost) = (&self.clock, request.cost);
         if offer.place == Some(Place::Any) {
-            return format!("nobody waits; tokens {} >= cost {cost}", clock.tokens);
+            return format!("no queue; tokens {} >= cost {cost}", clock.tokens);
         }
         let kept = if clock.taken == 0 || offer.is_kept_for { 0 } else { self.kept_tokens() };
         let left = clock.tokens.saturating_sub(kept);

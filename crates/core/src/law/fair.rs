@@ -121,7 +121,7 @@ impl Rule for Fair {
         let Some(AuxState::Calendar(calendar)) = aux else {
             let objective = Objective { burst: self.tokens_max, ..*objective };
             let stand_in = self.pace.explain(&objective, entry, None, arrival);
-            return format!("no memory left for waiting sources, so judged as pace: {stand_in}");
+            return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
         };
         let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
         let (mut entry, mut calendar) = (*entry, calendar.clone());

@@ -93,7 +93,10 @@ impl Rule for SlidingLog {
     ) -> String {
         let stand_in = || self.stand_in.explain(objective, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
-            return format!("no memory left for a log, so judged as sliding-window: {}", stand_in());
+            return format!(
+                "no auxiliary memory left for a log, so decided as sliding-window: {}",
+                stand_in()
+            );
         };
         let (window, now_ns, cost) = (self.stand_in.window, arrival.now.as_nanos(), arrival.cost);
         let mut log = log.clone();

@@ -18,7 +18,7 @@ const LONG_AGO: Duration = Duration::from_secs(600);
 /// In place of tau, if the slot is 0: the request passes, and no other table is asked.
 const UNLIMITED: u64 = 1;
 
-/// In place of tau, if the slot is 0: the proxy has to ask by SPOE.
+/// In place of tau, if the slot is 0: the proxy queries over SPOE.
 const ASK: u64 = 2;
 
 /// What a proxy gets for one key. Times of the wall clock are times since 1970.

@@ -372,7 +372,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let told = warnings(&maps, &Layout::default());
-    let alone = "a website is a host alone, as";
+    let alone = "a website is only a host, as";
     assert_eq!(
         told,
         [

@@ -150,12 +150,12 @@ mod tests {
     fn an_slo_that_no_map_names_is_told_with_its_map() {
         let slos = "0 rate=unlimited\n1 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n";
         let lines = told(&[("slo.map", slos), ("source.map", "192.0.2.1 3001\n")]);
-        assert_eq!(lines, ["slo.map:2: no map names SLO 1, 2001, so it limits nobody: name it in a map"]);
+        assert_eq!(lines, ["slo.map:2: no map names SLO 1, 2001, so it has no effect: name it in a map"]);
         let lines =
             told(&[("slo.map", &slos.replace("\n1 ", "\n3002 ")), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(
             lines,
-            ["slo.map:3: no map names SLO 2001, 3002, so it limits nobody: name it in website.map"]
+            ["slo.map:3: no map names SLO 2001, 3002, so it has no effect: name it in website.map"]
         );
     }
 

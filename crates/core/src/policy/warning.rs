@@ -41,7 +41,7 @@ pub enum WarningKind {
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: a website is a host alone, as {meant:?}")]
+    #[error("{key:?} has {what}: a website is only a host, as {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error("{0:?} has quotes, which are part of the key: write it without them")]
     Quotes(String),
@@ -81,7 +81,7 @@ pub enum WarningKind {
          `::/0 3001`"
     )]
     OneBucket,
-    #[error("no map names SLO {ids}, so it limits nobody: name it in {file}")]
+    #[error("no map names SLO {ids}, so it has no effect: name it in {file}")]
     Unnamed { ids: String, file: String },
     #[error("this line has IPv4 alone, so no client with an IPv6 address falls under it: add {0:?}")]
     Ipv4Alone(String),

@@ -15,7 +15,7 @@ pub enum SnapshotError {
     CutOff,
     #[error("it is damaged: part {0} does not match its checksum")]
     Damaged(u64),
-    #[error("it is larger than {0} bytes, the most that this table and its annexes can need")]
+    #[error("it is larger than {0} bytes, the most that this table and its auxiliary states can need")]
     Huge(u64),
     #[error("it is of {0} later than the clock of this machine")]
     Future(String),

@@ -44,8 +44,8 @@ pub fn restore(
                     None => restored.over += 1,
                 })
             }
-            Part::AuxCopy(key, expires, aside) if keys => {
-                let is_back = expires > now && throttle.put_aux(key, aside, expires, now);
+            Part::AuxCopy(key, expires, copy) if keys => {
+                let is_back = expires > now && throttle.put_aux(key, copy, expires, now);
                 restored.left_out += u64::from(!is_back);
             }
             Part::Blocks(saved) => {

@@ -106,8 +106,8 @@ fn save_aux(
     parts: &mut PartWriter<impl Write>,
 ) -> io::Result<()> {
     for &key in keys {
-        if let Some((aside, left)) = throttle.aside(key, now) {
-            parts.write(&Part::AuxCopy(key, now + left, aside))?;
+        if let Some((copy, left)) = throttle.aux_copy(key, now) {
+            parts.write(&Part::AuxCopy(key, now + left, copy))?;
         }
     }
     Ok(())

@@ -96,7 +96,7 @@ impl Use<'_> {
     fn fresh(&self, now: Timestamp) -> Kept {
         let beside = match *self {
             Use::Judge { law, .. } => {
-                AuxEntry::AuxState(law.aux().expect("only laws with an annex are asked for one"))
+                AuxEntry::AuxState(law.aux().expect("only laws with an auxiliary state are asked for one"))
             }
             Use::Ticket { last_serial, .. } => AuxEntry::Open(OpenTickets::after(last_serial)),
         };

@@ -119,13 +119,13 @@ impl Throttle {
     }
 
     /// A copy of what a key has beside its row, and how long it still lives.
-    pub fn aside(&self, key: Key, now: Timestamp) -> Option<(AuxCopy, Duration)> {
+    pub fn aux_copy(&self, key: Key, now: Timestamp) -> Option<(AuxCopy, Duration)> {
         self.aux_store.kept(key, now)
     }
 
     /// Puts such a copy back. False if there is no room for it, or if no law can have made it.
-    pub fn put_aux(&self, key: Key, aside: AuxCopy, expires: Timestamp, now: Timestamp) -> bool {
-        self.aux_store.put_back(key, aside, expires, now)
+    pub fn put_aux(&self, key: Key, copy: AuxCopy, expires: Timestamp, now: Timestamp) -> bool {
+        self.aux_store.put_back(key, copy, expires, now)
     }
 
     /// Forgets what is over, in the first call of a second: auxiliary states and open tickets, blocks, and the keys

@@ -75,9 +75,9 @@ mod tests {
     fn mistakes_beyond_the_most_are_counted() {
         let mut errors = CaseErrors::default();
         for line in 1..=ERRORS_MAX + 7 {
-            errors.add(line, 3, "a quote without its end".to_owned());
+            errors.add(line, 3, "an unterminated quote".to_owned());
         }
         assert_eq!((errors.listed.len(), errors.count), (ERRORS_MAX, ERRORS_MAX + 7));
-        assert_eq!(errors.listed[1].to_string(), "2:3: a quote without its end");
+        assert_eq!(errors.listed[1].to_string(), "2:3: an unterminated quote");
     }
 }

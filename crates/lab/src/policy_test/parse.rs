@@ -128,7 +128,8 @@ impl Reader {
         };
         self.requests += asked;
         if self.requests > REQUESTS_MAX {
-            let error = format!("more than {REQUESTS_MAX} requests in one file: ask less, or split the file");
+            let error =
+                format!("more than {REQUESTS_MAX} requests in one file: use fewer, or split the file");
             return self.stop(column, error);
         }
         let Some((requests, time)) = &mut self.open else { return Ok(()) };
@@ -306,9 +307,9 @@ mod tests {
             ),
             (
                 "a=1 -> 0; 999999 at once -> pass\nb=1 -> 0\n^2 in 1s -> pass\n???",
-                "more than 1000000 requests in one file: ask less, or split the file".into(),
+                "more than 1000000 requests in one file: use fewer, or split the file".into(),
             ),
-            ("a=1 ^b=\"c -> 0", "a quote without its end".into()),
+            ("a=1 ^b=\"c -> 0", "an unterminated quote".into()),
             ("a=1 -> 0^\0", "a control character, \\u{0}: remove it".into()),
         ] {
             assert_eq!(at(marked), fault);

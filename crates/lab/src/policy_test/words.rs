@@ -21,7 +21,7 @@ impl Token<'_> {
     }
 }
 
-const OPEN_QUOTE: &str = "a quote without its end";
+const OPEN_QUOTE: &str = "an unterminated quote";
 
 /// The tokens of a line up to its comment, or the column of a mistake.
 ///

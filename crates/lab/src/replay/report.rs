@@ -107,7 +107,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
         (true, false) if side.throttled_keys > 0 => return String::new(),
         (true, false) => return "\nno key had a request delayed or denied\n".to_owned(),
         (false, true) => {
-            format!("\nthe keys of {} with the most requests that are judged otherwise:\n", side.name)
+            format!("\nthe keys of {} with the most requests with different verdicts:\n", side.name)
         }
         (false, false) => {
             let (all, shown) = (side.throttled_keys, side.keys.len());
