@@ -39,7 +39,7 @@
 //!  daemon     builds everything once              admin_client  asks a running daemon
 //!  config     flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
-//!  sync       the task that spop_states to the store of a cluster, and the one that keeps the state in a file
+//!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  proxy      the messages of HAProxy and nginx, and the files shipped for them

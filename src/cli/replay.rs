@@ -118,11 +118,11 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     let (mut progress, bytes) = (Progress::begin(), size(&typed.logs));
     let outcome = replay::replay(inputs, &subjects, &settings, |lines| {
         let elapsed = progress.elapsed();
-        progress.tell(|| far(lines, elapsed, read.load(Relaxed), bytes));
+        progress.report(|| far(lines, elapsed, read.load(Relaxed), bytes));
     });
     progress.end();
     let outcome = outcome?;
-    tell_problems(&outcome);
+    report_problems(&outcome);
     if outcome.requests() == 0 {
         bail!("nothing was replayed: no log has a request that could be read");
     }
@@ -185,7 +185,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Prints notes and skipped lines on standard error.
-fn tell_problems(outcome: &Outcome) {
+fn report_problems(outcome: &Outcome) {
     for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in &outcome.logs {
         if *is_empty && broken.is_none() {
             eprintln!("slowlane: {name}: is empty");

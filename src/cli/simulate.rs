@@ -170,7 +170,7 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
         check_plot(path, scenarios.len())?;
     }
     let mut progress = Progress::begin();
-    let run = |scenario: &Scenario| scenario.run(|passed| progress.tell(|| far(scenario, passed)));
+    let run = |scenario: &Scenario| scenario.run(|passed| progress.report(|| far(scenario, passed)));
     let outcomes = scenarios.iter().map(run).collect::<Result<Vec<_>, _>>();
     progress.end();
     let outcomes = outcomes?;

@@ -73,7 +73,7 @@ pub(super) fn spoa_check(typed: Arguments) -> anyhow::Result<()> {
     let setting = Setting::new(message, arg);
     let agent = Agent { address, limit: timeout };
     let mut progress = Progress::begin();
-    let card = examine(&agent, setting, |over, all| progress.tell(|| format!("{over} of {all} exchanges")));
+    let card = examine(&agent, setting, |over, all| progress.report(|| format!("{over} of {all} exchanges")));
     progress.end();
     let text = match json {
         true => serde_json::to_string_pretty(&card.to_json(agent.address.to_string()))? + "\n",

@@ -79,9 +79,9 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
         Action::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
         action => Question { body: command(action), ..Question::post("/api/runtime") },
     };
-    let told = admin::print(&daemon.client()?, question)?;
+    let reported = admin::print(&daemon.client()?, question)?;
     match action {
-        Action::Get { key } => ensure!(told, "the table has no entry of key {key}"),
+        Action::Get { key } => ensure!(reported, "the table has no entry of key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
     }
     Ok(())

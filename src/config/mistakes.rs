@@ -9,11 +9,11 @@ use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 use crate::config::file::File;
 use slowlane_core::base::shown::shown;
 
-/// The most mistakes that are told. A hundred mistakes usually have one cause.
+/// The most mistakes that are reported. A hundred mistakes usually have one cause.
 const MISTAKES_MAX: usize = 100;
 
-/// The most passes through the settings; each leaves out one more. Equal mistakes on one line are told once, and a line
-/// may have thousands.
+/// The most passes through the settings; each leaves out one more. Equal mistakes on one line are reported once, and a
+/// line may have thousands.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
 /// A mistake, and its line counted from 1.
@@ -30,7 +30,7 @@ pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
     for error in &errors {
         // Further errors on a line follow from the first one.
         let mistake = mistake(text, error);
-        if mistakes.iter().all(|told| told.line != mistake.line) {
+        if mistakes.iter().all(|reported| reported.line != mistake.line) {
             mistakes.push(mistake);
         }
     }

@@ -49,18 +49,18 @@ use slowlane_core::table::Sizing;
 /// ```
 pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     let (mut file, mistakes) = mistakes::read(text);
-    let told = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
-    let mut told: Vec<(Option<usize>, String)> = told.collect();
+    let reported = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
+    let mut reported: Vec<(Option<usize>, String)> = reported.collect();
     let shown = show::show(&file).unwrap_or_else(|error| {
-        told.push((None, error.to_string()));
+        reported.push((None, error.to_string()));
         String::new()
     });
     (file.admin.token_file, file.policy.key_secret_file, file.cluster.token_file) = (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
     let mut errors = Vec::new();
     Config::new(file, Some(named), &mut errors);
-    told.extend(errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message)));
-    (shown, told)
+    reported.extend(errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message)));
+    (shown, reported)
 }
 
 /// All settings that need a restart or an upgrade to change. Of the policy, only its directory is here.
@@ -492,11 +492,11 @@ mod tests {
 
     #[test]
     fn two_listeners_on_one_port_are_a_mistake() {
-        let told =
+        let reported =
             parse("[spop]\nlisten = ['127.0.0.1:9000']\n[http]\nlisten = ['127.0.0.1:9000']\n").unwrap_err();
         let expected =
             "file:4: [http] listens on 127.0.0.1:9000, and so does [spop]: give each a port of its own";
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let all = "[spop]\nlisten = ['0.0.0.0:9001']\n";
         assert!(parse(all).unwrap_err().contains("[http] listens on 127.0.0.1:9001, and so does [spop]"));
     }

@@ -11,8 +11,8 @@ use crate::config::ConfigFile;
 #[derive(Debug)]
 pub(super) struct Look {
     file: ConfigFile,
-    /// The file as it was told last, and as it was seen last. An editor may not be done with what is new.
-    told: Option<Stamp>,
+    /// The file as it was last reported, and as it was seen last. An editor may not be done with what is new.
+    reported: Option<Stamp>,
     seen: Option<Stamp>,
     news: Option<String>,
 }
@@ -22,7 +22,7 @@ type Stamp = (u64, u64, u64, i64, i64);
 
 impl Look {
     pub(super) fn at(file: &ConfigFile) -> Look {
-        Look { file: file.clone(), told: None, seen: None, news: None }
+        Look { file: file.clone(), reported: None, seen: None, news: None }
     }
 
     /// The news since the last look. The inner None: an edit was taken back.
@@ -32,10 +32,10 @@ impl Look {
             .map(|found| (found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()));
         let is_settled = self.seen == stamp;
         self.seen = stamp;
-        if !is_settled || self.told == stamp {
+        if !is_settled || self.reported == stamp {
             return None;
         }
-        self.told = stamp;
+        self.reported = stamp;
         let before = std::mem::replace(&mut self.news, self.file.news());
         (self.news != before).then(|| self.news.clone())
     }
@@ -55,8 +55,8 @@ mod tests {
         assert_eq!([look.again(), look.again(), look.again()], [None, None, None], "nothing is new");
         fs::write(file.path(), "[hold]\n").unwrap();
         assert_eq!(look.again(), None, "its writer may not be done");
-        let told = look.again().unwrap().unwrap();
-        assert!(told.ends_with("has changed: `slowlane upgrade` puts it in force"), "{told}");
+        let reported = look.again().unwrap().unwrap();
+        assert!(reported.ends_with("has changed: `slowlane upgrade` puts it in force"), "{reported}");
         assert_eq!(look.again(), None, "once");
         fs::write(file.path(), "").unwrap();
         assert_eq!([look.again(), look.again()], [None, Some(None)], "it is taken back");

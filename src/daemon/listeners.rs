@@ -56,7 +56,7 @@ pub(super) struct Listeners {
     config: Option<ConfigFile>,
 }
 
-/// The listener of peers, in a thread of its own: a proxy may tell of a hundred thousand keys at once.
+/// The listener of peers, in a thread of its own: a proxy may report a hundred thousand keys at once.
 #[derive(Debug)]
 struct PeersDoor {
     acceptor: Acceptor,

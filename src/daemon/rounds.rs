@@ -71,18 +71,18 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
 
 /// Forgets what is over, so that no request has to. Warns once when keys can no longer be blocked.
 fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
-    let (mut before, mut is_told) = (0, false);
+    let (mut before, mut is_reported) = (0, false);
     each_second("the sweep", shutdown, move || {
         let now = agent.clock.now();
         agent.throttle.sweep(now);
         agent.dedup.sweep(now);
         let refused = agent.throttle.block_usage(now).refused;
-        if refused > before && !is_told {
+        if refused > before && !is_reported {
             tracing::warn!(
                 "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no more; a shorter block= helps"
             );
         }
-        is_told = refused > before;
+        is_reported = refused > before;
         before = refused;
     });
 }

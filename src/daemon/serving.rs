@@ -196,8 +196,8 @@ impl Serving {
             successor.pid(),
             successor.paused.as_secs_f64() * 1_000.0
         );
-        let tell = thread::Builder::new().name("successor".into()).spawn(move || successor.tell());
-        if let Err(error) = tell {
+        let report = thread::Builder::new().name("successor".into()).spawn(move || successor.report());
+        if let Err(error) = report {
             tracing::warn!("the new process is not notified of disconnects: {error}");
         }
         Ok(news)

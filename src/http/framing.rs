@@ -1,6 +1,6 @@
 //! The body of a request: where it ends (RFC 9112, section 6).
 
-/// How the length of a body is told.
+/// How the length of a body is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     None,

@@ -298,10 +298,11 @@ mod tests {
 
     #[test]
     fn who_speaks_another_protocol_is_told_so() {
-        let told = |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut HeaderSlots::default()).unwrap_err();
-        assert_eq!(told(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
-        assert_eq!(told(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
-        assert_eq!(told(b"\x16oh"), Refusal::Malformed);
+        let reported =
+            |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut HeaderSlots::default()).unwrap_err();
+        assert_eq!(reported(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
+        assert_eq!(reported(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
+        assert_eq!(reported(b"\x16oh"), Refusal::Malformed);
         let text = "this is SPOP, not HTTP: this port is for nginx and others that ask by HTTP";
         assert_eq!(Refusal::Foreign("SPOP").to_string(), text);
     }
@@ -421,12 +422,12 @@ mod tests {
             bytes.extend(b"GET");
             let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             prop_assert_eq!(rest, b"GET");
-            let told: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+            let reported: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             let expected: Vec<_> = names
                 .iter()
                 .map(|name| (name.to_lowercase().into_bytes(), value.trim_matches([' ', '\t']).as_bytes().to_vec()))
                 .collect();
-            prop_assert_eq!(told, expected);
+            prop_assert_eq!(reported, expected);
         }
 
         #[test]

@@ -168,8 +168,8 @@ mod tests {
             ms.sort_unstable();
             for quantile in [0.5, 0.99, 1.0] {
                 let exact = ms[(ms.len() as f64 * quantile).ceil() as usize - 1] as f64;
-                let told = delays.counts().quantile_ms(quantile).unwrap() as f64;
-                prop_assert!((told - exact).abs() <= (exact / PARTS as f64).max(1.0), "{told} for {exact}");
+                let reported = delays.counts().quantile_ms(quantile).unwrap() as f64;
+                prop_assert!((reported - exact).abs() <= (exact / PARTS as f64).max(1.0), "{reported} for {exact}");
             }
         }
     }

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Does the work of a thread until it returns.
 pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut work)).is_err() {
-        tell(name);
+        report(name);
         thread::sleep(PAUSE);
     }
 }
@@ -22,13 +22,13 @@ pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
 /// Does the work of a task until it returns. `make` makes it anew after each panic.
 pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: impl FnMut() -> F) {
     while run(pin!(make())).await.is_err() {
-        tell(name);
+        report(name);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 /// The panic itself is on standard error already.
-fn tell(name: &str) {
+fn report(name: &str) {
     tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
 }
 

@@ -12,7 +12,7 @@ const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
 pub(crate) fn ready() {
-    tell(&[NotifyState::Ready]);
+    report(&[NotifyState::Ready]);
 }
 
 /// Reports that a requested reload has begun; [`ready`] reports its end.
@@ -20,23 +20,23 @@ pub(crate) fn ready() {
 /// It sends the time, which `Type=notify-reload` needs to match the reload with its signal.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(_) => tell(&[NotifyState::Reloading]),
+        Ok(now) => report(&[NotifyState::Reloading, now]),
+        Err(_) => report(&[NotifyState::Reloading]),
     }
 }
 
 /// Sets the status line of `systemctl status`.
 pub(crate) fn status(text: &str) {
-    tell(&[NotifyState::Status(&one_line(text))]);
+    report(&[NotifyState::Status(&one_line(text))]);
 }
 
 /// Reports that another process is the service from now on.
 pub(crate) fn main_process(pid: u32) {
-    tell(&[NotifyState::MainPid(pid)]);
+    report(&[NotifyState::MainPid(pid)]);
 }
 
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    report(&[NotifyState::Stopping]);
 }
 
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
@@ -50,10 +50,10 @@ pub(crate) fn watchdog() -> Option<Duration> {
 }
 
 pub(crate) fn alive() {
-    tell(&[NotifyState::Watchdog]);
+    report(&[NotifyState::Watchdog]);
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn report(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(false, states) {
         tracing::warn!("cannot notify systemd: {error}");
     }

@@ -265,9 +265,9 @@ mod tests {
     /// An answer, as a head that can be read.
     fn answered(decision: &Decision, options: CheckOptions, quota: Option<Quota>) -> (u16, Head<'static>) {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
-        answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |told| {
-            status = told.code;
-            Answer::begin(&mut out, Version::Http11, told, &date, true)
+        answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |reported| {
+            status = reported.code;
+            Answer::begin(&mut out, Version::Http11, reported, &date, true)
         });
         let text = String::from_utf8(out).unwrap();
         let (_, headers) = text.split_once("\r\n").unwrap();
@@ -375,7 +375,7 @@ mod tests {
     fn a_client_may_get_its_quota_and_the_remaining_requests() {
         assert!(options(Some("hold=off&ratelimit=on")).ratelimit);
         assert!(!options(Some("ratelimit=off")).ratelimit);
-        let told = |verdict| {
+        let reported = |verdict| {
             let (slo, key) = (SloId::new(3001).unwrap(), Key::from_bits(1));
             let judged = Judged {
                 slo,
@@ -392,8 +392,8 @@ mod tests {
             ["ratelimit", "ratelimit-policy"].map(|name| text(&head, name).unwrap())
         };
         let policy = "\"3001\";q=20;qu=\"concurrent-requests\"";
-        assert_eq!(told(Verdict::Pass), ["\"3001\";r=4", policy]);
-        assert_eq!(told(Verdict::Deny { retry_after_s: 3 }), ["\"3001\";r=4;t=3", policy]);
+        assert_eq!(reported(Verdict::Pass), ["\"3001\";r=4", policy]);
+        assert_eq!(reported(Verdict::Deny { retry_after_s: 3 }), ["\"3001\";r=4;t=3", policy]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
 use crate::server::http1::WriteTimeouts;
-use crate::server::runtime_api::{Answer as Told, Command, PIECE_BYTES, commands};
+use crate::server::runtime_api::{Answer as Reported, Command, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::{admin_socket, blocks, http1, page, scrape};
@@ -57,7 +57,7 @@ pub(crate) struct Admin {
     upgrades: Option<UpgradeRequests>,
 }
 
-/// A request for an upgrade: it is told the news, or the reason for a failure.
+/// A request for an upgrade: it gets the news, or the reason for a failure.
 pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
 
 pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
@@ -139,9 +139,9 @@ impl Admin {
 
     /// Answers `/api/upgrade`, once a new process has taken over or failed to.
     async fn upgrade(&self) -> Answer {
-        let (ask, told) = oneshot::channel();
+        let (ask, reported) = oneshot::channel();
         let asked = self.upgrades.as_ref().map(|upgrades| upgrades.try_send(ask).is_ok());
-        match (asked, told.await) {
+        match (asked, reported.await) {
             (Some(true), Ok(Ok(news))) => plain(StatusCode::OK, format!("{news}\n")),
             (Some(true), Ok(Err(failure))) => {
                 plain(StatusCode::CONFLICT, format!("{failure}; the old process keeps serving\n"))
@@ -224,17 +224,17 @@ fn wants_json(request: &Request<Incoming>) -> bool {
 async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = body(request).await.unwrap_or_default();
-    told(blocks::block(agent, &query, &body).await)
+    reported(blocks::block(agent, &query, &body).await)
 }
 
 /// Answers `/api/unblock`.
 fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    told(blocks::unblock(agent, request.uri().query().unwrap_or_default()))
+    reported(blocks::unblock(agent, request.uri().query().unwrap_or_default()))
 }
 
-fn told(result: Result<String, String>) -> Answer {
+fn reported(result: Result<String, String>) -> Answer {
     match result {
-        Ok(told) => plain(StatusCode::OK, told),
+        Ok(reported) => plain(StatusCode::OK, reported),
         Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
     }
 }
@@ -242,11 +242,11 @@ fn told(result: Result<String, String>) -> Answer {
 /// Answers `/api/clear`: forgets the keys of a request, so that each has its whole burst again.
 fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
-    told(cleared(&agent.throttle, &query.request(), agent.clock.now()))
+    reported(cleared(&agent.throttle, &query.request(), agent.clock.now()))
 }
 
-/// Forgets the keys of a request, and tells each. A field that the policy does not use is refused: without it, the keys
-/// would be others.
+/// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: without it, the
+/// keys would be others.
 fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
     if request.fields().next().is_none() {
         return Err("expected the fields of a request, like website=shop.example\n".into());
@@ -255,16 +255,16 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
         return Err(format!("the policy uses no field {unused}: nothing was cleared\n"));
     }
     let policy = throttle.policy();
-    let mut told = String::new();
+    let mut reported = String::new();
     for case in &policy.explain(request).cases.list {
         let had_row = throttle.table().get(case.key, now).is_some();
         throttle.forget(case.key, |_| true);
         // Its assured rate goes with it.
         case.assured.into_iter().for_each(|key| throttle.forget(key, |_| true));
         let result = if had_row { "cleared" } else { "had no row" };
-        told += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
+        reported += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// Browsers add Origin to requests that a web page sends.
@@ -287,13 +287,14 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal
     let Some(line) = body(request).await else {
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };
-    let told = match &commands(line.trim_ascii_end())[..] {
+    let reported = match &commands(line.trim_ascii_end())[..] {
         [words] => agent.answer(Command::parse(words), signal),
-        _ => Told::refusal("one command at a time\n".into()),
+        _ => Reported::refusal("one command at a time\n".into()),
     };
-    let status = if told.is_refusal() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    let mut answer =
-        Response::new(Pieces { told: Some(told), agent: agent.clone(), is_resting: true }.boxed_unsync());
+    let status = if reported.is_refusal() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut answer = Response::new(
+        Pieces { reported: Some(reported), agent: agent.clone(), is_resting: true }.boxed_unsync(),
+    );
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
     answer
@@ -301,7 +302,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal
 
 /// An answer of the Runtime API as a body, which produces each piece after the previous one was written.
 struct Pieces {
-    told: Option<Told>,
+    reported: Option<Reported>,
     agent: Arc<Agent>,
     is_resting: bool,
 }
@@ -315,7 +316,7 @@ impl Body for Pieces {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let pieces = self.get_mut();
-        let Some(told) = &mut pieces.told else { return Poll::Ready(None) };
+        let Some(reported) = &mut pieces.reported else { return Poll::Ready(None) };
         // Yield after each piece, so that other clients are served meanwhile.
         pieces.is_resting = !pieces.is_resting;
         if pieces.is_resting {
@@ -323,8 +324,8 @@ impl Body for Pieces {
             return Poll::Pending;
         }
         let mut piece = String::with_capacity(PIECE_BYTES);
-        if !told.more(&pieces.agent.throttle, pieces.agent.clock.now(), &mut piece) {
-            pieces.told = None;
+        if !reported.more(&pieces.agent.throttle, pieces.agent.clock.now(), &mut piece) {
+            pieces.reported = None;
         }
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }

@@ -30,7 +30,7 @@ const UNTOLD: &str = "the store is silent: the other nodes learn of it once it a
 const NO_ROOM: &str =
     "the store has no room for one more; end some with `slowlane unblock`, or block a network\n";
 
-/// The longest wait for the store. Nodes tell it of a block at once.
+/// The longest wait for the store. Nodes report a block at once.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -41,8 +41,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// # Errors
 /// The reason, with its remedy.
 pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, String> {
-    let (told, target, receipt) = block_here(agent, query, body)?;
-    let Some(receipt) = receipt else { return Ok(told) };
+    let (reported, target, receipt) = block_here(agent, query, body)?;
+    let Some(receipt) = receipt else { return Ok(reported) };
     let reach = async {
         while receipt.reach() == Reach::Unknown && !agent.throttle.cluster().is_none_or(Cluster::is_silent) {
             sleep(LOOK).await;
@@ -50,13 +50,13 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Str
         receipt.reach()
     };
     match timeout(STORE_WAIT, reach).await.unwrap_or(Reach::Unknown) {
-        Reach::All => Ok(told),
-        Reach::Unknown => Ok(told + UNTOLD),
+        Reach::All => Ok(reported),
+        Reach::Unknown => Ok(reported + UNTOLD),
         Reach::Here => Err(format!("{target} is blocked on this node alone: {NO_ROOM}")),
     }
 }
 
-/// Blocks on this node. The receipt will tell of the others.
+/// Blocks on this node. The receipt will name the others.
 fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(String, Target, Option<Receipt>), String> {
     let (policy, now) = (agent.throttle.policy(), agent.clock.now());
     let typed = typed(query)?;

@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    fn told(used: ProcessUse) -> String {
+    fn reported(used: ProcessUse) -> String {
         let mut text = String::new();
         text::encode(&mut text, &process(Duration::from_millis(1_500), used)).unwrap();
         text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect()
@@ -105,11 +105,11 @@ mod tests {
             max_fds: Some(1_024),
         };
         assert_eq!(
-            told(used),
+            reported(used),
             "process_cpu_seconds_total 0.25\nprocess_start_time_seconds 1.5\nprocess_resident_memory_bytes 4096\n\
              process_open_fds 7\nprocess_max_fds 1024\n"
         );
         let unknown = ProcessUse { cpu: Duration::ZERO, ..ProcessUse::default() };
-        assert_eq!(told(unknown), "process_cpu_seconds_total 0.0\nprocess_start_time_seconds 1.5\n");
+        assert_eq!(reported(unknown), "process_cpu_seconds_total 0.0\nprocess_start_time_seconds 1.5\n");
     }
 }

@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    fn is_about(told: Duration, seconds: u64) -> bool {
-        told.as_secs_f64().round() as u64 == seconds
+    fn is_about(reported: Duration, seconds: u64) -> bool {
+        reported.as_secs_f64().round() as u64 == seconds
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,7 +54,7 @@ impl Waiting {
 }
 
 impl BlockSync {
-    /// Takes up the changes of this node. True if there are any to tell.
+    /// Takes up the changes of this node. True if there are any to report.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
         let new = |change, receipt| Waiting { change, is_restored: false, receipt };

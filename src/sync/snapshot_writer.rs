@@ -148,7 +148,7 @@ impl Found {
         self.head.key_secret()
     }
 
-    /// Puts the state back. What it says, and what is no longer as it was, is told to the operator.
+    /// Puts the state back. What it says, and what is no longer as it was, is reported to the operator.
     pub(crate) fn restore(self, throttle: &Throttle) {
         let Found { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());

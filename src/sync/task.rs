@@ -97,13 +97,13 @@ struct Task<'n> {
     beaten: Option<Instant>,
     asked: Option<Instant>,
     block_sync: BlockSync,
-    /// Blocks that hold on this node alone, as told last.
+    /// Blocks that hold on this node alone, as last reported.
     alone: usize,
     /// Whether this node had had a request under a shared SLO at its last exchange.
     was_used: bool,
     without_room_line: OncePerSecond,
     membership: Membership,
-    /// The nodes with other SLOs, as told last.
+    /// The nodes with other SLOs, as last reported.
     others: Vec<String>,
     /// The key secret in the store, while it is another than this node's.
     other_secret: Option<String>,
@@ -164,7 +164,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// One exchange, if there is anything to tell.
+    /// One exchange, if there is anything to report.
     async fn exchange(&mut self, store: &mut Store) -> Result<(), StoreError> {
         let Node { cluster, clock, throttle, .. } = self.node;
         let now = clock.now();
@@ -276,7 +276,7 @@ impl<'n> Task<'n> {
         members.max(known)
     }
 
-    /// Takes the key secret of the cluster, if it is another one. Each other secret is told once.
+    /// Takes the key secret of the cluster, if it is another one. Each other secret is reported once.
     fn share_secret(&mut self, secret: &str) {
         let theirs = KeySecret::read(secret.as_bytes());
         if theirs == Some(self.node.throttle.policy().key_secret()) {
@@ -341,7 +341,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Notes a failure. One line tells that the store falls silent, and one that it answers again.
+    /// Notes a failure. One line reports that the store falls silent, and one that it answers again.
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);

@@ -255,7 +255,7 @@ mod tests {
             in_flight_max,
             ..SloLine::default()
         };
-        let told = [
+        let reported = [
             slo("50/s", Some(49.9), None, None),
             slo("30/m", Some(0.5), None, None),
             slo("7/h", Some(0.001944), None, None),
@@ -263,7 +263,7 @@ mod tests {
             slo("1/s", Some(444.0), None, Some(5)),
             slo("1/s", None, None, None),
         ];
-        assert_eq!(told.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
+        assert_eq!(reported.map(|slo| busiest(&slo)), ["49.9/s", "30/m", "7/h", "4 at a time", "-", "-"]);
     }
 
     #[test]
@@ -281,9 +281,10 @@ mod tests {
             would_let_through_per_s: Some(2.0),
             ..real.clone()
         };
-        let told = |key: &KeyLine| keys().iter().take(6).map(|column| (column.text)(key)).collect::<Vec<_>>();
-        assert_eq!(told(&real), ["3", "2", "40 ms", "-", "30", "0"]);
-        assert_eq!(told(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
+        let reported =
+            |key: &KeyLine| keys().iter().take(6).map(|column| (column.text)(key)).collect::<Vec<_>>();
+        assert_eq!(reported(&real), ["3", "2", "40 ms", "-", "30", "0"]);
+        assert_eq!(reported(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
     }
 
     #[test]
@@ -295,8 +296,8 @@ mod tests {
     #[test]
     fn a_blocked_key_names_its_block() {
         let blocked = Some(BlockedKey { by: "SLO 3001".into(), left_s: 599 });
-        let told = who(&KeyLine { blocked, ..KeyLine::default() });
-        assert_eq!(told, "everybody (blocked by SLO 3001, 9m59s left)");
+        let reported = who(&KeyLine { blocked, ..KeyLine::default() });
+        assert_eq!(reported, "everybody (blocked by SLO 3001, 9m59s left)");
     }
 
     #[test]

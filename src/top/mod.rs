@@ -105,7 +105,7 @@ fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     thread::spawn(move || {
         let mut next = Instant::now() + INTERVAL;
         loop {
-            let told = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            let reported = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
                 Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     next = Instant::now() + INTERVAL;
@@ -113,7 +113,7 @@ fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };
-            if answer.send(told).is_err() {
+            if answer.send(reported).is_err() {
                 return;
             }
         }

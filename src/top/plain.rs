@@ -11,11 +11,11 @@ use slowlane_core::base::shown::shown;
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let [pass, delayed, deny] = snapshot.rates;
     let mut text = format!("slowlane {} up {}\n", shown(&snapshot.version), time(snapshot.uptime_s));
-    if let Some((_, told)) = warning(snapshot) {
-        line(&mut text, format_args!("{told}"));
+    if let Some((_, reported)) = warning(snapshot) {
+        line(&mut text, format_args!("{reported}"));
     }
-    for told in missing(snapshot) {
-        line(&mut text, format_args!("{told}"));
+    for reported in missing(snapshot) {
+        line(&mut text, format_args!("{reported}"));
     }
     text += &format!(
         "{} requests/s: pass {} delay {} deny {}, delay p50 {} p99 {}\n{}\n\n{}\n",
@@ -42,11 +42,11 @@ pub(super) fn warning(snapshot: &Snapshot) -> Option<(bool, String)> {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };
-    let told = match reload.ok {
+    let reported = match reload.ok {
         true => format!("POLICY WARNING{more}: {first}"),
         false => format!("POLICY REFUSED, the previous one stays in force{more}: {first}"),
     };
-    Some((!reload.ok, told))
+    Some((!reload.ok, reported))
 }
 
 /// `throttled`, and the number of keys if the list has not all of them: `throttled (first 100 of about 1003)`.
@@ -57,11 +57,11 @@ pub(super) fn throttled(snapshot: &Snapshot) -> String {
         (dry_runs, snapshot.dry_run_keys_total, " by dry runs"),
     ];
     let cut = groups.into_iter().filter(|(listed, total, _)| total.number > *listed as u64);
-    let told = cut.map(|(listed, KeyCount { number, is_exact }, by)| {
+    let reported = cut.map(|(listed, KeyCount { number, is_exact }, by)| {
         format!("first {listed} of {}{number}{by}", if is_exact { "" } else { "about " })
     });
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", told.join(", ")) }
+    let reported: Vec<String> = reported.collect();
+    if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }
 }
 
 /// A line for each field that the policy needs, and that no request carries.

@@ -66,8 +66,8 @@ fn head(view: &View, width: usize) -> Line<'static> {
     ];
     let mut line = packed(pieces, width);
     if let Some(problem) = &view.problem {
-        let told = format!("  NO ANSWER: {problem}");
-        line.push_span(Span::styled(shortened(&told, width.saturating_sub(line.width())), bold.fg(DENY)));
+        let reported = format!("  NO ANSWER: {problem}");
+        line.push_span(Span::styled(shortened(&reported, width.saturating_sub(line.width())), bold.fg(DENY)));
     }
     line
 }
@@ -77,12 +77,13 @@ const WARNING_LINES_MAX: usize = 3;
 
 fn warning(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let style = |colour| Style::new().fg(colour).add_modifier(Modifier::BOLD);
-    let policy = plain::warning(snapshot).into_iter().flat_map(|(is_refused, told)| {
+    let policy = plain::warning(snapshot).into_iter().flat_map(|(is_refused, reported)| {
         let style = style(if is_refused { DENY } else { DELAY });
-        let lines = wrapped(&told, width).into_iter().take(WARNING_LINES_MAX);
+        let lines = wrapped(&reported, width).into_iter().take(WARNING_LINES_MAX);
         lines.map(move |line| Line::styled(line, style))
     });
-    let missing = plain::missing(snapshot).flat_map(|told| wrapped(&told, width)).take(WARNING_LINES_MAX);
+    let missing =
+        plain::missing(snapshot).flat_map(|reported| wrapped(&reported, width)).take(WARNING_LINES_MAX);
     policy.chain(missing.map(|line| Line::styled(line, style(DELAY)))).collect()
 }
 
@@ -152,8 +153,8 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
     let widths = match fits(long).or_else(|_| fits(middling)).or_else(|_| fits(short)) {
         Ok(widths) => widths,
         Err(least) => {
-            let told = format!("too narrow for this table: it takes {least} columns");
-            let lines = wrapped(&told, area.width.into()).into_iter().map(Line::from);
+            let reported = format!("too narrow for this table: it takes {least} columns");
+            let lines = wrapped(&reported, area.width.into()).into_iter().map(Line::from);
             return frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
         }
     };
@@ -190,15 +191,15 @@ fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
 
 fn foot(view: &View, width: usize) -> Line<'static> {
     let filter = view.filter();
-    let told = match (view.is_typing, filter.is_empty()) {
+    let reported = match (view.is_typing, filter.is_empty()) {
         (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc drops it".into()],
         (false, false) => vec![format!("filter: {filter}"), "Esc drops it".into()],
         (false, true) => Vec::new(),
     };
     let soft = Style::new().add_modifier(Modifier::DIM);
     let help = HELP.into_iter().filter(|_| !view.is_typing);
-    let told = told.into_iter().map(|text| Span::raw(shortened(&text, width) + "  "));
-    packed(told.chain(help.map(|text| Span::styled(format!("{text}  "), soft))), width)
+    let reported = reported.into_iter().map(|text| Span::raw(shortened(&text, width) + "  "));
+    packed(reported.chain(help.map(|text| Span::styled(format!("{text}  "), soft))), width)
 }
 
 fn popup(frame: &mut Frame<'_>, popup: &mut Popup) {
@@ -318,9 +319,9 @@ mod tests {
 
     /// Every cell shows the whole text of its value. A name may lack its middle.
     fn assert_whole<T>(text: &str, columns: &[Column<T>], rows: &[T], kept: &[&str]) {
-        let told = table(text);
-        assert_eq!(told.len(), rows.len(), "{text}");
-        for (cells, row) in told.iter().zip(rows) {
+        let reported = table(text);
+        assert_eq!(reported.len(), rows.len(), "{text}");
+        for (cells, row) in reported.iter().zip(rows) {
             for (name, cell) in cells {
                 let column = columns.iter().find(|column| column.name == name);
                 let column = column.unwrap_or_else(|| panic!("{name} is the name of no column:\n{text}"));
@@ -331,7 +332,7 @@ mod tests {
                 }
             }
             for name in kept {
-                assert!(cells.iter().any(|(told, _)| told == name), "{name} is kept in\n{text}");
+                assert!(cells.iter().any(|(reported, _)| reported == name), "{name} is kept in\n{text}");
             }
         }
     }
@@ -397,8 +398,8 @@ mod tests {
         let mut view = view("shop.example");
         view.snapshot.keys[0].seen_ms_ago = 65_400;
         let text = drawn(&mut view, 80, 24);
-        let told = table(&text);
-        assert!(told[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
+        let reported = table(&text);
+        assert!(reported[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
         assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
         view.update(Ok(Snapshot::default()));
         assert!(drawn(&mut view, 80, 24).contains("no client is throttled"));
@@ -427,10 +428,10 @@ mod tests {
                 .join(" ")
         };
         for tab in Tab::ALL {
-            let told = top_of(&[&refused, &taken], tab);
+            let reported = top_of(&[&refused, &taken], tab);
             let begins =
                 "POLICY REFUSED, the previous one stays in force (and 6 more): slo.map:12: rate \"5x/s\": ";
-            assert!(told.starts_with(begins), "{told}");
+            assert!(reported.starts_with(begins), "{reported}");
             assert!(top_of(&[&warned], tab).starts_with("POLICY WARNING: owner.map:2: odd"));
             assert!(!top_of(&[&taken, &refused], tab).contains("POLICY"));
         }

@@ -142,7 +142,7 @@ impl Handover {
             (Message::Hello(VERSION), _) => {}
             _ => return Err(Failure::Version),
         }
-        let told = || {
+        let reported = || {
             for (name, listener) in &self.listeners {
                 let message = Message::Listener((*name).to_owned(), listener.address().cloned());
                 channel.send(&message, Some(listener.as_fd()))?;
@@ -152,7 +152,7 @@ impl Handover {
             channel.send(&Message::Offer(Offer { moment, monotonic, key_secret }), None)?;
             expect(channel, |message| matches!(message, Message::Built))
         };
-        told().map_err(Failure::Child)
+        reported().map_err(Failure::Child)
     }
 
     /// Gives all keys, while this process goes on deciding. It notes which ones it changes meanwhile.
@@ -223,7 +223,7 @@ impl Successor {
     }
 
     /// Tells it that systemd knows it, and from then on of each request that is taken back. It ends with the process.
-    pub(crate) fn tell(self) {
+    pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
         if channel.send(&Message::Main, None).is_err() {
             return;

@@ -35,7 +35,7 @@ impl Oracle {
         let mut left: Vec<&Counted> = counted.iter().collect();
         for served in served {
             if let Some(title) = self.policy.headers.iter().find(|title| served.times(title) > 1) {
-                return Some(self.told(format_args!("the application may take one of several {title}")));
+                return Some(self.outcome(format_args!("the application may take one of several {title}")));
             }
             let seen = self.seen(served);
             let matches: Vec<usize> = (0..left.len()).filter(|&at| self.is_same(&seen, left[at])).collect();
@@ -47,8 +47,8 @@ impl Oracle {
                 if self.needs_no_count(&seen) {
                     continue;
                 }
-                let told: Vec<_> = left.iter().map(|counted| &counted.fields).collect();
-                return Some(self.told(format_args!("served {seen:?}, counted {told:?}")));
+                let outcome: Vec<_> = left.iter().map(|counted| &counted.fields).collect();
+                return Some(self.outcome(format_args!("served {seen:?}, counted {outcome:?}")));
             };
             let counted = left.remove(place);
             if self.needs_no_count(&seen) || is_one_of_several {
@@ -59,10 +59,10 @@ impl Oracle {
             }
         }
         let times = counted.len();
-        (times > shot.requests).then(|| self.told(format_args!("counted {times} times")))
+        (times > shot.requests).then(|| self.outcome(format_args!("counted {times} times")))
     }
 
-    fn told(&self, what: std::fmt::Arguments<'_>) -> String {
+    fn outcome(&self, what: std::fmt::Arguments<'_>) -> String {
         format!("{} {}: {what}", self.kind, self.policy.name)
     }
 
@@ -90,7 +90,7 @@ impl Oracle {
             (&counted.key, self.keys.entry(customer.clone()).or_insert_with(|| counted.key.clone()).clone());
         // What HAProxy cannot count, it asks slowlane about, whose keys are others.
         if *mine != key && self.kind.counter() == Counter::Asks {
-            return Some(self.told(format_args!("{customer:?} has the keys {key} and {mine}")));
+            return Some(self.outcome(format_args!("{customer:?} has the keys {key} and {mine}")));
         }
         let known = self.customers.entry(counted.key.clone()).or_insert_with(|| customer.clone());
         (*known != customer)

@@ -222,20 +222,21 @@ impl Rig {
     fn bystander_fault(&mut self) -> Option<String> {
         let (served, counted) = (self.served.remove(BYSTANDER), self.counted.remove(BYSTANDER));
         let (served, counted) = (served.unwrap_or_default(), counted.unwrap_or_default());
-        let told = |what: String| Some(format!("{} {}: the bystander {what}", self.kind, self.policy.name));
+        let outcome =
+            |what: String| Some(format!("{} {}: the bystander {what}", self.kind, self.policy.name));
         let (times, asked) = (counted.len() as u64, self.asked);
         if times != asked || served.len() as u64 != asked {
-            return told(format!(
+            return outcome(format!(
                 "asked {asked} times, was counted {times} and served {} times",
                 served.len()
             ));
         }
         if let Some(counted) = counted.iter().find(|counted| counted.verdict != "pass") {
-            return told(format!("was judged {counted:?}"));
+            return outcome(format!("was judged {counted:?}"));
         }
         let left = counted.iter().map(|counted| counted.remaining).min()?;
         let is_charged = self.kind.counter() == Counter::Asks && left != BYSTANDER_BURST - asked;
-        if is_charged { told(format!("has {left} requests left after {asked}")) } else { None }
+        if is_charged { outcome(format!("has {left} requests left after {asked}")) } else { None }
     }
 
     /// Reads both logs to their end: until both are quiet.

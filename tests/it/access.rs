@@ -73,14 +73,14 @@ fn a_connection_from_another_network_is_closed_unread() {
         assert_eq!(metric("slowlane_connections_not_allowed_total", name), 2.0);
     }
     let line = "a connection from 127.0.0.2 is closed: `allow` does not list its network";
-    let told = || slowlane.process.log().iter().filter(|told| told.contains(line)).count();
-    eventually("each listener has a line", || (told() == 4).then_some(()));
+    let outcome = || slowlane.process.log().iter().filter(|outcome| outcome.contains(line)).count();
+    eventually("each listener has a line", || (outcome() == 4).then_some(()));
     // A Unix socket has its permissions instead.
     let mut unix = UnixStream::connect(slowlane.socket("http")).unwrap();
     unix.write_all(CHECK).unwrap();
-    let mut told = [0; 12];
-    unix.read_exact(&mut told).unwrap();
-    assert_eq!(&told, b"HTTP/1.1 204");
+    let mut outcome = [0; 12];
+    unix.read_exact(&mut outcome).unwrap();
+    assert_eq!(&outcome, b"HTTP/1.1 204");
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn an_ipv4_peer_of_an_ipv6_listener_counts_as_ipv4() {
         let mut process = run(folder.path(), &config);
         let port: u16 = process.logged("HTTP check on [::]:").parse().unwrap();
         process.logged("admin on ");
-        let told = answer(from([127, 0, 0, 1], SocketAddr::from(([127, 0, 0, 1], port))), CHECK);
-        assert_eq!(!told.is_empty(), is_allowed, "{allow}");
+        let outcome = answer(from([127, 0, 0, 1], SocketAddr::from(([127, 0, 0, 1], port))), CHECK);
+        assert_eq!(!outcome.is_empty(), is_allowed, "{allow}");
     }
 }
 
@@ -241,10 +241,10 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
                 format!("warning: {path}: every user may read it, and it holds {holds}: chmod o= {path}")
             })
             .collect();
-        let mut told = warnings();
+        let mut outcome = warnings();
         expected.sort();
-        told.sort();
-        assert_eq!(told, expected);
+        outcome.sort();
+        assert_eq!(outcome, expected);
     }
 }
 

@@ -342,8 +342,8 @@ fn a_client_that_leaves_gives_back_its_place_and_its_slot() {
         eventually("its place is free", || (holds() == 0.0).then_some(()));
         assert_eq!(slowlane.metric("slowlane_holds_abandoned_total", ""), f64::from(left));
     }
-    let told = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", "slow.example")]);
-    let delay_ms: u64 = told.header("x-slowlane-delay").unwrap().parse().unwrap();
+    let outcome = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", "slow.example")]);
+    let delay_ms: u64 = outcome.header("x-slowlane-delay").unwrap().parse().unwrap();
     assert!(delay_ms <= 60_000, "three who left wait no more, and {delay_ms} ms are one slot");
     assert_eq!(slowlane.metric("slowlane_holds_refused_total", ""), 0.0);
 }

@@ -503,8 +503,8 @@ fn at_the_end_everything_held_is_answered_and_everybody_is_told() {
         assert!(matches!(heard, Heard::Ack { stream_id, .. } if stream_id == id), "{heard:?}");
         assert_eq!(verdict(&heard), "pass");
     }
-    let told = |line: &mut Line| matches!(line.hear(), Heard::Disconnect { status: 0, .. });
-    assert!(told(&mut holding) && told(&mut idle) && told(&mut silent));
+    let outcome = |line: &mut Line| matches!(line.hear(), Heard::Disconnect { status: 0, .. });
+    assert!(outcome(&mut holding) && outcome(&mut idle) && outcome(&mut silent));
     // HAProxy may send its own DISCONNECT, or another question. Neither gets an answer.
     let _ = holding.try_say(&goodbye());
     let _ = idle.try_say(&request(1, "192.0.2.1", "free.example"));

@@ -6,7 +6,7 @@ use crate::cli::{Ran, ran};
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client};
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{Delivery, Haproxy, Told, each, telling_patiently};
+use crate::support::haproxy::{Delivery, Haproxy, VerdictHeaders, each, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 use crate::support::{eventually, key_hasher};
@@ -54,9 +54,9 @@ fn blocks_hold(slowlane: &Slowlane, client: impl Fn() -> Client) {
         said(slowlane, &[&["unblock"], fields].concat());
     }
     // The policy does not use the method; the proxy sends it.
-    let told = said(slowlane, &["block", "method=POST", "--for", "1h"]);
+    let outcome = said(slowlane, &["block", "method=POST", "--for", "1h"]);
     assert_eq!(
-        told,
+        outcome,
         "blocked method=POST for 1h\nthe policy does not use method: see that the proxy sends it\n"
     );
     assert_eq!([ask("POST", "shop.example"), ask("GET", "shop.example")], [429, 200]);
@@ -73,8 +73,8 @@ fn blocks_hold(slowlane: &Slowlane, client: impl Fn() -> Client) {
         status == 429 && retry_after.is_some_and(|retry| (86_300..=86_400).contains(&retry)),
         "{retry_after:?}"
     );
-    let told = said(slowlane, &["unblock", "website=long.example"]);
-    assert!(told.starts_with("unblocked key="), "{told}");
+    let outcome = said(slowlane, &["unblock", "website=long.example"]);
+    assert!(outcome.starts_with("unblocked key="), "{outcome}");
     assert_eq!(refusal("long.example").0, 429, "the law still refuses it");
 
     assert_eq!([ask("GET", "brief.example"), ask("GET", "brief.example")], [200, 429]);
@@ -88,13 +88,15 @@ fn a_blocked_client_is_refused_through_haproxy() {
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+        let mut haproxy =
+            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         blocks_hold(&slowlane, || haproxy.client());
 
         said(&slowlane, &["block", "website=shop.example", "--for", "1h"]);
-        let told = Told::by(&haproxy.client().request("GET", "/", &[("Host", "shop.example")], ""));
-        assert!(told.is("deny"), "{told:?}");
+        let outcome =
+            VerdictHeaders::by(&haproxy.client().request("GET", "/", &[("Host", "shop.example")], ""));
+        assert!(outcome.is("deny"), "{outcome:?}");
     });
 }
 
@@ -110,8 +112,8 @@ fn all_that_is_blocked_is_listed_counted_and_explained() {
     let slowlane = Slowlane::with_policy(POLICY);
     assert_eq!(said(&slowlane, &["blocks"]), "nothing is blocked\n");
     assert_eq!(said(&slowlane, &["blocks", "--json"]), "[]\n");
-    let told = said(&slowlane, &["block", "source=2001:db8::66", "website=shop.example", "--for", "10d"]);
-    assert_eq!(told, "blocked source=2001:db8::/64 website=shop.example for 10d\n");
+    let outcome = said(&slowlane, &["block", "source=2001:db8::66", "website=shop.example", "--for", "10d"]);
+    assert_eq!(outcome, "blocked source=2001:db8::/64 website=shop.example for 10d\n");
     let ask = |source, website| {
         slowlane.check("", &[("X-Slowlane-Source", source), ("X-Slowlane-Website", website)]).status
     };
@@ -188,7 +190,7 @@ fn a_block_survives_a_reload_and_a_dry_run_blocks_nobody() {
 #[test]
 fn a_block_that_cannot_be_set_names_the_remedy() {
     let slowlane = Slowlane::with_config(POLICY, "");
-    for (args, told) in [
+    for (args, outcome) in [
         (&["block", "source=192.0.2.66"][..], "say how long: add --for 10m; the longest block is 366d"),
         (
             &["block", "source=192.0.2.66", "--for", "10"],
@@ -228,7 +230,7 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
         ),
         (&["unblock", "key=26"], "key stands alone, with sixteen hex digits, like key=26C7827D889F6DA3"),
     ] {
-        assert_eq!(refused(&slowlane, args), told, "{args:?}");
+        assert_eq!(refused(&slowlane, args), outcome, "{args:?}");
     }
     assert_eq!(said(&slowlane, &["blocks"]), "nothing is blocked\n");
 
@@ -253,8 +255,8 @@ fn only_holders_of_the_token_block() {
         &[("slo.map", "0 rate=unlimited\n")],
         "[admin]\ntoken = \"0123456789abcdef\"\n",
     );
-    let told = refused(&slowlane, &["block", "source=192.0.2.66", "--for", "1m"]);
-    assert!(told.ends_with("requires a token: give --token-file or --config"), "{told}");
+    let outcome = refused(&slowlane, &["block", "source=192.0.2.66", "--for", "1m"]);
+    assert!(outcome.ends_with("requires a token: give --token-file or --config"), "{outcome}");
     let config = slowlane.folder().join("slowlane.toml");
     let ours = ["--config", config.to_str().unwrap()];
     said(&slowlane, &[&["block", "source=192.0.2.66", "--for", "1m"], &ours[..]].concat());

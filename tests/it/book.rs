@@ -185,9 +185,9 @@ fn every_law_has_its_section_and_every_option_its_row() {
     for law in Law::NAMES {
         assert!(laws.text.contains(&format!("\n### {law}\n")), "doc/book/laws.md has no section {law}");
         assert!(laws.text.contains(&format!("| [`{law}`](#{law})")), "its table has no row {law}");
-        let told = ran(&["simulate", "--law", law, "--option", "nothing=1"]).problems.join("\n");
+        let outcome = ran(&["simulate", "--law", law, "--option", "nothing=1"]).problems.join("\n");
         let (_, options) =
-            told.split_once(&format!("unknown option \"nothing\": {law} takes ")).expect(&told);
+            outcome.split_once(&format!("unknown option \"nothing\": {law} takes ")).expect(&outcome);
         let options = options.lines().next().unwrap().replace(" and ", ", ");
         let options = options.split(", ").filter(|&option| option != "none");
         options.for_each(|option| reference.wants(&format!("option of {law}"), option));
@@ -294,9 +294,9 @@ fn policies_that_are_shown_are_served() {
             let first = if map.label == "slo.map" { "0 rate=unlimited\n" } else { "" };
             fs::write(folder.path().join(&map.label), first.to_owned() + &map.text).unwrap();
         }
-        let told = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
+        let outcome = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
         let place = format!("{}, {}", section.path, section.text.lines().next().unwrap());
-        assert_eq!((told.code, told.problems), (0, vec![]), "{place}");
+        assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{place}");
         shown += 1;
     }
     assert!(shown > 5, "{shown} policies are shown");
@@ -324,8 +324,8 @@ fn config_files_that_are_shown_are_taken() {
     for page in pages() {
         for block in page.blocks("toml") {
             fs::write(&path, block.text).unwrap();
-            let told = ran(&["check", "--config", path.to_str().unwrap()]);
-            assert_eq!((told.code, told.problems), (0, vec![]), "{}", page.path);
+            let outcome = ran(&["check", "--config", path.to_str().unwrap()]);
+            assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{}", page.path);
             shown += 1;
         }
     }

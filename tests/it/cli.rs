@@ -473,7 +473,8 @@ fn a_line_that_has_no_effect_is_a_warning() {
     ]);
     let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
     let prefix = format!("warning: {}/", folder.path().display());
-    let told: Vec<&str> = checked.problems.iter().map(|told| told.strip_prefix(&prefix).unwrap()).collect();
+    let outcome: Vec<&str> =
+        checked.problems.iter().map(|outcome| outcome.strip_prefix(&prefix).unwrap()).collect();
     let expected = [
         "website.map:1: \"\\\"shop.example\\\"\" has quotes, ",
         "website.map:2: \"*.shop.example\": str takes * for an ordinary character: ",
@@ -484,9 +485,9 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
         "slo.map:3: no map names SLO 1001, so it has no effect: name it in owner.map",
     ];
-    assert_eq!((checked.code, told.len()), (0, expected.len()), "{told:#?}");
-    for (told, expected) in told.iter().zip(expected) {
-        assert!(told.starts_with(expected), "{told}");
+    assert_eq!((checked.code, outcome.len()), (0, expected.len()), "{outcome:#?}");
+    for (outcome, expected) in outcome.iter().zip(expected) {
+        assert!(outcome.starts_with(expected), "{outcome}");
     }
     fs::write(folder.path().join("slo.map"), "0 burst=1 rate=1/s # ours\n").unwrap();
     let checked = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
@@ -657,12 +658,16 @@ ipv4_prefix = 33
     let checked = ran(&["check", "--config", path]);
     assert_eq!((checked.code, checked.out.as_str()), (1, ""));
     let lines = [2, 3, 4, 6, 7, 9, 14, 17, 18];
-    let told: Vec<&String> = checked.problems.iter().filter(|problem| problem.starts_with(path)).collect();
+    let outcome: Vec<&String> = checked.problems.iter().filter(|problem| problem.starts_with(path)).collect();
     for line in lines {
         let place = format!("{path}:{line}: ");
-        assert_eq!(told.iter().filter(|problem| problem.starts_with(&place)).count(), 1, "{line}: {told:#?}");
+        assert_eq!(
+            outcome.iter().filter(|problem| problem.starts_with(&place)).count(),
+            1,
+            "{line}: {outcome:#?}"
+        );
     }
-    assert_eq!(told.len(), lines.len(), "{told:#?}");
+    assert_eq!(outcome.len(), lines.len(), "{outcome:#?}");
     // The policy is read nevertheless.
     let policy = &checked.problems[lines.len()..];
     let expected = [
@@ -676,10 +681,10 @@ ipv4_prefix = 33
     assert_eq!(ran(&["run", "--config", path]).problems, checked.problems[..lines.len()]);
     // Several mistakes of syntax.
     fs::write(&config, "[spop]\ntimeout = \n[hold]\nmax = 1 2\nlongest = 1s\n").unwrap();
-    let told = ran(&["check", "--config", path]).problems;
+    let outcome = ran(&["check", "--config", path]).problems;
     for line in [2, 4, 5] {
         let place = format!("{path}:{line}: ");
-        assert!(told.iter().any(|problem| problem.starts_with(&place)), "{line}: {told:#?}");
+        assert!(outcome.iter().any(|problem| problem.starts_with(&place)), "{line}: {outcome:#?}");
     }
 }
 
@@ -800,9 +805,9 @@ fn with_nothing_at_all_it_serves_on_its_defaults() {
 
     // The defaults in the help are the addresses in use.
     let (_, help, _) = typed(Path::new(HERE), &["run", "--help"]);
-    let told: Vec<&str> =
+    let outcome: Vec<&str> =
         help.split("[default: ").skip(1).filter_map(|rest| rest.split(']').next()).collect();
-    assert_eq!(told, defaults);
+    assert_eq!(outcome, defaults);
 }
 
 /// A command that runs its arguments in a network namespace with only a loopback; `None` if not permitted.

@@ -27,11 +27,11 @@ fn is_blocked(node: &Slowlane, website: &str) -> bool {
 }
 
 /// Sends changes of blocks to a store, as a node does: 500 of them in each message.
-fn fill(targets: impl Iterator<Item = String>, tell: impl Fn(&[&str])) {
+fn fill(targets: impl Iterator<Item = String>, report: impl Fn(&[&str])) {
     let targets: Vec<String> = targets.collect();
     for targets in targets.chunks(500) {
         let changes = targets.iter().flat_map(|target| [target.as_str(), "600000", "0"]);
-        tell(&["e", "0", "e"].into_iter().chain(changes).collect::<Vec<_>>());
+        report(&["e", "0", "e"].into_iter().chain(changes).collect::<Vec<_>>());
     }
 }
 
@@ -64,8 +64,8 @@ fn blocks_that_clients_earn_take_no_room_of_operators() {
     for url in [redis.url(), server.url()] {
         let one = node("one", &url);
         is_joined(&one, 1);
-        let told = block(&one, "website=quiet.example");
-        assert!(told.status.success(), "{told:?}");
+        let outcome = block(&one, "website=quiet.example");
+        assert!(outcome.status.success(), "{outcome:?}");
         let late = node("late", &url);
         eventually("a late node blocks", || is_blocked(&late, "quiet.example").then_some(()));
     }
@@ -81,9 +81,9 @@ fn a_block_without_room_in_the_store_is_told_and_holds_on() {
     let [one, other] = ["one", "other"].map(|name| node(name, &redis.url()));
     is_joined(&one, 2);
     redis.ask(&["EVAL", FILL, "1", BLOCKS, &OPERATORS.to_string()]);
-    let told = block(&one, "website=quiet.example");
-    let error = String::from_utf8_lossy(&told.stderr);
-    assert_eq!((told.status.code(), told.stdout.as_slice()), (Some(1), &b""[..]), "{error}");
+    let outcome = block(&one, "website=quiet.example");
+    let error = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!((outcome.status.code(), outcome.stdout.as_slice()), (Some(1), &b""[..]), "{error}");
     assert!(error.contains("website=quiet.example is blocked on this node alone"), "{error}");
     assert_eq!([&one, &other].map(|node| is_blocked(node, "quiet.example")), [true, false]);
     assert_eq!(one.metric("slowlane_cluster_blocks_alone", ""), 1.0);
@@ -111,10 +111,13 @@ fn a_block_without_a_store_says_that_the_others_do_not_know_it() {
     let [one, other] = ["one", "other"].map(|name| node(name, &redis.url()));
     is_joined(&one, 2);
     redis.process.stop();
-    let told = block(&one, "website=quiet.example");
+    let outcome = block(&one, "website=quiet.example");
     redis.process.signal("CONT");
-    assert!(told.status.success(), "{told:?}");
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.ends_with("the store is silent: the other nodes learn of it once it answers\n"), "{told}");
+    assert!(outcome.status.success(), "{outcome:?}");
+    let outcome = String::from_utf8(outcome.stdout).unwrap();
+    assert!(
+        outcome.ends_with("the store is silent: the other nodes learn of it once it answers\n"),
+        "{outcome}"
+    );
     eventually("the other node learns of it", || is_blocked(&other, "quiet.example").then_some(()));
 }

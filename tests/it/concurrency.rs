@@ -8,7 +8,7 @@ use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{
-    CONFIG, Delivery, EACH_DELIVERY, Haproxy, Told, each, replace, telling_patiently,
+    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
 };
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
@@ -88,24 +88,25 @@ fn five_at_a_time_are_let_through_haproxy() {
     each(EACH_DELIVERY, |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+        let mut haproxy =
+            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         twenty_for_five(&slowlane, &app, || haproxy.client());
 
         // HAProxy reports the end of requests with a ticket, and of no others.
         let questions = || slowlane.metric("slowlane_spop_frames_total", "notify");
         let mut client = haproxy.client();
-        for (website, has_ticket, told) in [("five.example", true, 2.0), ("free.example", false, 1.0)] {
+        for (website, has_ticket, outcome) in [("five.example", true, 2.0), ("free.example", false, 1.0)] {
             let before = questions();
             let response = client.request("GET", "/", &[("Host", website)], "");
             assert_eq!(response.status, 200);
-            assert_eq!(Told::by(&response).ticket.is_some(), has_ticket, "{website}");
-            assert_eq!(questions() - before, told, "{website}");
+            assert_eq!(VerdictHeaders::by(&response).ticket.is_some(), has_ticket, "{website}");
+            assert_eq!(questions() - before, outcome, "{website}");
         }
         let uploaded = client.request("POST", "/", &[("Host", "five.example")], &"x".repeat(100_000));
-        assert_eq!(Told::by(&uploaded).remaining, Some(4));
+        assert_eq!(VerdictHeaders::by(&uploaded).remaining, Some(4));
         let next = client.request("GET", "/", &[("Host", "five.example")], "");
-        assert_eq!(Told::by(&next).remaining, Some(4), "the place of the upload is free");
+        assert_eq!(VerdictHeaders::by(&next).remaining, Some(4), "the place of the upload is free");
     });
 }
 
@@ -116,7 +117,7 @@ fn a_place_that_nobody_frees_is_free_when_its_lease_is_over() {
         let agent = slowlane.spop.to_string();
         let start = || {
             let mut haproxy =
-                Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+                Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
             haproxy.wait_for_agent("UP");
             haproxy
         };
@@ -129,8 +130,9 @@ fn a_place_that_nobody_frees_is_free_when_its_lease_is_over() {
         app.gate.open();
         let haproxy = start();
         eventually("all places are free", || {
-            let told = Told::by(&haproxy.client().request("GET", "/", &[("Host", "brief.example")], ""));
-            (told.remaining == Some(4)).then_some(())
+            let outcome =
+                VerdictHeaders::by(&haproxy.client().request("GET", "/", &[("Host", "brief.example")], ""));
+            (outcome.remaining == Some(4)).then_some(())
         });
     });
 }
@@ -140,7 +142,8 @@ fn a_client_that_leaves_haproxy_frees_its_place_when_the_application_has_answere
     each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+        let mut haproxy =
+            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         let status = || haproxy.client().request("GET", "/", &[("Host", "one.example")], "").status;
         app.gate.close();
@@ -160,10 +163,10 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let edit = |name: &str, text: String| match name {
             CONFIG => {
-                let text = telling_patiently(name, text);
+                let text = showing_verdicts_patiently(name, text);
                 replace(&text, "\nbackend app\n", "\nbackend app\n    option abortonclose\n")
             }
-            _ => telling_patiently(name, text),
+            _ => showing_verdicts_patiently(name, text),
         };
         let agent = slowlane.spop.to_string();
         let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
@@ -181,7 +184,7 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
         app.gate.open();
         assert_eq!(get("one.example").status, 429, "for a minute");
         eventually("the lease is over", || {
-            (Told::by(&get("brief.example")).remaining == Some(4)).then_some(())
+            (VerdictHeaders::by(&get("brief.example")).remaining == Some(4)).then_some(())
         });
     });
 }
@@ -193,11 +196,11 @@ fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let edit = |name: &str, text: String| match name {
             CONFIG => {
-                let text = telling_patiently(name, text);
+                let text = showing_verdicts_patiently(name, text);
                 let line = "    http-request return status 418 if { path /teapot }\n    default_backend";
                 replace(&text, "    default_backend", line)
             }
-            _ => telling_patiently(name, text),
+            _ => showing_verdicts_patiently(name, text),
         };
         let agent = slowlane.spop.to_string();
         let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
@@ -210,13 +213,13 @@ fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {
             get("brief.example", "/teapot");
         }
         eventually("the lease is over", || {
-            (Told::by(&get("brief.example", "/")).remaining == Some(4)).then_some(())
+            (VerdictHeaders::by(&get("brief.example", "/")).remaining == Some(4)).then_some(())
         });
     });
 }
 
 /// The shipped nginx configuration, but with reports of the end, and with all upstream statuses in the log.
-fn telling_of_the_end(name: &str, text: String) -> String {
+fn reporting_the_end(name: &str, text: String) -> String {
     match name {
         "nginx.conf" => {
             let text = replace(&text, "# post_action", "post_action");
@@ -229,7 +232,7 @@ fn telling_of_the_end(name: &str, text: String) -> String {
 #[test]
 fn five_at_a_time_are_let_through_nginx() {
     let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
-    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, telling_of_the_end);
+    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, reporting_the_end);
     twenty_for_five(&slowlane, &app, || nginx.client());
 
     // The client gets the answer of the application. The end is reported if there is a ticket.
@@ -250,7 +253,7 @@ fn five_at_a_time_are_let_through_nginx() {
 #[test]
 fn a_client_that_leaves_nginx_frees_its_place_at_once() {
     let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
-    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, telling_of_the_end);
+    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, reporting_the_end);
     app.gate.close();
     let leaving = ask_and_stay(nginx.client(), "one.example");
     eventually("it is inside", || (app.gate.inside() == 1).then_some(()));

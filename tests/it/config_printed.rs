@@ -180,8 +180,8 @@ fn every_field_of_the_policy_is_sent_and_every_hold_has_the_time_it_needs() {
     ] {
         assert!(main.contains(rule), "{rule} in\n{main}");
     }
-    let told = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
-    assert!(told.contains("/check?max_delay=121s&ratelimit=on;"), "{told}");
+    let outcome = of(&["nginx", "--ratelimit", "--file", "slowlane.conf"]).out;
+    assert!(outcome.contains("/check?max_delay=121s&ratelimit=on;"), "{outcome}");
     // What is printed loads.
     for (version, number, delivery, main) in EACH.into_iter().chain(PEERS) {
         let Some(binary) = version.binary() else { continue };

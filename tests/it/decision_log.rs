@@ -45,16 +45,16 @@ fn a_decision_is_a_line_that_says_who_was_delayed_and_why() {
     let keys: Vec<i64> = (1..=2)
         .map(|id| line.ask(id, "192.0.2.7", "slow.example").variable("key").unwrap().parse().unwrap())
         .collect();
-    let told = &lines(&path, 1)[0];
-    assert_eq!(told["verdict"], "delay");
-    assert!((1..=500).contains(&told["delay_ms"].as_u64().unwrap()), "{told}");
+    let outcome = &lines(&path, 1)[0];
+    assert_eq!(outcome["verdict"], "delay");
+    assert!((1..=500).contains(&outcome["delay_ms"].as_u64().unwrap()), "{outcome}");
     assert_eq!(
-        (&told["slo"], &told["rate"], &told["remaining"], &told["cost"]),
+        (&outcome["slo"], &outcome["rate"], &outcome["remaining"], &outcome["cost"]),
         (&2001.into(), &2.into(), &0.into(), &1.into())
     );
-    assert_eq!(told["key"], format!("{:016X}", keys[1] as u64));
-    assert_eq!(told["fields"], serde_json::json!({"source": "192.0.2.7", "website": "slow.example"}));
-    let time = told["time"].as_str().unwrap();
+    assert_eq!(outcome["key"], format!("{:016X}", keys[1] as u64));
+    assert_eq!(outcome["fields"], serde_json::json!({"source": "192.0.2.7", "website": "slow.example"}));
+    let time = outcome["time"].as_str().unwrap();
     assert!(time.starts_with("20") && time.ends_with('Z') && time.len() == 24, "{time}");
 
     // A denial over HTTP, then one of a dry run.
@@ -62,14 +62,14 @@ fn a_decision_is_a_line_that_says_who_was_delayed_and_why() {
     assert_eq!(slowlane.check("", &headers).status, 403);
     let tried = [("X-Slowlane-Website", "tried.example"), ("X-Slowlane-Api-Key", "k")];
     assert_eq!(slowlane.check("", &tried).status, 204);
-    let told = lines(&path, 3);
-    assert_eq!((&told[1]["verdict"], &told[1]["retry_after_s"]), (&"deny".into(), &86_400.into()));
-    assert_eq!(told[1]["fields"], serde_json::json!({"source": "192.0.2.8", "website": "closed.example"}));
+    let outcome = lines(&path, 3);
+    assert_eq!((&outcome[1]["verdict"], &outcome[1]["retry_after_s"]), (&"deny".into(), &86_400.into()));
+    assert_eq!(outcome[1]["fields"], serde_json::json!({"source": "192.0.2.8", "website": "closed.example"}));
     assert_eq!(
-        (&told[2]["verdict"], &told[2]["dry_run"]),
+        (&outcome[2]["verdict"], &outcome[2]["dry_run"]),
         (&"pass".into(), &serde_json::json!({"2003": "deny"}))
     );
-    assert_eq!(told[2]["fields"], serde_json::json!({"website": "tried.example", "api_key": "k"}));
+    assert_eq!(outcome[2]["fields"], serde_json::json!({"website": "tried.example", "api_key": "k"}));
     eventually("the lines are counted", || {
         (slowlane.metric("slowlane_decision_log_lines_total", "") == 3.0).then_some(())
     });
@@ -92,14 +92,14 @@ fn whatever_a_client_calls_itself_a_line_is_a_plain_line() {
         line.say(&message(id, b"request", &[(b"owner", Data::Str(name)), (b"unknown", Data::Str(name))]));
         line.hear();
     }
-    let told = lines(&slowlane.folder().join("decisions.json"), names.len());
+    let outcome = lines(&slowlane.folder().join("decisions.json"), names.len());
     let text = fs::read(slowlane.folder().join("decisions.json")).unwrap();
     assert!(text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n')));
-    for (told, name) in told.iter().zip(names) {
-        let owner = told["fields"]["owner"].as_str().unwrap();
+    for (outcome, name) in outcome.iter().zip(names) {
+        let owner = outcome["fields"]["owner"].as_str().unwrap();
         let whole = String::from_utf8_lossy(name);
         assert!(owner == whole || owner.len() == 203, "{owner}");
-        assert_eq!(told["fields"].as_object().unwrap().len(), 1, "only what the policy knows: {told}");
+        assert_eq!(outcome["fields"].as_object().unwrap().len(), 1, "only what the policy knows: {outcome}");
     }
 }
 
@@ -209,9 +209,9 @@ fn the_log_is_silent_about_requests_and_its_level_can_be_changed() {
     slowlane.process.signal("USR1");
     slowlane.process.logged("the log level is debug, it was info");
     // A connection may end after the change of the level: that is told at the level debug.
-    let told = slowlane.process.log();
-    let told: Vec<&String> = told.iter().filter(|line| !line.contains("DEBUG")).collect();
-    assert_eq!(told.len(), before.len() + 1, "a line for the change of state, and no other: {told:?}");
+    let outcome = slowlane.process.log();
+    let outcome: Vec<&String> = outcome.iter().filter(|line| !line.contains("DEBUG")).collect();
+    assert_eq!(outcome.len(), before.len() + 1, "a line for the change of state, and no other: {outcome:?}");
     ask(&slowlane);
     slowlane.process.logged("DEBUG a connection");
     slowlane.process.signal("USR1");

@@ -75,14 +75,18 @@ fn tells_its_story(args: &[&str], first_line: &str) {
     let children = demo.children();
     let last = demo.process.logged("got a 429.");
     assert_eq!(last, "");
-    let (code, told) = demo.ended(&addresses, &children);
-    assert_eq!(code, Some(0), "{told:#?}");
-    assert!(told[0].starts_with(first_line), "{told:#?}");
-    assert!(told.contains(&"        slo.map now says: 3001 burst=50 rate=50/s".to_owned()), "{told:#?}");
-    assert!(told.contains(&"Nobody got a 429.".to_owned()), "{told:#?}");
+    let (code, outcome) = demo.ended(&addresses, &children);
+    assert_eq!(code, Some(0), "{outcome:#?}");
+    assert!(outcome[0].starts_with(first_line), "{outcome:#?}");
+    assert!(
+        outcome.contains(&"        slo.map now says: 3001 burst=50 rate=50/s".to_owned()),
+        "{outcome:#?}"
+    );
+    assert!(outcome.contains(&"Nobody got a 429.".to_owned()), "{outcome:#?}");
     let row = |number: usize| {
         let start = format!("{number:>6}  ");
-        let row = told.iter().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{told:#?}"));
+        let row =
+            outcome.iter().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{outcome:#?}"));
         row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     let rate = |number| row(number)[1].parse::<f64>().unwrap();
@@ -93,7 +97,7 @@ fn tells_its_story(args: &[&str], first_line: &str) {
     }
     // The real factor is about 7, so a slow machine does not matter.
     let sum = |numbers: std::ops::RangeInclusive<usize>| numbers.map(rate).sum::<f64>();
-    assert!(sum(1..=4) > sum(6..=8), "the crawler was slowed down: {told:#?}");
+    assert!(sum(1..=4) > sum(6..=8), "the crawler was slowed down: {outcome:#?}");
 }
 
 #[test]
@@ -107,8 +111,8 @@ fn a_crawler_settles_behind_haproxy() {
 
 #[test]
 fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
-    let told = "without HAProxy: slowlane plays its part, and asks itself over SPOP";
-    tells_its_story(&["--haproxy", "none"], told);
+    let outcome = "without HAProxy: slowlane plays its part, and asks itself over SPOP";
+    tells_its_story(&["--haproxy", "none"], outcome);
 }
 
 #[test]
@@ -120,8 +124,8 @@ fn it_can_be_ended_at_any_moment() {
         assert_eq!(children.len(), 1, "a HAProxy");
         demo.wait_for_second(1);
         demo.process.signal(signal);
-        let (code, told) = demo.ended(&addresses, &children);
-        assert_eq!(code, Some(0), "{signal}: {told:#?}");
+        let (code, outcome) = demo.ended(&addresses, &children);
+        assert_eq!(code, Some(0), "{signal}: {outcome:#?}");
     }
     // Also by a socket file without a listener.
     let folder = tempfile::tempdir().unwrap();

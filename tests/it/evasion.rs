@@ -249,10 +249,10 @@ proptest! {
         let plain = ask(&throttle, &[("website", spelling.as_bytes())]);
         prop_assert_eq!((plain.key, plain.slo, plain.is_let_through()), (first.key, first.slo, false));
         let odd_one = spelling + &odd;
-        let told = ask(&throttle, &[("website", odd_one.as_bytes())]);
+        let outcome = ask(&throttle, &[("website", odd_one.as_bytes())]);
         // More letters make another name, and more digits another port.
         let is_other_name = slowlane_core::base::host::Host::read(odd_one.as_bytes()).is_some();
-        prop_assert!(is_other_name || !told.is_let_through(), "{}", odd_one);
+        prop_assert!(is_other_name || !outcome.is_let_through(), "{}", odd_one);
     }
 }
 

@@ -82,7 +82,7 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
     let ask = |slowlane: &Slowlane, source: &str| {
         assert_eq!(slowlane.check("", &[("X-Slowlane-Source", source)]).status, 204, "it goes on deciding");
     };
-    let told = |slowlane: &Slowlane, text: &str| {
+    let outcome = |slowlane: &Slowlane, text: &str| {
         slowlane.process.log().iter().filter(|line| line.contains(text)).count()
     };
     let failures = |slowlane: &Slowlane| slowlane.metric("slowlane_state_failures_total", "");
@@ -104,8 +104,8 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
     let whole = fs::read(&state).unwrap();
     until(&slowlane, 4.0);
     assert_eq!(fs::read(&state).unwrap(), whole, "the old state is as it was");
-    assert_eq!(told(&slowlane, "the state cannot be written: No space left on device"), 1);
-    assert_eq!(told(&slowlane, "cannot write to the decision log: No space left on device"), 1);
+    assert_eq!(outcome(&slowlane, "the state cannot be written: No space left on device"), 1);
+    assert_eq!(outcome(&slowlane, "cannot write to the decision log: No space left on device"), 1);
     assert!(
         !fs::read_dir(disk.folder.path())
             .unwrap()
@@ -163,12 +163,12 @@ fn a_log_on_a_full_disk_tells_how_many_lines_are_missing() {
     assert!(!torn.ends_with('\n'), "{torn}");
 
     disk.give_room();
-    let told = eventually("the missing lines are told", || {
+    let outcome = eventually("the missing lines are told", || {
         let log = written();
         let line = log.lines().find(|line| line.contains(" log lines dropped: "))?;
         line.split_whitespace().find_map(|word| word.parse::<f64>().ok())
     });
-    assert_eq!(told, metric("slowlane_log_dropped_total"));
+    assert_eq!(outcome, metric("slowlane_log_dropped_total"));
     let log = eventually("the state is written", || {
         Some(written()).filter(|log| log.contains("the state is written again\n"))
     });

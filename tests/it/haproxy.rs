@@ -10,8 +10,10 @@ use slowlane_core::base::key::{Key, KeyHasher};
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, EACH_DELIVERY, Haproxy, Told, Version, each, replace};
-use crate::support::haproxy::{telling, telling_patiently};
+use crate::support::haproxy::{
+    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, Version, each, replace,
+};
+use crate::support::haproxy::{showing_verdicts, showing_verdicts_patiently};
 use crate::support::load::Load;
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, hold};
@@ -40,12 +42,12 @@ struct Scene {
 impl Scene {
     /// The shipped HAProxy configuration, but it reports its variables and has a long timeout for verdicts.
     fn patient(version: Version, delivery: Delivery, policy: &[(&str, &str)]) -> Scene {
-        Scene::with(version, delivery, policy, telling_patiently)
+        Scene::with(version, delivery, policy, showing_verdicts_patiently)
     }
 
     /// The shipped HAProxy configuration, but it reports its variables.
-    fn telling(version: Version, delivery: Delivery) -> Scene {
-        Scene::with(version, delivery, POLICY, telling)
+    fn showing_verdicts(version: Version, delivery: Delivery) -> Scene {
+        Scene::with(version, delivery, POLICY, showing_verdicts)
     }
 
     fn with(
@@ -66,8 +68,8 @@ impl Scene {
     }
 
     /// The variables after a GET with these headers.
-    fn told(&self, headers: &[(&str, &str)]) -> Told {
-        Told::by(&self.haproxy.client().request("GET", "/", headers, ""))
+    fn outcome(&self, headers: &[(&str, &str)]) -> VerdictHeaders {
+        VerdictHeaders::by(&self.haproxy.client().request("GET", "/", headers, ""))
     }
 
     /// Takes the slots of `requests` requests without a proxy, so the next request waits for all of them.
@@ -117,9 +119,10 @@ impl Crowd {
 fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
     let mut attempts = (0..100).map(|_| ask());
     let found = attempts.find_map(|response| {
-        let told = Told::by(&response);
+        let outcome = VerdictHeaders::by(&response);
         assert_eq!(response.status, 200);
-        (told.is("delay") && told.delay > Duration::from_millis(50)).then_some((response, told.delay))
+        (outcome.is("delay") && outcome.delay > Duration::from_millis(50))
+            .then_some((response, outcome.delay))
     });
     found.expect("one of a hundred requests in a row is delayed")
 }
@@ -165,11 +168,11 @@ fn requests_pass_wait_and_are_denied() {
 fn every_spelling_of_a_host_is_one_website() {
     each(EACH_DELIVERY, |version, delivery| {
         let scene = Scene::patient(version, delivery, POLICY);
-        let plain = scene.told(&[("Host", "busy.example")]);
+        let plain = scene.outcome(&[("Host", "busy.example")]);
         assert_eq!(plain.slo, Some(2004));
         for host in ["BUSY.example", "busy.example:8080", "busy.example.", "Busy.Example.:80"] {
-            let told = scene.told(&[("Host", host)]);
-            assert_eq!((told.slo, told.key), (plain.slo, plain.key), "{host}");
+            let outcome = scene.outcome(&[("Host", host)]);
+            assert_eq!((outcome.slo, outcome.key), (plain.slo, plain.key), "{host}");
         }
     });
 }
@@ -212,9 +215,9 @@ fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
 fn haproxy_sees_every_variable() {
     each(EACH_DELIVERY, |version, delivery| {
         let scene = Scene::patient(version, delivery, POLICY);
-        let pass = scene.told(&[("Host", "free.example")]);
+        let pass = scene.outcome(&[("Host", "free.example")]);
         let nothing = key_hasher(0, "burst=1 rate=1/s").finish().bits() as i64;
-        let expected = Told {
+        let expected = VerdictHeaders {
             verdict: Some("pass".into()),
             delay: Duration::ZERO,
             slo: Some(0),
@@ -229,21 +232,31 @@ fn haproxy_sees_every_variable() {
 
         let (response, delay) = delayed(|| scene.get("slow.example"));
         let website = key(2, |key| key.part(b"slow.example"));
-        let pass = Told { remaining: Some(0), ..pass };
-        let expected =
-            Told { verdict: Some("delay".into()), delay, slo: Some(2001), key: website, ..pass.clone() };
-        assert_eq!(Told::by(&response), expected);
+        let pass = VerdictHeaders { remaining: Some(0), ..pass };
+        let expected = VerdictHeaders {
+            verdict: Some("delay".into()),
+            delay,
+            slo: Some(2001),
+            key: website,
+            ..pass.clone()
+        };
+        assert_eq!(VerdictHeaders::by(&response), expected);
         assert!(delay <= Duration::from_millis(500), "half a second is the most that one client waits");
         assert!(response.took + TICK >= delay);
 
-        assert!(scene.told(&[("Host", "denied.example")]).is("pass"));
+        assert!(scene.outcome(&[("Host", "denied.example")]).is("pass"));
         let denied = scene.get("denied.example");
-        let told = Told::by(&denied);
+        let outcome = VerdictHeaders::by(&denied);
         let website = key(2, |key| key.part(b"denied.example"));
-        let retry_after_s = told.retry_after_s;
-        let expected =
-            Told { verdict: Some("deny".into()), slo: Some(2002), key: website, retry_after_s, ..pass };
-        assert_eq!(told, expected);
+        let retry_after_s = outcome.retry_after_s;
+        let expected = VerdictHeaders {
+            verdict: Some("deny".into()),
+            slo: Some(2002),
+            key: website,
+            retry_after_s,
+            ..pass
+        };
+        assert_eq!(outcome, expected);
         assert_eq!(denied.header("retry-after"), retry_after_s.map(|s| s.to_string()).as_deref());
     });
 }
@@ -286,8 +299,12 @@ fn a_key_is_the_same_whether_haproxy_asks_or_a_proxy_over_http() {
             (0, ["203.0.113.1", "other.example", "nobody"], key(0, |key| key)),
         ];
         for &(slo, [source, website, owner], key) in cases {
-            let told = scene.told(&[("X-From", source), ("Host", website), ("X-Api-Key", owner)]);
-            assert_eq!((told.slo, told.key, told.is("pass")), (Some(slo), key, true), "{source} {told:?}");
+            let outcome = scene.outcome(&[("X-From", source), ("Host", website), ("X-Api-Key", owner)]);
+            assert_eq!(
+                (outcome.slo, outcome.key, outcome.is("pass")),
+                (Some(slo), key, true),
+                "{source} {outcome:?}"
+            );
             let fields =
                 [("X-Slowlane-Source", source), ("X-Slowlane-Website", website), ("X-Slowlane-Owner", owner)];
             let asked = scene.slowlane.check("", &fields);
@@ -301,11 +318,13 @@ fn a_key_is_the_same_whether_haproxy_asks_or_a_proxy_over_http() {
 fn an_ipv6_customer_is_a_network_and_a_mapped_address_the_one_it_maps() {
     let port = free_port();
     let edit = |name: &str, text: String| match name {
-        CONFIG => replace(&telling(name, text), "    bind ", &format!("    bind [::1]:{port}\n    bind ")),
-        _ => telling_patiently(name, text),
+        CONFIG => {
+            replace(&showing_verdicts(name, text), "    bind ", &format!("    bind [::1]:{port}\n    bind "))
+        }
+        _ => showing_verdicts_patiently(name, text),
     };
     let scene = Scene::with(V2_6, Delivery::Hold, TYPES, edit);
-    let from = |source| scene.told(&[("X-From", source)]);
+    let from = |source| scene.outcome(&[("X-From", source)]);
     let first = from("2001:db8:3:4::5");
     assert_eq!(first.key, key(3, |key| key.address(address("2001:db8:3:4::"))));
     assert!(first.is("pass"));
@@ -321,8 +340,8 @@ fn an_ipv6_customer_is_a_network_and_a_mapped_address_the_one_it_maps() {
 
     // A request that really arrives over IPv6.
     let local = SocketAddr::from((address("::1"), port));
-    let told = Told::by(&Client::connect(local).request("GET", "/", &[], ""));
-    assert_eq!((told.slo, told.key), (Some(3001), key(3, |key| key.address(address("::")))));
+    let outcome = VerdictHeaders::by(&Client::connect(local).request("GET", "/", &[], ""));
+    assert_eq!((outcome.slo, outcome.key), (Some(3001), key(3, |key| key.address(address("::")))));
 }
 
 /// The policy of a generation: two websites, and the one SLO that both have.
@@ -357,7 +376,7 @@ fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
             }
             let what = format!("generation {number} is in force");
             eventually(&what, || {
-                (scene.told(&[("Host", "a.example")]).slo == Some(2000 + number)).then_some(())
+                (scene.outcome(&[("Host", "a.example")]).slo == Some(2000 + number)).then_some(())
             });
             times.push((begun, Instant::now()));
             load.wait_for(20);
@@ -387,9 +406,9 @@ fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
             let mut newest = 0;
             for response in client.into_iter().map(Result::unwrap) {
                 assert_eq!(response.status, 200);
-                let told = Told::by(&response);
-                assert!(told.is("pass"), "{told:?}");
-                let number = usize::from(told.slo.unwrap() - 2000);
+                let outcome = VerdictHeaders::by(&response);
+                assert!(outcome.is("pass"), "{outcome:?}");
+                let number = usize::from(outcome.slo.unwrap() - 2000);
                 assert!(newest <= number, "generation {number} came back after {newest}");
                 newest = number;
                 assert!(times[number - 1].0 <= response.answered_at(), "{number} before it was written");
@@ -433,11 +452,11 @@ impl Dark {
         assert!(dark.len() >= 20, "only {} requests", dark.len());
         let mut unasked = 0;
         for response in dark {
-            let told = Told::by(response);
-            assert_eq!(told.verdict, None);
+            let outcome = VerdictHeaders::by(response);
+            assert_eq!(outcome.verdict, None);
             assert!(response.took < DARK_MAX, "{response:?}");
             if response.asked_at > self.known {
-                assert_eq!(told.error, None, "{response:?}");
+                assert_eq!(outcome.error, None, "{response:?}");
                 unasked += 1;
             }
         }
@@ -448,7 +467,7 @@ impl Dark {
 #[test]
 fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
     each(EACH_DELIVERY, |version, delivery| {
-        let Scene { slowlane, mut haproxy, app: _app } = Scene::telling(version, delivery);
+        let Scene { slowlane, mut haproxy, app: _app } = Scene::showing_verdicts(version, delivery);
         let mut slowlane = slowlane;
         let (free, busy) = loads(&haproxy);
         slowlane.kill();
@@ -462,7 +481,7 @@ fn a_killed_agent_costs_no_request_and_a_restarted_one_decides_again() {
         haproxy.wait_for_agent("UP");
         eventually("verdicts come back", || {
             let response = haproxy.client().request("GET", "/", &[("Host", "free.example")], "");
-            Told::by(&response).is("pass").then_some(())
+            VerdictHeaders::by(&response).is("pass").then_some(())
         });
         busy.wait_for(20);
         busy.end_well();
@@ -489,7 +508,7 @@ fn who_is_caught_between_verdict_and_hold_goes_on_when_the_agent_is_back() {
 #[test]
 fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
     each(EACH_DELIVERY, |version, delivery| {
-        let mut scene = Scene::telling(version, delivery);
+        let mut scene = Scene::showing_verdicts(version, delivery);
         scene.queue("queue.example", 800);
         // Repeated, because a request may pass on a slow machine.
         let mut held = Vec::new();
@@ -507,7 +526,9 @@ fn a_hung_agent_is_found_and_lets_go_what_it_holds() {
         let dark = Dark { from, known, until: Instant::now() };
         scene.slowlane.process.signal("CONT");
         scene.haproxy.wait_for_agent("UP");
-        eventually("verdicts come back", || scene.told(&[("Host", "free.example")]).is("pass").then_some(()));
+        eventually("verdicts come back", || {
+            scene.outcome(&[("Host", "free.example")]).is("pass").then_some(())
+        });
         load.wait_for(20);
         dark.assert_open(&load.end_well());
     });
@@ -554,7 +575,7 @@ fn a_hung_agent_keeps_nobody_longer_than_the_checks_need() {
             let last = answers.iter().map(Response::answered_at).max().unwrap();
             // Several times the bound of the config, for a slow machine, and still less than the delay.
             assert!(last - from < 10 * found_within(delivery.file()), "{:?}", last - from);
-            assert!(answers.iter().all(|answer| Told::by(answer).is("delay")), "{answers:?}");
+            assert!(answers.iter().all(|answer| VerdictHeaders::by(answer).is("delay")), "{answers:?}");
         },
     );
 }
@@ -572,9 +593,12 @@ fn a_hold_lasts_as_long_as_slowlane_says() {
         // Seven seconds: more than the default `max_delay`, which was all that HAProxy once waited for.
         scene.queue("queue.example", 1_400);
         let response = scene.get("queue.example");
-        let told = Told::by(&response);
-        assert_eq!((told.verdict.as_deref(), told.hold_error), (Some("delay"), None));
-        assert!(told.delay > Duration::from_secs(6) && response.took + TICK >= told.delay, "{response:?}");
+        let outcome = VerdictHeaders::by(&response);
+        assert_eq!((outcome.verdict.as_deref(), outcome.hold_error), (Some("delay"), None));
+        assert!(
+            outcome.delay > Duration::from_secs(6) && response.took + TICK >= outcome.delay,
+            "{response:?}"
+        );
         assert_eq!(scene.slowlane.metric("slowlane_holds_abandoned_total", ""), 0.0);
     });
 }
@@ -582,7 +606,7 @@ fn a_hold_lasts_as_long_as_slowlane_says() {
 #[test]
 fn a_hold_that_haproxy_cuts_is_counted_and_logged() {
     let impatient = |name: &str, text: String| {
-        let text = telling_patiently(name, text);
+        let text = showing_verdicts_patiently(name, text);
         if name == "spoe-slowlane.conf" { replace(&text, "processing 21s", "processing 200ms") } else { text }
     };
     // HAProxy 2.6.12 loses this timeout, and cuts nothing.
@@ -592,8 +616,8 @@ fn a_hold_that_haproxy_cuts_is_counted_and_logged() {
         let mut client = scene.haproxy.client();
         for (number, method) in [(1.0, "GET"), (2.0, "POST")] {
             let response = client.request(method, "/", &[("Host", "queue.example")], "");
-            assert_eq!(Told::by(&response).hold_error, Some(1), "{response:?}");
-            assert!(response.took < Told::by(&response).delay);
+            assert_eq!(VerdictHeaders::by(&response).hold_error, Some(1), "{response:?}");
+            assert!(response.took < VerdictHeaders::by(&response).delay);
             let abandoned = || scene.slowlane.metric("slowlane_holds_abandoned_total", "");
             eventually("it is counted", || (abandoned() == number).then_some(()));
         }
@@ -634,10 +658,13 @@ fn a_reload_of_haproxy_costs_no_request() {
         let mut decided = 0;
         for response in load.end_well() {
             // The old process of HAProxy up to 3.0 may close a connection with a pending question.
-            let told = Told::by(&response);
-            assert!(told.verdict.is_some() || told.error.is_some_and(|error| error >= 256), "{response:?}");
-            assert!(response.took + TICK >= told.delay || told.hold_error.is_some(), "{response:?}");
-            decided += usize::from(told.verdict.is_some());
+            let outcome = VerdictHeaders::by(&response);
+            assert!(
+                outcome.verdict.is_some() || outcome.error.is_some_and(|error| error >= 256),
+                "{response:?}"
+            );
+            assert!(response.took + TICK >= outcome.delay || outcome.hold_error.is_some(), "{response:?}");
+            decided += usize::from(outcome.verdict.is_some());
         }
         assert!(decided >= 50, "{decided}");
     });
@@ -654,11 +681,11 @@ fn four_hundred_wait_at_once_and_each_gets_its_turn() {
         let responses = crowd.answers();
         assert_eq!(responses.len(), 400);
         for (number, response) in responses.iter().enumerate() {
-            let told = Told::by(response);
+            let outcome = VerdictHeaders::by(response);
             let seen = scene.app.saw(&format!("/crowd/{number}"));
             let waited = seen.at - response.asked_at;
-            assert!(told.is("delay") && waited + TICK >= told.delay, "{waited:?} {told:?}");
-            assert_eq!(told.hold_error, None);
+            assert!(outcome.is("delay") && waited + TICK >= outcome.delay, "{waited:?} {outcome:?}");
+            assert_eq!(outcome.hold_error, None);
         }
         // At 200/s without gaps, all 1100 requests are through after 5.5 s.
         let last = scene.app.seen().iter().map(|seen| seen.at).max().unwrap();
@@ -675,12 +702,16 @@ fn a_terminated_agent_first_answers_all_that_it_holds() {
         scene.wait_for_crowd(delivery, 950, 50);
         scene.slowlane.process.signal("TERM");
         for response in crowd.answers() {
-            let told = Told::by(&response);
-            assert_eq!((told.verdict.as_deref(), told.hold_error), (Some("delay"), None), "it was answered");
+            let outcome = VerdictHeaders::by(&response);
+            assert_eq!(
+                (outcome.verdict.as_deref(), outcome.hold_error),
+                (Some("delay"), None),
+                "it was answered"
+            );
             match delivery {
-                Delivery::Hold => assert!(response.took < told.delay, "it was let go: {response:?}"),
+                Delivery::Hold => assert!(response.took < outcome.delay, "it was let go: {response:?}"),
                 _ => {
-                    assert!(response.took + TICK >= told.delay, "{response:?}")
+                    assert!(response.took + TICK >= outcome.delay, "{response:?}")
                 }
             }
         }
@@ -691,7 +722,7 @@ fn a_terminated_agent_first_answers_all_that_it_holds() {
 #[test]
 fn a_terminated_agent_costs_no_request() {
     each(EACH_DELIVERY, |version, delivery| {
-        let Scene { mut slowlane, mut haproxy, app: _app } = Scene::telling(version, delivery);
+        let Scene { mut slowlane, mut haproxy, app: _app } = Scene::showing_verdicts(version, delivery);
         let (free, busy) = loads(&haproxy);
         slowlane.process.signal("TERM");
         assert!(slowlane.process.wait().success());
@@ -709,10 +740,11 @@ fn haproxy_asks_over_a_unix_socket_as_well() {
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
         let (app, mut slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = format!("unix@{}", slowlane.socket("spop").display());
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+        let mut haproxy =
+            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         let get = |host| haproxy.client().request("GET", "/", &[("Host", host)], "");
-        assert!(Told::by(&get("free.example")).is("pass"));
+        assert!(VerdictHeaders::by(&get("free.example")).is("pass"));
         let (response, delay) = delayed(|| get("slow.example"));
         assert!(response.took + TICK >= delay);
 
@@ -721,7 +753,7 @@ fn haproxy_asks_over_a_unix_socket_as_well() {
         haproxy.wait_for_agent("DOWN");
         let _slowlane = slowlane.restarted();
         haproxy.wait_for_agent("UP");
-        assert!(Told::by(&haproxy.client().request("GET", "/", &[], "")).is("pass"));
+        assert!(VerdictHeaders::by(&haproxy.client().request("GET", "/", &[], "")).is("pass"));
     });
 }
 
@@ -750,7 +782,7 @@ fn what_finds_no_place_to_wait_is_refused_where_that_is_asked_for() {
         let (app, slowlane) = (Backend::start(), Slowlane::with_config(POLICY, &config));
         let agent = slowlane.spop.to_string();
         let mut haproxy =
-            Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();
+            Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         let mut client = haproxy.client();
         let mut get = || client.request("GET", "/", &[("Host", "slow.example")], "");

@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client};
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, each, replace, telling_patiently};
+use crate::support::haproxy::{
+    CONFIG, Delivery, Haproxy, Version, each, replace, showing_verdicts_patiently,
+};
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 use crate::support::{eventually, own_address, skipped};
@@ -109,7 +111,7 @@ fn clients_of_ipv6_are_held_by_their_network_through_both_proxies() {
         let chosen = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
         let [one, other] = [Ports::choose(), Ports::choose()];
         let edit = |name: &str, text: String| {
-            let text = telling_patiently(name, text);
+            let text = showing_verdicts_patiently(name, text);
             if name == CONFIG { haproxy(&text, one, peers) } else { text }
         };
         let agent = slowlane.spop.to_string();

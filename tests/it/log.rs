@@ -114,8 +114,8 @@ fn a_log_that_nobody_reads_delays_no_verdict_and_loses_lines_that_are_counted() 
     // Once there is room again, a line has the number of the others.
     let line = read_to(&mut log, "log lines dropped");
     assert!(line.contains(" WARN "), "{line}");
-    let told: u64 = line.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
-    assert!(told >= dropped, "{told} of {dropped}");
+    let outcome: u64 = line.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
+    assert!(outcome >= dropped, "{outcome} of {dropped}");
 
     // A log that is stuck at the end does not keep the process.
     flood(&daemon);

@@ -20,7 +20,7 @@ fn slowlane() -> Slowlane {
     ])
 }
 
-const TOLD: &str = "carried owner, which source+owner.map and type 4 need";
+const REPORTED: &str = "carried owner, which source+owner.map and type 4 need";
 
 fn missing(slowlane: &Slowlane) -> Value {
     let status = client::get(slowlane.admin, "/api/status", &[]).body;
@@ -37,21 +37,21 @@ fn logged(slowlane: &Slowlane) -> Vec<String> {
 }
 
 /// Waits until the owner is missing, and nothing else.
-fn is_told(slowlane: &mut Slowlane) {
-    let told = eventually("the owner is missing", || {
-        let told = missing(slowlane);
-        (told != json!([])).then_some(told)
+fn is_reported(slowlane: &mut Slowlane) {
+    let outcome = eventually("the owner is missing", || {
+        let outcome = missing(slowlane);
+        (outcome != json!([])).then_some(outcome)
     });
     assert_eq!(
-        (told.as_array().unwrap().len(), &told[0]["field"], &told[0]["needed_by"]),
+        (outcome.as_array().unwrap().len(), &outcome[0]["field"], &outcome[0]["needed_by"]),
         (1, &"owner".into(), &json!(["source+owner.map", "type 4"]))
     );
-    assert!(told[0]["requests"].as_u64() >= Some(REQUESTS_MIN), "{told}");
-    slowlane.process.logged(TOLD);
+    assert!(outcome[0]["requests"].as_u64() >= Some(REQUESTS_MIN), "{outcome}");
+    slowlane.process.logged(REPORTED);
     assert_eq!(["owner", "source", "website"].map(|field| gauge(slowlane, field)), [1.0, 0.0, 0.0]);
     let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
     assert!(
-        top.contains(&format!("of {} {TOLD}", told[0]["requests"])) && top.contains("FIELD MISSING"),
+        top.contains(&format!("of {} {REPORTED}", outcome[0]["requests"])) && top.contains("FIELD MISSING"),
         "{top}"
     );
 }
@@ -81,10 +81,10 @@ fn a_field_that_no_http_check_carries_is_told_until_one_does() {
     (1..REQUESTS_MIN).for_each(|_| ask(""));
     assert_eq!((missing(&slowlane), logged(&slowlane)), (json!([]), vec![]), "too few to say so");
     (0..100).for_each(|_| ask(""));
-    is_told(&mut slowlane);
+    is_reported(&mut slowlane);
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900);
     page.shows("#missing", "Field missing: no request of ");
-    page.shows("#missing", TOLD);
+    page.shows("#missing", REPORTED);
     // A question of the operator's is no request.
     ran(&["why", "--admin", &slowlane.admin.to_string(), "owner=acme"]);
     assert_eq!(gauge(&slowlane, "owner"), 1.0);
@@ -108,7 +108,7 @@ fn a_field_that_haproxy_never_sends_is_told_until_it_does() {
     // HAProxy sends a variable that was never set as NULL.
     (0..REQUESTS_MIN).for_each(|_| ask(Data::Null));
     (0..100).for_each(|_| ask(Data::Str(b"")));
-    is_told(&mut slowlane);
+    is_reported(&mut slowlane);
     ask(Data::Str(b"acme"));
     is_over(&slowlane);
 }
@@ -118,12 +118,12 @@ fn a_policy_that_needs_no_field_misses_none() {
     let slowlane = Slowlane::with_policy(&[("slo.map", "0 rate=unlimited\n4001 burst=1 rate=1/s\n")]);
     let mut client = Client::connect(slowlane.http);
     (0..2 * REQUESTS_MIN).for_each(|_| drop(client.request("GET", "/check", &[], "")));
-    let told_at = || {
+    let reported_at = || {
         let status = client::get(slowlane.admin, "/api/status", &[]).body;
         serde_json::from_str::<Value>(&status).unwrap()["at_ms"].as_u64().unwrap()
     };
-    let asked_at = told_at();
-    eventually("two seconds more", || (told_at() > asked_at + 2_000).then_some(()));
+    let asked_at = reported_at();
+    eventually("two seconds more", || (reported_at() > asked_at + 2_000).then_some(()));
     assert_eq!((missing(&slowlane), logged(&slowlane)), (json!([]), vec![]));
     assert!(!client::get(slowlane.admin, "/metrics", &[]).body.contains("field_missing{"));
 }

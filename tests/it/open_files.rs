@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
-use crate::support::haproxy::{CONFIG, EACH_DELIVERY, Haproxy, Told, each, replace, telling_patiently};
+use crate::support::haproxy::{
+    CONFIG, EACH_DELIVERY, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
+};
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::Line;
 use crate::support::{eventually, project, project_files};
@@ -33,7 +35,7 @@ fn maxconn(line: &str) -> Option<usize> {
 
 /// The shipped files for fewer clients, and for a slow machine.
 fn small(name: &str, text: String) -> String {
-    let text = telling_patiently(name, text);
+    let text = showing_verdicts_patiently(name, text);
     if name != CONFIG {
         return text;
     }
@@ -99,7 +101,7 @@ fn with_all_the_clients_that_haproxy_takes_each_request_is_asked_about() {
             app.gate.open();
             for client in &mut crowd {
                 let answer = client.receive("GET", at).unwrap();
-                assert!(answer.status == 200 && Told::by(&answer).verdict.is_some(), "{answer:?}");
+                assert!(answer.status == 200 && VerdictHeaders::by(&answer).verdict.is_some(), "{answer:?}");
             }
         }
         assert_eq!(stat(&haproxy, "slowlane-agents,agent1,", "chkdown"), 0, "it was never taken for dead");

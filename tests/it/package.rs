@@ -145,9 +145,9 @@ fn the_package_has_every_file_in_its_place() {
     let folder = package.unpacked();
     let mut check = Command::new(folder.path().join("usr/bin/slowlane"));
     check.arg("check").arg("--config").arg(folder.path().join("etc/slowlane/slowlane.toml"));
-    let told = output(&mut check);
-    assert!(told.starts_with("ok: config "), "{told}");
-    assert!(told.contains("/policy: 1 SLO; source+website.map 0 lines, "), "{told}");
+    let outcome = output(&mut check);
+    assert!(outcome.starts_with("ok: config "), "{outcome}");
+    assert!(outcome.contains("/policy: 1 SLO; source+website.map 0 lines, "), "{outcome}");
 }
 
 /// The pages of the package below a folder, also the compressed ones.
@@ -246,8 +246,8 @@ fn the_page_of_the_config_has_every_key_with_its_default() {
             && !["[policy.types]", "[[policy.lookups]]"].contains(&section.as_str())
         {
             let written = format!(".BR {key} \" = {}\"\n", value.trim());
-            let is_told = page.contains(&written) || is_absent && page.contains(&format!(".BR {key}\n"));
-            assert!(is_told, "doc/man/slowlane.toml.5 has no {written}");
+            let is_reported = page.contains(&written) || is_absent && page.contains(&format!(".BR {key}\n"));
+            assert!(is_reported, "doc/man/slowlane.toml.5 has no {written}");
         }
     }
 }
@@ -309,14 +309,14 @@ fn elsewhere(arguments: &[&str], story: &str) -> Option<String> {
     fs::write(folder.path().join("story"), format!("set -eux\n{WORDS}\n{story}")).unwrap();
     let mut command = Command::new(project("tests/support/elsewhere"));
     let output = command.args(arguments).arg(folder.path()).stdin(Stdio::null()).output().unwrap();
-    let told =
+    let outcome =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     if output.status.code() == Some(77) {
-        skipped(&format!("the package is not installed {arguments:?}: {}", told.trim()));
+        skipped(&format!("the package is not installed {arguments:?}: {}", outcome.trim()));
         return None;
     }
-    assert!(output.status.success(), "{told}");
-    Some(told)
+    assert!(output.status.success(), "{outcome}");
+    Some(outcome)
 }
 
 /// `ask PORT PATH` prints an answer; `eventually COMMAND` waits until it succeeds; `fails COMMAND` is for one that must not.

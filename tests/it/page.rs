@@ -291,18 +291,18 @@ fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
             }})()"
         ))
     };
-    let told = |drawn: &Value, texts: &[&str]| {
+    let outcome = |drawn: &Value, texts: &[&str]| {
         assert_eq!(drawn["texts"], serde_json::json!(texts));
         assert_eq!(drawn["left"], true, "{drawn}");
     };
     let zeros = "Array(300).fill(0)";
     let of = |one: u32| format!("[{zeros}.map((_, i) => i === 200 ? {one} : 50), {zeros}, {zeros}]");
     let towering = drawn(&mut page, 0, &of(1_200));
-    told(&towering, &["0", "50", "100", "cut: 1200"]);
+    outcome(&towering, &["0", "50", "100", "cut: 1200"]);
     assert_eq!(towering["cut"], 1);
     // A slightly higher value is not cut off.
     let whole = drawn(&mut page, 0, &of(80));
-    told(&whole, &["0", "50", "100"]);
+    outcome(&whole, &["0", "50", "100"]);
     assert_eq!(whole["cut"], 0);
     for (low, high, texts) in [
         (40, 400, ["0 ms", "200 ms", "400 ms"]),
@@ -310,7 +310,7 @@ fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
         (5_000, 10_000, ["0 s", "5 s", "10 s"]),
     ] {
         let delays = format!("[Array(300).fill({low}), Array(300).fill({high})]");
-        told(&drawn(&mut page, 1, &delays), &texts);
+        outcome(&drawn(&mut page, 1, &delays), &texts);
     }
 }
 
@@ -478,11 +478,11 @@ fn the_first_hundred_of_some_more_are_told_with_their_number() {
     let mut client = Client::connect(slowlane.http);
     let mut page = page(&slowlane);
     page.shows("#state", "live");
-    for (known, told) in [(100, "100"), (150, "first 100 of 150")] {
+    for (known, outcome) in [(100, "100"), (150, "first 100 of 150")] {
         for number in 0..known {
             client.request("GET", "/check", &[("X-Slowlane-Source", &format!("10.0.0.{number}"))], "");
         }
-        eventually("the number is told", || (page.text("#keys-count") == told).then_some(()));
+        eventually("the number is told", || (page.text("#keys-count") == outcome).then_some(()));
     }
     page.shows("#slos tbody tr:nth-child(2)", "\t100+\t");
 }

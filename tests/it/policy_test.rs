@@ -182,8 +182,8 @@ fn blocks_and_windows_last_as_long_as_they_say() {
 fn a_field_that_the_policy_does_not_use_is_named_with_its_first_line() {
     let outcome = outcome("website=w1 cost=2 wesbite=w2 -> 2001\n1 at once method=GET wesbite=w3 -> pass");
     let warnings: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
-    let told = |place: &str| format!("{place}: the policy does not use this field: is it misspelt?");
-    assert_eq!(warnings, ["1: wesbite", "2: method"].map(told));
+    let shown = |place: &str| format!("{place}: the policy does not use this field: is it misspelt?");
+    assert_eq!(warnings, ["1: wesbite", "2: method"].map(shown));
 }
 
 /// What happens next in a made-up case.
@@ -383,7 +383,7 @@ fn json_has_every_case_and_every_mistake() {
 #[test]
 fn a_hostile_file_is_a_mistake_with_its_place() {
     let case = "source=192.0.2.66 -> 3002; ";
-    for (text, told) in [
+    for (text, shown) in [
         (&b""[..], "policy.test: no case: write one, like `source=192.0.2.1 -> 3001`"),
         (b"a=\0 -> 0", "policy.test:1:3: a control character, \\u{0}: remove it"),
         (b"a=1\x1b[31m -> 0", "policy.test:1:4: a control character, \\u{1b}: remove it"),
@@ -401,13 +401,13 @@ fn a_hostile_file_is_a_mistake_with_its_place() {
     ] {
         let Ran { code, out, problems } = ran_in(folder(text).path(), &TEST);
         assert_eq!((code, out.as_str()), (1, "0 cases: 0 ok, 0 failed; 1 file not run\n"));
-        assert_eq!(problems, [told]);
+        assert_eq!(problems, [shown]);
     }
     let many = ran_in(folder(b"a=1 -> ?\n".repeat(1_000)).path(), &TEST);
     assert_eq!((many.problems.len(), many.problems[100].as_str()), (101, "policy.test: and 900 more"));
     // A line that is hostile to a terminal, and sound.
-    let told = ran_in(folder("source=192.0.2.66 agent=\u{202e}x -> 0").path(), &TEST).out;
-    assert!(told.contains("agent=\\u{202e}x") && !told.contains('\u{202e}'), "{told}");
+    let shown = ran_in(folder("source=192.0.2.66 agent=\u{202e}x -> 0").path(), &TEST).out;
+    assert!(shown.contains("agent=\\u{202e}x") && !shown.contains('\u{202e}'), "{shown}");
 }
 
 #[test]
@@ -427,8 +427,8 @@ fn a_policy_is_found_as_check_finds_it() {
     write("slowlane.toml", config);
     write("maps/slo.map", "0 rate=unlimited\n6001 burst=1 rate=1/s\n");
     write("maps/api_key.map", "abc 6001\n");
-    let told = ran_in(cases.path(), &["test", "--config", "slowlane.toml", "policy.test"]);
-    assert_eq!((told.code, told.out.as_str()), (0, "1 case: 1 ok, 0 failed\n"));
+    let shown = ran_in(cases.path(), &["test", "--config", "slowlane.toml", "policy.test"]);
+    assert_eq!((shown.code, shown.out.as_str()), (0, "1 case: 1 ok, 0 failed\n"));
 }
 
 #[test]
@@ -480,14 +480,14 @@ fn the_report_of_the_manual_is_the_true_one() {
     let page = Page::read("doc/book/policy-tests.md");
     let (cases, reports) = (page.blocks("policy.test"), page.blocks("text"));
     let policy = project("haproxy/maps");
-    let told = |number: usize| {
+    let shown = |number: usize| {
         let folder = folder(&cases[number].text);
         ran_in(folder.path(), &["test", "--policy", policy.to_str().unwrap(), "policy.test"])
     };
-    let (good, bad) = (told(0), told(1));
+    let (good, bad) = (shown(0), shown(1));
     assert_eq!((good.code, good.problems), (0, vec![]), "{}", good.out);
     assert_eq!((bad.code, bad.out), (1, reports[0].text.clone()));
     let shipped = policy.join("policy.test");
-    let told = ran(&["test", "--policy", policy.to_str().unwrap(), shipped.to_str().unwrap()]);
-    assert!(page.blocks("sh")[0].text.ends_with(&told.out), "{}", told.out);
+    let shown = ran(&["test", "--policy", policy.to_str().unwrap(), shipped.to_str().unwrap()]);
+    assert!(page.blocks("sh")[0].text.ends_with(&shown.out), "{}", shown.out);
 }

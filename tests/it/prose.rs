@@ -135,9 +135,10 @@ fn of_manual_page(text: &str) -> Vec<String> {
 fn of_comments(text: &str) -> Vec<String> {
     let mut paragraphs = Paragraphs::default();
     for line in text.lines().map(str::trim_start) {
-        let told = ["summary: ", "description: ", "runbook: "].iter().find_map(|key| line.strip_prefix(key));
+        let outcome =
+            ["summary: ", "description: ", "runbook: "].iter().find_map(|key| line.strip_prefix(key));
         let lua = line.strip_prefix("-- ").map(|comment| ("", comment));
-        match (lua.or_else(|| line.split_once("# ")), told) {
+        match (lua.or_else(|| line.split_once("# ")), outcome) {
             (Some(("", comment)), _)
                 if comment.starts_with(' ') || CODE.iter().any(|code| comment.starts_with(code)) =>
             {
@@ -151,9 +152,9 @@ fn of_comments(text: &str) -> Vec<String> {
                 paragraphs.push(comment);
                 paragraphs.end();
             }
-            (_, Some(told)) => {
+            (_, Some(outcome)) => {
                 paragraphs.end();
-                paragraphs.push(told.trim_matches('"'));
+                paragraphs.push(outcome.trim_matches('"'));
                 paragraphs.end();
             }
             (None, None) => paragraphs.end(),

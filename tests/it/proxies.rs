@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::client::Client;
-use crate::support::haproxy::telling_patiently;
+use crate::support::haproxy::showing_verdicts_patiently;
 use crate::support::listeners::Listeners;
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
@@ -17,7 +17,7 @@ use crate::support::{client, eventually, own_address, project};
 #[test]
 fn three_proxies_pace_their_clients_together() {
     const TIME: Duration = Duration::from_secs(10);
-    let listeners = Listeners::open("burst=50 rate=50/s", telling_patiently);
+    let listeners = Listeners::open("burst=50 rate=50/s", showing_verdicts_patiently);
     let begun = Instant::now();
     let ask = |door: SocketAddr| {
         let (mut client, mut passed) = (Client::connect(door), 0);

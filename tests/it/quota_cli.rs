@@ -17,9 +17,9 @@ const POLICY: &[(&str, &str)] = &[
 
 fn asked(slowlane: &Slowlane, arguments: &[&str]) -> String {
     let admin = slowlane.admin.to_string();
-    let told = ran(&[&["quota", "--admin", &admin], arguments].concat());
-    assert_eq!(told.code, 0, "{:?}", told.problems);
-    told.out
+    let outcome = ran(&[&["quota", "--admin", &admin], arguments].concat());
+    assert_eq!(outcome.code, 0, "{:?}", outcome.problems);
+    outcome.out
 }
 
 #[test]

@@ -21,15 +21,15 @@ const POLICY: [(&str, &str); 2] = [
 ];
 
 /// Status, RateLimit, RateLimit-Policy, Retry-After.
-type Told = (u16, Option<String>, Option<String>, Option<String>);
+type VerdictHeaders = (u16, Option<String>, Option<String>, Option<String>);
 
-fn told(response: &Response) -> Told {
+fn outcome(response: &Response) -> VerdictHeaders {
     let header = |name| response.header(name).map(str::to_owned);
     (response.status, header("ratelimit"), header("ratelimit-policy"), header("retry-after"))
 }
 
-fn ask(client: impl Fn() -> Client, host: &str) -> Told {
-    told(&client().request("GET", "/", &[("Host", host)], ""))
+fn ask(client: impl Fn() -> Client, host: &str) -> VerdictHeaders {
+    outcome(&client().request("GET", "/", &[("Host", host)], ""))
 }
 
 /// Checks the headers of a proxy that sends quotas to clients.
@@ -91,11 +91,11 @@ fn through_nginx_clients_are_told_if_the_operator_wants() {
 fn who_does_not_ask_is_not_told() {
     let slowlane = Slowlane::with_policy(&POLICY);
     let website = ("X-Slowlane-Website", "blog.example");
-    assert_eq!(told(&slowlane.check("", &[website])).1, None);
-    assert_eq!(told(&slowlane.check("?ratelimit=on", &[website])).1.as_deref(), Some("\"2002\";r=3"));
+    assert_eq!(outcome(&slowlane.check("", &[website])).1, None);
+    assert_eq!(outcome(&slowlane.check("?ratelimit=on", &[website])).1.as_deref(), Some("\"2002\";r=3"));
     // A request that is not counted has no quota.
     let free = slowlane.check("?ratelimit=on", &[website, ("X-Slowlane-Cost", "0")]);
-    assert_eq!(told(&free), (204, None, None, None));
+    assert_eq!(outcome(&free), (204, None, None, None));
 
     let mut line = Line::greeted(slowlane.spop);
     assert_eq!(line.ask(1, "192.0.2.1", "blog.example").variable("policy"), None);

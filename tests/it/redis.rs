@@ -60,7 +60,7 @@ pub(crate) fn passed(node: &Slowlane, website: &str, requests: usize) -> usize {
 }
 
 /// Waits until the store knows of every request.
-pub(crate) fn is_told(node: &Slowlane) {
+pub(crate) fn is_reported(node: &Slowlane) {
     eventually("the node has told its requests", || {
         (node.metric("slowlane_cluster_owed_requests", "") == 0.0).then_some(())
     });
@@ -76,7 +76,7 @@ fn what_one_node_lets_through_the_others_count() {
     let [one, other] = nodes(&redis);
     let mut used = passed(&one, "shop.example", 40);
     assert!(used >= 15, "the burst is there for one node");
-    is_told(&one);
+    is_reported(&one);
     // A quarter is let through untold, a quarter as an equal share, and half of the rest until the store has answered.
     let of_other = passed(&other, "shop.example", 30);
     assert!(of_other <= 15, "the burst is used up for all nodes: {of_other}");
@@ -124,7 +124,7 @@ fn windows_are_counted_together() {
             used += passed(&one, website, 1);
             (used >= 38).then_some(())
         });
-        is_told(&one);
+        is_reported(&one);
         // A quarter is let through untold, and up to half until the store has answered.
         used += passed(&other, website, 30);
         eventually("the window is used up", || {
@@ -175,7 +175,7 @@ fn the_store_has_no_names_and_no_key_without_an_end() {
     let redis = Redis::start();
     let [one] = nodes(&redis);
     passed(&one, "shop.example", 30);
-    is_told(&one);
+    is_reported(&one);
     let keys = redis.ask(&["KEYS", "*"]);
     assert!(keys.lines().count() >= 3 && keys.lines().all(|key| key.starts_with("slowlane:{")), "{keys}");
     for key in keys.lines() {
@@ -243,9 +243,9 @@ fn a_store_that_has_forgotten_is_taught() {
     let mut redis = Redis::start();
     let [one, other] = nodes(&redis);
     passed(&one, "shop.example", 30);
-    is_told(&one);
+    is_reported(&one);
     assert!(passed(&other, "shop.example", 30) <= 15);
-    is_told(&other);
+    is_reported(&other);
     assert_eq!(redis.ask(&["FLUSHALL"]), "OK");
     let pushed =
         || [&one, &other].map(|node| node.metric("slowlane_cluster_taught_total", "")).iter().sum::<f64>();
@@ -255,7 +255,7 @@ fn a_store_that_has_forgotten_is_taught() {
     });
     assert_eq!(redis.ask(&["SCRIPT", "FLUSH"]), "OK");
     passed(&other, "shop.example", 1);
-    is_told(&other);
+    is_reported(&other);
     redis.kill();
     eventually("the store is silent", || (up(&one) == 0.0).then_some(()));
     redis.restart();
@@ -274,8 +274,8 @@ fn a_new_master_with_another_clock_forgets_nothing() {
         eventually("it is used up", || {
             (passed(&one, "shop.example", 5) + passed(&other, "shop.example", 5) == 0).then_some(())
         });
-        is_told(&one);
-        is_told(&other);
+        is_reported(&one);
+        is_reported(&other);
         redis.was_ahead_by(was_ahead_by);
         // A node that comes now knows only the new master's record: its own untold quarter is all that it lets through.
         let late = node("late", &redis.url());
@@ -287,7 +287,7 @@ fn a_new_master_with_another_clock_forgets_nothing() {
         assert!(of_late <= 15, "{was_ahead_by}: {of_late} of a late node");
         let more = passed(&one, "shop.example", 10) + passed(&other, "shop.example", 10);
         assert_eq!(more, 0, "{was_ahead_by}");
-        is_told(&late);
+        is_reported(&late);
         assert_eq!(passed(&late, "shop.example", 10), 0, "{was_ahead_by}");
     }
 }
@@ -300,8 +300,8 @@ fn evicted_keys_are_taught() {
     eventually("it is used up", || {
         (passed(&one, "shop.example", 5) + passed(&other, "shop.example", 5) == 0).then_some(())
     });
-    is_told(&one);
-    is_told(&other);
+    is_reported(&one);
+    is_reported(&other);
     let used = redis.ask(&["INFO", "memory"]);
     let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().to_owned();
     let most = (used.parse::<u64>().unwrap() + 500_000).to_string();
@@ -394,7 +394,7 @@ fn foreign_values_in_the_store_are_replaced() {
     let redis = Redis::start();
     let [one] = nodes(&redis);
     passed(&one, "shop.example", 30);
-    is_told(&one);
+    is_reported(&one);
     let keys = redis.ask(&["KEYS", "slowlane:*"]);
     let key = keys.lines().find(|key| !key.contains("{cluster}")).unwrap().to_owned();
     let values = [
@@ -452,14 +452,17 @@ fn a_long_foreign_value_takes_no_memory_of_a_node() {
     let [one] = nodes(&redis);
     passed(&one, "shop.example", 30);
     command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
-    is_told(&one);
+    is_reported(&one);
     let before = peak_mb(&one);
     let keys = redis.ask(&["KEYS", "slowlane:*"]);
     let record = keys.lines().find(|key| !key.contains("{cluster}")).unwrap();
     let write = |key: &str, command: &str| {
         let command = command.replace("KEY", &format!("'{key}'")).replace("LONG", TWENTY_MB);
-        let told = redis.ask(&["EVAL", &format!("return redis.call({command})"), "1", key]);
-        assert!(["OK", "0", "1"].contains(&told.as_str()) || told.ends_with("-0"), "{command}: {told}");
+        let outcome = redis.ask(&["EVAL", &format!("return redis.call({command})"), "1", key]);
+        assert!(
+            ["OK", "0", "1"].contains(&outcome.as_str()) || outcome.ends_with("-0"),
+            "{command}: {outcome}"
+        );
     };
     let cluster = |name: &str| format!("slowlane:{{cluster}}{name}");
     let values = [
@@ -478,7 +481,7 @@ fn a_long_foreign_value_takes_no_memory_of_a_node() {
     for (values, source) in [(&values[..8], "192.0.2.100"), (&values[8..], "192.0.2.101")] {
         values.iter().for_each(|(key, command)| write(key, command));
         passed(&one, "shop.example", 3);
-        is_told(&one);
+        is_reported(&one);
         let late = node("late", &redis.url());
         is_joined(&late, 2);
         self::command(&late, &["block", &format!("source={source}"), "--for", "10m"]);
@@ -519,7 +522,7 @@ fn clusters_with_other_prefixes_do_not_meet() {
     is_joined(&other, 1);
     assert_eq!(redis.ask(&["SET", "mine", "kept"]), "OK");
     assert!(passed(&one, "shop.example", 30) >= 15);
-    is_told(&one);
+    is_reported(&one);
     assert!(passed(&other, "shop.example", 30) >= 15);
     assert_eq!(redis.ask(&["GET", "mine"]), "kept");
 }
@@ -698,7 +701,7 @@ fn a_failover_behind_sentinels_costs_no_request() {
     is_joined(&one, 2);
     is_joined(&other, 2);
     assert!(passed(&one, "shop.example", 30) >= 15);
-    is_told(&one);
+    is_reported(&one);
     master.kill();
     eventually("the store is silent", || (up(&one) == 0.0).then_some(()));
     eventually("the new master answers", || (up(&one) == 1.0 && up(&other) == 1.0).then_some(()));
@@ -718,7 +721,7 @@ fn a_redis_cluster_is_one_store() {
     for website in ["shop.example", "paced.example", "leased.example", "fixed.example"] {
         passed(&one, website, 60);
     }
-    is_told(&one);
+    is_reported(&one);
     assert!(passed(&other, "shop.example", 30) <= 15);
     let keys: usize = servers.iter().map(|server| server.ask(&["DBSIZE"]).parse::<usize>().unwrap()).sum();
     assert!(keys >= 5, "{keys}");

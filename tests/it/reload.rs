@@ -367,9 +367,9 @@ fn what_was_counted_is_kept_over_a_reload() {
     }
     fs::write(slowlane.policy().join("slo.map"), slow.replace("max_delay=1s", "max_delay=1h")).unwrap();
     eventually("it was read", || (reloads(&slowlane, "done") == 3.0).then_some(()));
-    let told = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", "shop.example")]);
+    let outcome = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Website", "shop.example")]);
     assert!(
-        told.header("x-slowlane-delay").is_some(),
+        outcome.header("x-slowlane-delay").is_some(),
         "the debt is as old as before, and the new rule is kind to it"
     );
 }

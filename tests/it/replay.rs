@@ -29,7 +29,9 @@ use tempfile::TempDir;
 use crate::cli::{Ran, ran_in};
 use crate::support::backend::Backend;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, each, replace, telling_patiently};
+use crate::support::haproxy::{
+    CONFIG, Delivery, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
+};
 use crate::support::nginx::Nginx;
 use crate::support::pages::Page;
 use crate::support::slowlane::{BINARY, Slowlane};
@@ -403,19 +405,19 @@ fn a_clock_that_is_put_back_is_noted_with_the_line() {
     // Ten requests in each minute from 1:00 to 3:00, and once more from 2:00 to 4:00.
     let log: String = (60..180).chain(120..240).map(|minute| at(minute).repeat(10)).collect();
     workdir.write("haproxy.log", log.as_bytes());
-    let told = |args: &[&str]| {
+    let shown = |args: &[&str]| {
         let (_, problems) = workdir.csv(args);
         problems.into_iter().find(|problem| problem.contains("summer time"))
     };
     assert_eq!(
-        told(&["--field", "website=x", "haproxy.log"]).unwrap(),
+        shown(&["--field", "website=x", "haproxy.log"]).unwrap(),
         "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and it has no zone: the \
          requests of that hour were decided all at once; replay the lines before it in a separate run"
     );
     // Some connections take an hour.
     let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
     workdir.write("haproxy.log", log.as_bytes());
-    assert_eq!(told(&["haproxy.log"]), None);
+    assert_eq!(shown(&["haproxy.log"]), None);
 }
 
 #[test]
@@ -672,7 +674,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
             let (app, slowlane) = (Backend::start(), live_slowlane());
             let edit = |name: &str, text: String| match name {
                 CONFIG => {
-                    let text = telling_patiently(name, text);
+                    let text = showing_verdicts_patiently(name, text);
                     let format =
                         text.lines().find(|line| line.trim().starts_with("log-format")).unwrap().to_owned();
                     // Captures belong in the frontend.
@@ -680,7 +682,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
                     let text = replace(&text, &format, &format!("    {option}"));
                     replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
                 }
-                _ => telling_patiently(name, text),
+                _ => showing_verdicts_patiently(name, text),
             };
             let agent = slowlane.spop.to_string();
             let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
@@ -696,10 +698,11 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
                     "",
                 )
             });
-            let told: Vec<Told> = asked.map(|response| Told::by(&response)).collect();
-            let denied = told.iter().filter(|told| told.is("deny")).count();
-            assert_eq!(denied, 16 - 5, "{told:?}");
-            let key = Key::from_bits(told.iter().find(|told| told.is("deny")).unwrap().key.unwrap() as u64);
+            let shown: Vec<VerdictHeaders> = asked.map(|response| VerdictHeaders::by(&response)).collect();
+            let denied = shown.iter().filter(|shown| shown.is("deny")).count();
+            assert_eq!(denied, 16 - 5, "{shown:?}");
+            let key =
+                Key::from_bits(shown.iter().find(|shown| shown.is("deny")).unwrap().key.unwrap() as u64);
 
             let workdir = Workdir::new();
             eventually("HAProxy has logged all", || {
@@ -745,7 +748,8 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
     each(&each_delivery, |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&maps));
         let agent = slowlane.spop.to_string();
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, telling_patiently).unwrap();
+        let mut haproxy =
+            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
         haproxy.wait_for_agent("UP");
         // The log leaves out a longer one, so replay could not know that slowlane refused it.
         let long = "x".repeat(250);
@@ -769,7 +773,7 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
             if response.status == 400 {
                 client = haproxy.client();
             }
-            denied += u64::from(Told::by(&response).is("deny"));
+            denied += u64::from(VerdictHeaders::by(&response).is("deny"));
         }
         assert!(denied >= 12 - 5, "{denied}");
         let workdir = Workdir::new();

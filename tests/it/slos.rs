@@ -10,7 +10,9 @@ use crate::support::backend::Backend;
 use crate::support::client::{self, Response};
 use crate::support::eventually;
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{Delivery, Haproxy, Told, Version, each, replace, telling_patiently};
+use crate::support::haproxy::{
+    Delivery, Haproxy, VerdictHeaders, Version, each, replace, showing_verdicts_patiently,
+};
 use crate::support::slowlane::Slowlane;
 
 struct Scene {
@@ -40,7 +42,7 @@ impl Scene {
 /// The shipped HAProxy configuration, but it reports its variables, and takes the cost from a header of the client: a
 /// number, or the text of one.
 fn counting_costs(name: &str, text: String) -> String {
-    let text = telling_patiently(name, text);
+    let text = showing_verdicts_patiently(name, text);
     match name {
         "spoe-slowlane.conf" => {
             // Of two arguments with one name, the first with a value counts.
@@ -95,9 +97,9 @@ fn every_law_decides_for_haproxy() {
             [200, 200, 200, 200, 200, 429, 429],
             "{name}"
         );
-        let remaining = answers.each_ref().map(|answer| Told::by(answer).remaining);
+        let remaining = answers.each_ref().map(|answer| VerdictHeaders::by(answer).remaining);
         assert_eq!(remaining, [4, 3, 2, 1, 0, 0, 0].map(Some), "{name}");
-        assert!(Told::by(&answers[5]).retry_after_s.unwrap() >= 30, "{name}: {:?}", answers[5]);
+        assert!(VerdictHeaders::by(&answers[5]).retry_after_s.unwrap() >= 30, "{name}: {:?}", answers[5]);
     }
     // It denies by the rate of the last second, so more requests may pass on a slow machine.
     assert_eq!(scene.statuses(&[("Host", "adaptive.example")]), [200; 5]);
@@ -110,7 +112,7 @@ fn every_law_decides_for_haproxy() {
 
     for name in Law::NAMES {
         let answer = scene.get(&[("Host", &format!("closed.{name}.example"))]);
-        assert_eq!((answer.status, Told::by(&answer).retry_after_s), (429, Some(86_400)), "{name}");
+        assert_eq!((answer.status, VerdictHeaders::by(&answer).retry_after_s), (429, Some(86_400)), "{name}");
     }
 }
 
@@ -124,7 +126,7 @@ fn a_request_counts_for_what_it_costs() {
         let scene = Scene::start(version, delivery, &policy);
         let get = |header: &str, cost: &str| {
             let response = scene.get(&[("Host", "shop.example"), (header, cost)]);
-            (response.status, Told::by(&response).remaining.unwrap())
+            (response.status, VerdictHeaders::by(&response).remaining.unwrap())
         };
         assert_eq!(get("X-Cost-Number", "5"), (200, 5), "a number");
         assert_eq!(get("X-Cost", "2"), (200, 3), "a text");
@@ -153,16 +155,16 @@ fn an_slo_that_names_another_lookup_is_held_together_with_it() {
     ];
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
-        let told = |owner: &str| {
+        let outcome = |owner: &str| {
             let response = scene.get(&[("Host", "shop.example"), ("X-Api-Key", owner)]);
-            let told = Told::by(&response);
-            (response.status, told.slo.unwrap(), told.remaining.unwrap())
+            let outcome = VerdictHeaders::by(&response);
+            (response.status, outcome.slo.unwrap(), outcome.remaining.unwrap())
         };
-        let acme = [(); 5].map(|()| told("acme"));
+        let acme = [(); 5].map(|()| outcome("acme"));
         let refused = (429, 1001, 0);
         assert_eq!(acme, [(200, 2001, 2), (200, 2001, 1), (200, 2001, 0), refused, refused]);
         // Requests denied by the owner's SLO do not count under the website's.
-        assert_eq!(told("globex"), (200, 2001, 6));
+        assert_eq!(outcome("globex"), (200, 2001, 6));
     });
 }
 
@@ -180,15 +182,15 @@ fn a_noisy_site_leaves_another_its_assured_rate() {
     ];
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
-        let told = |site: &str| {
+        let outcome = |site: &str| {
             let response = scene.get(&[("Host", site), ("X-Api-Key", "acme")]);
-            (response.status, Told::by(&response).slo.unwrap())
+            (response.status, VerdictHeaders::by(&response).slo.unwrap())
         };
         let (passed, refused) = ((200, 2001), (429, 1001));
-        assert_eq!([(); 5 + 3].map(|()| told("noisy.example")), [passed; 8]);
-        assert_eq!([(); 30].map(|()| told("noisy.example")), [refused; 30], "ten times what is assured");
-        assert_eq!([(); 3].map(|()| told("quiet.example")), [passed; 3]);
-        assert_eq!(told("quiet.example"), refused);
+        assert_eq!([(); 5 + 3].map(|()| outcome("noisy.example")), [passed; 8]);
+        assert_eq!([(); 30].map(|()| outcome("noisy.example")), [refused; 30], "ten times what is assured");
+        assert_eq!([(); 3].map(|()| outcome("quiet.example")), [passed; 3]);
+        assert_eq!(outcome("quiet.example"), refused);
     });
 }
 
@@ -207,9 +209,9 @@ fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
         for website in ["deny.example", "delay.example"] {
             for _ in 0..5 {
                 let response = scene.get(&[("Host", website)]);
-                let told = Told::by(&response);
-                assert_eq!((response.status, told.delay), (200, Duration::ZERO), "{website}");
-                assert!(told.is("pass"));
+                let outcome = VerdictHeaders::by(&response);
+                assert_eq!((response.status, outcome.delay), (200, Duration::ZERO), "{website}");
+                assert!(outcome.is("pass"));
             }
         }
         let count = |family: &str, slo: u16, verdict: &str| {

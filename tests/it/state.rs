@@ -62,8 +62,8 @@ fn a_restart_forgets_nothing() {
     let block = |fields: &str| ran(&["block", fields, "--for", "1h", "--admin", &admin]).code;
     assert_eq!(block("source=192.0.2.66"), 0);
     let key = |slowlane: &Slowlane| {
-        let told = ran(&["why", "website=quota.example", "--admin", &slowlane.admin.to_string()]).out;
-        told.lines().find(|line| line.contains("key")).expect("a line with the key").to_owned()
+        let outcome = ran(&["why", "website=quota.example", "--admin", &slowlane.admin.to_string()]).out;
+        outcome.lines().find(|line| line.contains("key")).expect("a line with the key").to_owned()
     };
     let before = key(&slowlane);
 
@@ -120,8 +120,8 @@ fn a_file_that_cannot_be_used_is_set_aside() {
         fs::write(file(&slowlane), bytes).unwrap();
         slowlane.restart();
         let log = slowlane.process.log();
-        let told = log.iter().find(|line| line.contains("renamed to ")).expect("a warning");
-        assert!(told.contains(said), "{told}");
+        let outcome = log.iter().find(|line| line.contains("renamed to ")).expect("a warning");
+        assert!(outcome.contains(said), "{outcome}");
         assert_eq!(fs::read(slowlane.folder().join("state.aside")).unwrap(), bytes);
         assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.1")]).status, 204);
     }
@@ -161,9 +161,9 @@ fn a_disk_that_is_full_costs_one_line_and_no_verdict() {
         (slowlane.metric("slowlane_state_failures_total", "") >= 2.0).then_some(())
     });
     assert_eq!(ask(&slowlane, "192.0.2.1".into()), 204);
-    let told =
+    let outcome =
         slowlane.process.log().iter().filter(|line| line.contains("the state cannot be written")).count();
-    assert_eq!(told, 1, "{:?}", slowlane.process.log());
+    assert_eq!(outcome, 1, "{:?}", slowlane.process.log());
     // The file is the last one that was whole, and nothing is left of the others.
     let rest = fs::read_dir(slowlane.folder()).unwrap().map(|file| file.unwrap().file_name());
     assert!(!rest.into_iter().any(|name| name.to_string_lossy().ends_with(".new")));
@@ -192,8 +192,8 @@ fn a_folder_that_is_not_there_costs_one_line() {
     let slowlane = Slowlane::with_config(&POLICY, "[state]\nfile = \"away/state\"\nevery = \"1s\"\n");
     let failures = || slowlane.metric("slowlane_state_failures_total", "");
     eventually("it has been tried several times", || (failures() >= 3.0).then_some(()));
-    let told = || slowlane.process.log().iter().filter(|line| line.contains("cannot be written")).count();
-    assert_eq!(told(), 1);
+    let outcome = || slowlane.process.log().iter().filter(|line| line.contains("cannot be written")).count();
+    assert_eq!(outcome(), 1);
     assert_eq!(passed(&slowlane, QUOTA), 3, "verdicts are as ever");
     fs::create_dir(slowlane.folder().join("away")).unwrap();
     written(&slowlane);

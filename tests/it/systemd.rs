@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::support::backend::Backend;
 use crate::support::client;
 use crate::support::haproxy::Version::V2_6;
-use crate::support::haproxy::{Delivery, Haproxy, Told, replace, telling_patiently};
+use crate::support::haproxy::{Delivery, Haproxy, VerdictHeaders, replace, showing_verdicts_patiently};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
 use crate::support::spop::{Heard, Line};
@@ -332,9 +332,10 @@ fn the_sockets_of_systemd_wait_for_the_agent() {
     // HAProxy asks over either socket, and a restart of the agent refuses no connection.
     let app = Backend::start();
     let agent = format!("unix@{}", path.display());
-    let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, telling_patiently).unwrap();
+    let mut haproxy =
+        Haproxy::with(V2_6, Delivery::Hold, &agent, app.address, showing_verdicts_patiently).unwrap();
     haproxy.wait_for_agent("UP");
-    let verdict = || Told::by(&haproxy.client().request("GET", "/", &[], "")).verdict;
+    let verdict = || VerdictHeaders::by(&haproxy.client().request("GET", "/", &[], "")).verdict;
     assert_eq!(verdict().as_deref(), Some("pass"));
     service.signal("TERM");
     assert!(service.wait().success());

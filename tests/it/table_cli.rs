@@ -56,10 +56,12 @@ fn the_keys_of_a_request_are_cleared_by_its_fields() {
     for website in ["shop.example", "fair.example"] {
         assert_eq!([ask(website), ask(website)], [204, 403]);
         let field = format!("website={website}");
-        let told = said(&slowlane, &["clear", &field]);
+        let outcome = said(&slowlane, &["clear", &field]);
         assert!(
-            told.starts_with("key ") && told.contains(" of SLO 200") && told.ends_with(": cleared\n"),
-            "{told}"
+            outcome.starts_with("key ")
+                && outcome.contains(" of SLO 200")
+                && outcome.ends_with(": cleared\n"),
+            "{outcome}"
         );
         assert!(said(&slowlane, &["clear", &field]).ends_with(": had no row\n"));
         assert_eq!([ask(website), ask(website)], [204, 403], "it has its whole burst again");

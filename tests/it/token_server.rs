@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::redis::{POLICY, is_joined, is_told, logged, node, passed, up};
+use crate::redis::{POLICY, is_joined, is_reported, logged, node, passed, up};
 use crate::support::slowlane::BINARY;
 use crate::support::token_server::{Pair, TokenServer};
 use crate::support::{PATIENCE, client, eventually};
@@ -25,7 +25,7 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     }
     let used = passed(&one, "shop.example", 40);
     assert!(used >= 15, "the burst is there for one node");
-    is_told(&one);
+    is_reported(&one);
     let of_other = passed(&other, "shop.example", 30);
     assert!(of_other <= 15, "the burst is used up for all nodes: {of_other}");
     eventually("the burst is used up", || {
@@ -42,11 +42,11 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     assert_eq!(server.slowlane.metric("slowlane_connections", "cluster"), 2.0);
     // The token server itself has no requests.
     let admin = server.slowlane.admin.to_string();
-    let told = Command::new(BINARY).args(["cluster", "--admin", &admin]).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    let nodes: Vec<&str> = told.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
-    assert!(told.starts_with("store this token server: answers"), "{told}");
-    assert!(nodes.len() == 2 && ["one", "other"].iter().all(|node| nodes.contains(node)), "{told}");
+    let outcome = Command::new(BINARY).args(["cluster", "--admin", &admin]).output().unwrap();
+    let outcome = String::from_utf8(outcome.stdout).unwrap();
+    let nodes: Vec<&str> = outcome.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
+    assert!(outcome.starts_with("store this token server: answers"), "{outcome}");
+    assert!(nodes.len() == 2 && ["one", "other"].iter().all(|node| nodes.contains(node)), "{outcome}");
 }
 
 /// A leased quota is never exceeded, and windows are counted together, as with Redis.
@@ -84,10 +84,10 @@ fn a_leased_quota_may_be_edited_while_it_is_used() {
     eventually("the edit is in force", || {
         (one.metric("slowlane_policy_reloads_total", "") > reloads).then_some(())
     });
-    let told = one.metric("slowlane_cluster_messages_total", "");
+    let outcome = one.metric("slowlane_cluster_messages_total", "");
     eventually("the node has asked for more", || {
         passed(&one, "leased.example", 1);
-        (one.metric("slowlane_cluster_messages_total", "") >= told + 3.0).then_some(())
+        (one.metric("slowlane_cluster_messages_total", "") >= outcome + 3.0).then_some(())
     });
     assert_eq!((one.metric("slowlane_cluster_errors_total", "garbage"), up(&one)), (0.0, 1.0));
 }
@@ -152,7 +152,7 @@ fn takes_over(files: &[(&str, &str)]) {
         (more == 0).then_some(())
     });
     for node in [&one, &other] {
-        is_told(node);
+        is_reported(node);
     }
     first.slowlane.kill();
     for node in [&one, &other] {
@@ -182,7 +182,7 @@ fn without_its_token_a_node_shares_nothing() {
         (Some("0123456789abcdeF"), Refusal::WrongToken),
     ] {
         let (mut stranger, answer) = server.login(token);
-        assert!(matches!(answer, Answer::Refused(told) if told == refusal), "{answer:?}");
+        assert!(matches!(answer, Answer::Refused(outcome) if outcome == refusal), "{answer:?}");
         assert!(stranger.is_closed(), "it has one message");
     }
     let mut stranger = server.greeted();
@@ -255,9 +255,9 @@ fn a_token_server_that_others_can_reach_needs_a_token() {
     let config = folder.path().join("slowlane.toml");
     fs::write(&config, "[cluster]\nlisten = [\"0.0.0.0:0\"]\n").unwrap();
     let run = Command::new(BINARY).arg("run").arg("--config").arg(&config).output().unwrap();
-    let told = String::from_utf8(run.stderr).unwrap();
-    assert_eq!(run.status.code(), Some(1), "{told}");
-    assert!(told.contains(":2: cluster on 0.0.0.0:0 is open to others: set a token"), "{told}");
+    let outcome = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{outcome}");
+    assert!(outcome.contains(":2: cluster on 0.0.0.0:0 is open to others: set a token"), "{outcome}");
 }
 
 /// Whatever comes, the connection ends, and the others are served.
@@ -294,7 +294,7 @@ fn bytes_that_are_no_message_end_the_connection() {
 #[test]
 fn nodes_and_servers_of_another_version_are_told() {
     let server = TokenServer::start("");
-    for (bytes, answered, told) in [
+    for (bytes, answered, outcome) in [
         (
             &b"*2\r\n$4\r\nAUTH\r\n$16\r\n0123456789abcdef\r\n"[..],
             "-ERR this token server is of another version",
@@ -308,7 +308,7 @@ fn nodes_and_servers_of_another_version_are_told() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(answered), "{answer}");
-        eventually("the log tells of it", || (logged(&server.slowlane, told) == 1).then_some(()));
+        eventually("the log tells of it", || (logged(&server.slowlane, outcome) == 1).then_some(()));
         // At most one line a second.
         std::thread::sleep(Duration::from_millis(1_100));
     }

@@ -138,11 +138,12 @@ fn no_number_is_cut_on_a_narrow_terminal() {
         top.resize(24, columns);
         top.shows("whole numbers under whole names", |text| {
             let Some((names, cells)) = row(text, "  2001  website=") else { return false };
-            let told = |name: &str| names.iter().position(|told| *told == name).map(|place| cells[place]);
+            let outcome =
+                |name: &str| names.iter().position(|outcome| *outcome == name).map(|place| cells[place]);
             names.len() == cells.len()
                 && names[0] == "throttled/s▼"
-                && told("delay") == Some(&delay)
-                && told("SLO") == Some("2001")
+                && outcome("delay") == Some(&delay)
+                && outcome("SLO") == Some("2001")
                 && text.lines().all(|line| line.chars().count() <= columns.into())
         });
     }
@@ -168,10 +169,11 @@ fn a_dry_run_for_everybody_tells_who_takes_the_most() {
         let answer = slowlane.check("", &[("X-Slowlane-Source", "2001:db8:7::1")]);
         assert_eq!(answer.header("x-slowlane-verdict"), Some("pass"), "nobody has to wait");
     }
-    let told = ran(&["top", "--once", "--admin", &admin]);
-    let marked: Vec<&str> = told.out.lines().filter(|line| line.contains(" 3001 dry run source=")).collect();
+    let outcome = ran(&["top", "--once", "--admin", &admin]);
+    let marked: Vec<&str> =
+        outcome.out.lines().filter(|line| line.contains(" 3001 dry run source=")).collect();
     let sources: Vec<&str> = marked.iter().map(|line| line.split("source=").nth(1).unwrap()).collect();
-    assert_eq!(sources, ["203.0.113.7", "203.0.113.8", "2001:db8:7::/64"], "{}", told.out);
+    assert_eq!(sources, ["203.0.113.7", "203.0.113.8", "2001:db8:7::/64"], "{}", outcome.out);
     let status: serde_json::Value =
         serde_json::from_str(&client::get(slowlane.admin, "/api/status", &[]).body).unwrap();
     let first = &status["keys"][0];
@@ -181,8 +183,9 @@ fn a_dry_run_for_everybody_tells_who_takes_the_most() {
     slowlane.replace("slo.map", &format!("{SLOS}3002 burst=10 rate=5/s\n"));
     slowlane.replace("source.map", &format!("203.0.113.7 3002\n{EVERYBODY}"));
     eventually("it has its own line", || {
-        let told = ran(&["why", "--admin", &admin, "source=203.0.113.7"]).out;
-        (told.contains("\nSLO 3002  burst=10 rate=5/s\n") && told.contains("/source.map:1 ")).then_some(())
+        let outcome = ran(&["why", "--admin", &admin, "source=203.0.113.7"]).out;
+        (outcome.contains("\nSLO 3002  burst=10 rate=5/s\n") && outcome.contains("/source.map:1 "))
+            .then_some(())
     });
 }
 
@@ -224,14 +227,14 @@ fn without_a_terminal_it_prints_what_it_knows_and_ends() {
     ask(&slowlane);
     let admin = slowlane.admin.to_string();
     for args in [&["top", "--admin", &admin][..], &["top", "--once", "--admin", &admin]] {
-        let told = ran(args);
-        assert_eq!((told.code, &told.problems), (0, &vec![]));
+        let outcome = ran(args);
+        assert_eq!((outcome.code, &outcome.problems), (0, &vec![]));
         for part in
             ["requests/s: pass", "\nthrottled\n", "website=shop.example", "website=api.example", "\nSLOs\n"]
         {
-            assert!(told.out.contains(part), "{part} in\n{}", told.out);
+            assert!(outcome.out.contains(part), "{part} in\n{}", outcome.out);
         }
-        assert!(!told.out.contains('\x1b'), "{}", told.out);
+        assert!(!outcome.out.contains('\x1b'), "{}", outcome.out);
     }
     // On a terminal too, if it is asked to.
     let mut once = Terminal::start(BINARY, &["top", "--once", "--admin", &admin], 40, 120);
@@ -243,14 +246,14 @@ fn without_a_terminal_it_prints_what_it_knows_and_ends() {
 #[test]
 fn who_is_no_daemon_is_told_from_one() {
     let nobody = own_address().to_string();
-    let told = ran(&["top", "--admin", &nobody]);
-    assert_eq!(told.code, 1);
+    let outcome = ran(&["top", "--admin", &nobody]);
+    assert_eq!(outcome.code, 1);
     let remedy = "is it running there? --admin names another";
     assert!(
-        told.problems[0].starts_with(&format!("cannot ask slowlane at {nobody}: "))
-            && told.problems[0].ends_with(remedy),
+        outcome.problems[0].starts_with(&format!("cannot ask slowlane at {nobody}: "))
+            && outcome.problems[0].ends_with(remedy),
         "{:?}",
-        told.problems
+        outcome.problems
     );
     // And no screen is opened for it.
     let mut on_a_terminal = Terminal::start(BINARY, &["top", "--admin", &nobody], 24, 160);
@@ -258,17 +261,17 @@ fn who_is_no_daemon_is_told_from_one() {
     assert!(!status.success() && is_given_back);
     on_a_terminal.shows("what helps", |text| text.contains(remedy));
 
-    let told = ran(&["top", "--admin", "unix:/nowhere/admin"]);
+    let outcome = ran(&["top", "--admin", "unix:/nowhere/admin"]);
     assert!(
-        told.problems[0].starts_with("cannot ask slowlane at unix:/nowhere/admin: No such file"),
+        outcome.problems[0].starts_with("cannot ask slowlane at unix:/nowhere/admin: No such file"),
         "{:?}",
-        told.problems
+        outcome.problems
     );
 
     // The system accepts the connection, but no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let told = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
-    assert!(told.problems[0].contains("no answer within 5 s"), "{:?}", told.problems);
+    let outcome = ran(&["top", "--admin", &silent.local_addr().unwrap().to_string()]);
+    assert!(outcome.problems[0].contains("no answer within 5 s"), "{:?}", outcome.problems);
 
     for (answer, reason) in [
         ("SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
@@ -278,8 +281,8 @@ fn who_is_no_daemon_is_told_from_one() {
         ("HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token: give --token-file or --config"),
     ] {
         let admin = strange(answer);
-        let told = ran(&["top", "--admin", &admin.to_string()]);
-        assert!(told.problems[0].contains(reason), "{answer:?}: {:?}", told.problems);
+        let outcome = ran(&["top", "--admin", &admin.to_string()]);
+        assert!(outcome.problems[0].contains(reason), "{answer:?}: {:?}", outcome.problems);
     }
 }
 
@@ -293,12 +296,12 @@ fn a_token_is_sent_to_a_daemon_that_wants_one() {
     let path = slowlane.folder().join("token");
     fs::write(&path, "0123456789abcdef\n").unwrap();
     for opened_by in [["--token-file", path.to_str().unwrap()], ["--config", config.to_str().unwrap()]] {
-        let told = ran(&[&["top", "--admin", &admin][..], &opened_by].concat());
-        assert!(told.code == 0 && told.out.contains("requests/s: pass"), "{:?}", told.problems);
+        let outcome = ran(&[&["top", "--admin", &admin][..], &opened_by].concat());
+        assert!(outcome.code == 0 && outcome.out.contains("requests/s: pass"), "{:?}", outcome.problems);
     }
     fs::write(&path, "two words").unwrap();
-    let told = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
-    assert!(told.problems[0].contains("token: expected a token of 16 or more letters"));
+    let outcome = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
+    assert!(outcome.problems[0].contains("token: expected a token of 16 or more letters"));
 }
 
 /// A server with a constant answer.

@@ -45,14 +45,14 @@ fn without_a_policy_nothing_is_throttled_and_everything_counted() {
         (&slo["law"], &slo["objective"], &slo["rate"], &slo["rate_per_s"]),
         (&json!("unlimited"), &json!("unlimited"), &json!("unlimited"), &Value::Null)
     );
-    let told = ran(&["why", "--admin", &admin.to_string(), "source=192.0.2.1"]).out;
+    let outcome = ran(&["why", "--admin", &admin.to_string(), "source=192.0.2.1"]).out;
     for part in [" rate=unlimited\n", "\n  unlimited every request passes, and is counted\n  says    pass\n"]
     {
-        assert!(told.contains(part), "{part} in\n{told}");
+        assert!(outcome.contains(part), "{part} in\n{outcome}");
     }
-    let told = ran(&["top", "--once", "--admin", &admin.to_string()]).out;
-    let line = told.lines().find(|line| line.contains(" all together")).expect("a line of SLO 0");
-    assert!(line.contains(" unlimited "), "{told}");
+    let outcome = ran(&["top", "--once", "--admin", &admin.to_string()]).out;
+    let line = outcome.lines().find(|line| line.contains(" all together")).expect("a line of SLO 0");
+    assert!(line.contains(" unlimited "), "{outcome}");
 }
 
 fn status(admin: std::net::SocketAddr) -> Value {
@@ -100,10 +100,10 @@ fn check_and_replay_say_that_nothing_is_throttled() {
     let log = folder.path().join("access.log");
     let line = "192.0.2.1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"\n";
     fs::write(&log, line.repeat(20_000)).unwrap();
-    let told = ran(&["replay", "--policy", policy, log.to_str().unwrap()]).out;
+    let outcome = ran(&["replay", "--policy", policy, log.to_str().unwrap()]).out;
     let row: Vec<&str> =
-        told.lines().find(|line| line.starts_with("0 ")).unwrap().split_whitespace().collect();
-    assert_eq!(row[..6], ["0", "unlimited", "unlimited", "20000", "0", "0.0"], "{told}");
+        outcome.lines().find(|line| line.starts_with("0 ")).unwrap().split_whitespace().collect();
+    assert_eq!(row[..6], ["0", "unlimited", "unlimited", "20000", "0", "0.0"], "{outcome}");
 }
 
 /// What an installation puts into force: the package, the image, and the steps in the unit's head.

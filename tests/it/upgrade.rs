@@ -10,7 +10,7 @@ use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
 use crate::support::eventually;
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{Delivery, Haproxy, each, replace, telling_patiently};
+use crate::support::haproxy::{Delivery, Haproxy, each, replace, showing_verdicts_patiently};
 use crate::support::load::Load;
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::{Slowlane, signal};
@@ -57,7 +57,8 @@ fn through_haproxy_twenty_upgrades_lose_no_count() {
     each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
         let (mut slowlane, app) = (slowlane(""), Backend::start());
         let agent = slowlane.spop.to_string();
-        let Some(haproxy) = Haproxy::with(version, delivery, &agent, app.address, telling_patiently) else {
+        let Some(haproxy) = Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently)
+        else {
             return;
         };
         admits_exactly(&mut slowlane, haproxy.address);
@@ -198,9 +199,13 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
     ];
     for (script, failure) in programs {
         replace_program(&slowlane, &format!("#!/bin/sh\n{script}\n"));
-        let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
-        assert_eq!(told.code, 1, "{script}: {}", told.out);
-        assert!(told.problems.iter().any(|line| line.contains(failure)), "{script}: {:?}", told.problems);
+        let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
+        assert_eq!(outcome.code, 1, "{script}: {}", outcome.out);
+        assert!(
+            outcome.problems.iter().any(|line| line.contains(failure)),
+            "{script}: {:?}",
+            outcome.problems
+        );
         assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"), "{script}");
         assert_eq!(client.request("GET", "/check", &[], "").status, 204, "{script}");
         assert_eq!(client::get(slowlane.admin, "/readyz", &[]).status, 200, "{script}");
@@ -219,8 +224,8 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         &slowlane,
         "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\002\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
     );
-    let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
-    assert!(told.problems.iter().any(|line| line.contains("did not come up")), "{:?}", told.problems);
+    let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
+    assert!(outcome.problems.iter().any(|line| line.contains("did not come up")), "{:?}", outcome.problems);
     assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"));
     // A config with a mistake, found by the new process.
     fs::copy(crate::support::slowlane::BINARY, slowlane.folder().join("new")).unwrap();
@@ -255,10 +260,10 @@ fn the_command_tells_of_the_new_process() {
     assert_eq!(refused.status, 403, "no page may do it");
     assert_eq!(client::get(slowlane.admin, "/api/upgrade", &[]).status, 405);
 
-    let told = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
-    assert_eq!(told.code, 0, "{:?}", told.problems);
-    assert!(told.out.contains(" has taken over; decisions paused for "), "{}", told.out);
-    let next: u32 = told.out.split(' ').nth(1).unwrap().parse().unwrap();
+    let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
+    assert_eq!(outcome.code, 0, "{:?}", outcome.problems);
+    assert!(outcome.out.contains(" has taken over; decisions paused for "), "{}", outcome.out);
+    let next: u32 = outcome.out.split(' ').nth(1).unwrap().parse().unwrap();
     slowlane.process.wait();
     slowlane.adopt(next);
     assert_eq!([ask(&slowlane), ask(&slowlane)], [204, 403]);

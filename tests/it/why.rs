@@ -42,11 +42,11 @@ pub fn examples(section: &str) -> Vec<String> {
 #[test]
 fn the_manual_shows_what_it_really_says_of_files() {
     let shown = &examples("Ask why")[0];
-    let (command, told) = shown.split_once('\n').unwrap();
+    let (command, outcome) = shown.split_once('\n').unwrap();
     let command = command.strip_prefix("$ slowlane ").expect("a command comes first");
     let args: Vec<&str> = command.split(' ').collect();
     let Ran { code, out, .. } = crate::cli::ran_in(&project(""), &args);
-    assert_eq!((code, out.as_str()), (0, told), "{command}");
+    assert_eq!((code, out.as_str()), (0, outcome), "{command}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn files_are_asked_without_a_daemon() {
     .unwrap();
     let (config, policy) = (folder.path().join("slowlane.toml"), dir.display().to_string());
     let of_policy = said(&["why", "--policy", &policy, "website=slow.example"]);
-    let told = format!(
+    let outcome = format!(
         "request   website=slow.example\n\
          SLO 2001  burst=1 rate=1/m max_delay=1h\n  in      {policy}/slo.map:2\n  \
          named   {policy}/website.map:1 (lookup website)\n  \
@@ -72,7 +72,7 @@ fn files_are_asked_without_a_daemon() {
          entry   none: a fresh one\n  pace    used 0 + cost 1 <= burst 1\n  says    pass\n\
          verdict   pass, if asked now; nothing was counted\n"
     );
-    assert_eq!(of_policy, told);
+    assert_eq!(of_policy, outcome);
     fs::write(dir.join("source.map"), "2001:db8::/32 3001\n").unwrap();
     let mut slo_map = OpenOptions::new().append(true).open(dir.join("slo.map")).unwrap();
     slo_map.write_all(b"3001 burst=1 rate=1/m\n").unwrap();
@@ -103,14 +103,17 @@ fn a_daemon_tells_what_the_next_request_then_gets() {
         assert!(why(website).contains("\n  entry   none: a fresh one\n"));
         assert_eq!(ask(website).header("x-slowlane-verdict"), Some("pass"));
     }
-    let told = why("slow.example");
-    assert!(told.contains(" = 1 over; delay = 1 / 1/m = ") || told.contains(" over; delay = 0.9"), "{told}");
-    let told_ms: u64 =
-        told.split("says    delay ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    let columns = |told: &str| told.split("gpt0=").nth(1).unwrap().lines().next().unwrap().to_owned();
-    assert_eq!(columns(&why("slow.example")), columns(&told), "to ask counts nothing");
+    let outcome = why("slow.example");
+    assert!(
+        outcome.contains(" = 1 over; delay = 1 / 1/m = ") || outcome.contains(" over; delay = 0.9"),
+        "{outcome}"
+    );
+    let reported_ms: u64 =
+        outcome.split("says    delay ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let columns = |outcome: &str| outcome.split("gpt0=").nth(1).unwrap().lines().next().unwrap().to_owned();
+    assert_eq!(columns(&why("slow.example")), columns(&outcome), "to ask counts nothing");
     let given_ms: u64 = ask("slow.example").header("x-slowlane-delay").unwrap().parse().unwrap();
-    assert!(given_ms <= told_ms && told_ms <= 60_000, "{given_ms} ms of {told_ms} ms");
+    assert!(given_ms <= reported_ms && reported_ms <= 60_000, "{given_ms} ms of {reported_ms} ms");
     assert!(why("denied.example").contains("\nverdict   deny, retry after "), "{}", why("denied.example"));
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 3.0, "questions are no requests");
 
@@ -139,11 +142,11 @@ fn what_a_client_calls_itself_does_nothing_to_a_terminal() {
     let slowlane = Slowlane::with_policy(POLICY);
     let query = "/api/why?website=%3Cscript%3E%1b%5B31m%0a%C2%9B%E2%80%AE%ff&x%1bname=1&=%00";
     for accept in ["text/plain", "application/json"] {
-        let told = client::get(slowlane.admin, query, &[("Accept", accept)]).body;
-        assert!(told.contains("<script>"), "{told}");
+        let outcome = client::get(slowlane.admin, query, &[("Accept", accept)]).body;
+        assert!(outcome.contains("<script>"), "{outcome}");
         assert!(
-            !told.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}'),
-            "{told:?}"
+            !outcome.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}'),
+            "{outcome:?}"
         );
     }
     let typed = said(&["why", "--admin", &slowlane.admin.to_string(), "website=a b&c=d+e;\u{1b}é"]);
@@ -165,12 +168,15 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
              is it running there? --admin names another"
         )
     );
-    let told = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);
-    assert!(told.starts_with("cannot ask slowlane at unix:/nowhere/admin.sock: No such file"), "{told}");
+    let outcome = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);
+    assert!(
+        outcome.starts_with("cannot ask slowlane at unix:/nowhere/admin.sock: No such file"),
+        "{outcome}"
+    );
     // Something else listens there.
     let slowlane = Slowlane::with_policy(POLICY);
-    let told = refused(&["why", "--admin", &slowlane.http.to_string(), "a=b"]);
-    assert!(told.ends_with("does not know this request: is it slowlane?"), "{told}");
+    let outcome = refused(&["why", "--admin", &slowlane.http.to_string(), "a=b"]);
+    assert!(outcome.ends_with("does not know this request: is it slowlane?"), "{outcome}");
 }
 
 const TOKEN: &str = "0123456789abcdef";
@@ -199,8 +205,8 @@ fn with_a_token_nothing_is_told_without_it() {
     }
     // The commands take it from the daemon's config, or from a file.
     let (admin, config) = (slowlane.admin.to_string(), slowlane.folder().join("slowlane.toml"));
-    let told = refused(&["why", "--admin", &admin, "a=b"]);
-    assert_eq!(told, format!("slowlane at {admin} requires a token: give --token-file or --config"));
+    let outcome = refused(&["why", "--admin", &admin, "a=b"]);
+    assert_eq!(outcome, format!("slowlane at {admin} requires a token: give --token-file or --config"));
     said(&["why", "--admin", &admin, "--config", config.to_str().unwrap(), "a=b"]);
     let file = slowlane.folder().join("token");
     fs::write(&file, format!("{TOKEN}\n")).unwrap();
@@ -228,20 +234,20 @@ fn no_admin_listens_to_others_without_a_token() {
         "127.0.0.1.example:1",
     ] {
         let text = format!("[admin]\nlisten = [\"127.0.0.1:0\", \"{open}\"]\n");
-        let told = [format!(
+        let outcome = [format!(
             "{config}:2: admin on {open} is open to others: set a token ([admin] token or token_file), \
              or listen on 127.0.0.1 or unix:/path"
         )];
-        assert_eq!((start(&text).code, start(&text).problems), (1, told.to_vec()), "{open}");
+        assert_eq!((start(&text).code, start(&text).problems), (1, outcome.to_vec()), "{open}");
         fs::write(&path, &text).unwrap();
-        assert_eq!(ran(&["check", "--config", config]).problems, told, "what is not served is not ok");
+        assert_eq!(ran(&["check", "--config", config]).problems, outcome, "what is not served is not ok");
     }
     fs::write(&path, "").unwrap();
     let typed = ran(&["run", "--config", config, "--admin", "0.0.0.0:0"]);
     assert!(typed.problems[0].starts_with("admin on 0.0.0.0:0 is open to others"), "{:?}", typed.problems);
 
     // With a token it works. Errors do not repeat an invalid token.
-    for (text, told) in [
+    for (text, outcome) in [
         ("token = \"short\"", ":2: expected a token of 16 or more letters"),
         ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more letters"),
         (
@@ -255,7 +261,7 @@ fn no_admin_listens_to_others_without_a_token() {
     ] {
         let Ran { code, problems, .. } = start(&format!("[admin]\n{text}\n"));
         assert_eq!((code, problems.len()), (1, 1), "{problems:?}");
-        assert!(problems[0].contains(told) && !problems[0].contains("abcdef"), "{problems:?}");
+        assert!(problems[0].contains(outcome) && !problems[0].contains("abcdef"), "{problems:?}");
     }
     fs::write(folder.path().join("token"), format!(" {TOKEN}\n")).unwrap();
     fs::write(&path, "[admin]\nlisten = [\"0.0.0.0:0\"]\ntoken_file = \"token\"\n").unwrap();
@@ -297,9 +303,9 @@ fn a_unix_socket_is_for_the_group_unless_told_otherwise() {
         assert!(said(&["table", "show", "--admin", &admin]).starts_with("# table: slowlane, "));
         assert!(said(&["top", "--once", "--admin", &admin]).contains("requests/s: pass"));
         let other = format!("unix:{}", socket("runtime.sock").display());
-        let told = refused(&["top", "--admin", &other]);
+        let outcome = refused(&["top", "--admin", &other]);
         assert_eq!(
-            told,
+            outcome,
             format!("the server at {other} does not speak HTTP: is it the address of [admin] listen?")
         );
         process.signal("TERM");

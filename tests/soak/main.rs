@@ -107,11 +107,11 @@ fn everything_at_once_harms_no_customer_and_leaves_memory_and_descriptors_flat()
     let mut sites = [Site::start("killed", Some(plan.kill_every)), Site::start("kept", None)];
     soak(&mut sites, plan, &interrupted);
     assert!(!interrupted.load(Relaxed), "the soak was interrupted: everything that it started has ended");
-    let told: Vec<(String, Vec<String>)> = sites.into_iter().map(Site::end).collect();
-    let summary: String = told.iter().map(|(told, _)| told.as_str()).collect();
+    let outcome: Vec<(String, Vec<String>)> = sites.into_iter().map(Site::end).collect();
+    let summary: String = outcome.iter().map(|(outcome, _)| outcome.as_str()).collect();
     // Not captured: the figures are told of a soak that passes, too.
     let _ = writeln!(std::io::stderr(), "\nsoak of {length}\n{summary}");
-    let faults: Vec<String> = told.into_iter().flat_map(|(_, faults)| faults).collect();
+    let faults: Vec<String> = outcome.into_iter().flat_map(|(_, faults)| faults).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 

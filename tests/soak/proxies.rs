@@ -9,7 +9,7 @@ use crate::samples::Sample;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::eventually;
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace, telling_patiently};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
 use crate::support::process::Process;
 use crate::support::slowlane::Slowlane;
@@ -129,7 +129,7 @@ impl Reloading {
 
 /// HAProxy tells its verdicts, waits for a slow machine, and logs no requests: an hour of them is memory of the soak.
 fn edited_haproxy(name: &str, text: String) -> String {
-    let text = telling_patiently(name, text);
+    let text = showing_verdicts_patiently(name, text);
     if name != CONFIG {
         return text;
     }
@@ -142,9 +142,9 @@ fn edited_nginx(name: &str, text: String) -> String {
     match name {
         "nginx.conf" => {
             let real = "set_real_ip_from 127.0.0.0/8; real_ip_header X-From;";
-            let tell = "add_header X-Verdict $slowlane_verdict always;";
+            let report = "add_header X-Verdict $slowlane_verdict always;";
             let text =
-                replace(&text, "include slowlane.conf;", &format!("{real} {tell} include slowlane.conf;"));
+                replace(&text, "include slowlane.conf;", &format!("{real} {report} include slowlane.conf;"));
             let text = replace(&text, "# post_action /slowlane-done;", "post_action /slowlane-done;");
             let access_log = text.lines().find(|line| line.trim_start().starts_with("access_log ")).unwrap();
             text.replace(access_log, "access_log off;")

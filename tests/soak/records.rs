@@ -46,10 +46,10 @@ impl Records {
     /// The faults by kind, each with its number and first examples.
     pub fn faults(&self) -> Vec<String> {
         let faults = self.faults.lock().unwrap();
-        let told = |(kind, (count, examples)): (&String, &(u64, Vec<String>))| {
+        let outcome = |(kind, (count, examples)): (&String, &(u64, Vec<String>))| {
             format!("{count} x {kind}:\n    {}", examples.join("\n    "))
         };
-        faults.iter().map(told).collect()
+        faults.iter().map(outcome).collect()
     }
 }
 

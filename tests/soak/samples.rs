@@ -87,21 +87,21 @@ impl Figure {
 
     /// What grew: within a life, or from the first life to the last at the same age.
     pub fn grew(&self, lives: &[Vec<Sample>]) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut outcome = Vec::new();
         for (number, life) in (1..).zip(lives).filter(|(_, life)| life.len() >= LIFE_SECONDS_MIN) {
             let [second, last] = self.quarters(life);
             if last > (self.most_after)(second) {
-                told.push(format!("{}: {second}, then {last} in life {number}", self.name));
+                outcome.push(format!("{}: {second}, then {last} in life {number}", self.name));
             }
         }
         if let [first, .., last] = lives {
             let age = first.len().min(last.len());
             let [first, last] = [first, last].map(|life| self.quarters(&life[..age])[1]);
             if last > (self.most_after)(first) {
-                told.push(format!("{}: {first} in the first life, {last} in the last", self.name));
+                outcome.push(format!("{}: {first} in the first life, {last} in the last", self.name));
             }
         }
-        told
+        outcome
     }
 }
 

@@ -157,7 +157,7 @@ impl Site {
         }
         self.judge_log();
         let faults = self.records.faults().into_iter().map(|fault| format!("{}: {fault}", self.name));
-        (self.told(), faults.collect())
+        (self.outcome(), faults.collect())
     }
 
     fn judge_figures(&self) {
@@ -229,9 +229,9 @@ impl Site {
         }
     }
 
-    fn told(&self) -> String {
-        let mut told = format!("the agent that is {}: {} lives\n", self.name, self.lives.len());
-        let mut line = |text: String| told += &format!("    {text}\n");
+    fn outcome(&self) -> String {
+        let mut outcome = format!("the agent that is {}: {} lives\n", self.name, self.lives.len());
+        let mut line = |text: String| outcome += &format!("    {text}\n");
         line("least / median / most of all lives, and medians of the quarters of the longest".into());
         for figure in [RESIDENT, DESCRIPTORS] {
             line(format!("slowlane     {}", figure.shown(&self.lives)));
@@ -244,7 +244,7 @@ impl Site {
             line(format!("{number:>9} {what}"));
         }
         line(format!("{:>9} faults", self.records.faults().len()));
-        told
+        outcome
     }
 }
 

@@ -139,8 +139,8 @@ mod tests {
         ] {
             assert_eq!(Frame::cut(bytes, 16 << 20), Err(Error::Foreign(protocol)), "{bytes:?}");
         }
-        let told = Error::Foreign("HTTP").to_string();
-        assert_eq!(told, "this is HTTP, not SPOP: this port is for HAProxy's SPOE only");
+        let reported = Error::Foreign("HTTP").to_string();
+        assert_eq!(reported, "this is HTTP, not SPOP: this port is for HAProxy's SPOE only");
     }
 
     #[test]

@@ -57,8 +57,8 @@ fn write_line<'a>(
         line.push_str(if names.is_empty() { "" } else { "," });
         names.push(name);
         // As in the policy: headers have `-` where it has `_`.
-        let told: Vec<u8> = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect();
-        write_text(line, &told)?;
+        let reported: Vec<u8> = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect();
+        write_text(line, &reported)?;
         line.push(':');
         match value {
             Value::Address(address) => write!(line, "\"{address}\"")?,

@@ -107,15 +107,15 @@ fn queue(
     clock: Clock,
 ) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, metrics.lines.clone(), metrics.dropped_write.clone());
-    let (failed_line, mut is_told) = (OncePerSecond::default(), false);
+    let (failed_line, mut is_reported) = (OncePerSecond::default(), false);
     LineQueue::start("decision log", LINES_MAX, metrics.dropped_queue.clone(), move |lines| {
         match output.write(lines) {
-            Ok(()) if mem::take(&mut is_told) => tracing::info!("the decision log is written again"),
+            Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log is written again"),
             Ok(()) => {}
             // A disk that is full and not by turns has two lines a second at most.
             Err(error) => {
-                if !is_told && let Some(suppressed) = failed_line.allow(clock.now()) {
-                    is_told = true;
+                if !is_reported && let Some(suppressed) = failed_line.allow(clock.now()) {
+                    is_reported = true;
                     tracing::error!(
                         suppressed,
                         "cannot write to the decision log: {error}; its lines are dropped until it can be"

@@ -141,13 +141,13 @@ fn standard_error() -> Box<dyn Write + Send> {
 /// Starts the thread that writes the log to `out`. Once `out` takes lines again, it logs how many were dropped.
 fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
-    let (mut told, all) = (0, dropped.clone());
+    let (mut reported, all) = (0, dropped.clone());
     LineQueue::start("log", LINES_MAX, dropped, move |lines| {
         let is_written = output.write(lines).is_ok();
         let dropped = all.get();
         // A line that is lost itself comes again.
-        if is_written && dropped > told && output.write(&line_about(dropped - told)).is_ok() {
-            told = dropped;
+        if is_written && dropped > reported && output.write(&line_about(dropped - reported)).is_ok() {
+            reported = dropped;
         }
     })
 }

@@ -89,14 +89,14 @@ mod tests {
         let first = engines.connected(Some("a"), "192.0.2.1");
         let second = engines.connected(Some("a"), "192.0.2.1");
         let third = engines.connected(None, "192.0.2.1");
-        let told = |engines: &Engines| -> Vec<(String, u32)> {
+        let reported = |engines: &Engines| -> Vec<(String, u32)> {
             engines.list().into_iter().map(|engine| (engine.id.into(), engine.connections)).collect()
         };
-        assert_eq!(told(&engines), [("a".into(), 2), ("-".into(), 1)]);
+        assert_eq!(reported(&engines), [("a".into(), 2), ("-".into(), 1)]);
         drop((first, third));
-        assert_eq!(told(&engines), [("a".into(), 1)]);
+        assert_eq!(reported(&engines), [("a".into(), 1)]);
         drop(second);
-        assert_eq!(told(&engines), []);
+        assert_eq!(reported(&engines), []);
     }
 
     #[test]

@@ -27,7 +27,7 @@ struct Look {
     /// Requests that this policy has decided.
     requests: u64,
     /// The missing fields that the log has.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 /// A missing field.
@@ -52,7 +52,7 @@ impl Missing {
         }
         look.requests = total - look.before;
         let mut lines = look.lines(policy);
-        lines.retain(|line| look.told.insert(line.field.clone()));
+        lines.retain(|line| look.reported.insert(line.field.clone()));
         lines
     }
 
@@ -130,7 +130,7 @@ mod tests {
         batch.note_fields();
     }
 
-    fn told(lines: &[MissingLine]) -> Vec<String> {
+    fn reported(lines: &[MissingLine]) -> Vec<String> {
         lines.iter().map(MissingLine::to_string).collect()
     }
 
@@ -143,7 +143,7 @@ mod tests {
             "no request of 500 carried owner, which source+owner.map and type 4 need",
             "no request of 500 carried website, which website.map needs",
         ];
-        assert_eq!(told(&missing.tick(&policy, REQUESTS_MIN)), expected);
+        assert_eq!(reported(&missing.tick(&policy, REQUESTS_MIN)), expected);
         assert_eq!(missing.tick(&policy, REQUESTS_MIN + 1), [], "once");
         let now = |missing: &Missing| {
             missing.lines(&policy).iter().map(|line| (line.field.clone(), line.requests)).collect::<Vec<_>>()

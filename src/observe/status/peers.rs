@@ -36,7 +36,7 @@ pub struct PeerConnection {
     pub since_s: u64,
     /// Whether slowlane has connected to it.
     pub is_dialled: bool,
-    /// Whether it has told all its entries.
+    /// Whether it has sent all its entries.
     pub is_synced: bool,
     /// Counts that came from it, and limits that were sent to it.
     pub updates: u64,

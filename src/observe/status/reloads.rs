@@ -42,12 +42,12 @@ impl Reloads {
     }
 
     /// Notes an edit of the config file, which every later reload tells, too. None: the edit is taken back.
-    pub fn edit(&self, at: Timestamp, summary: String, told: Option<String>) {
-        *self.edited.lock() = told;
+    pub fn edit(&self, at: Timestamp, summary: String, reported: Option<String>) {
+        *self.edited.lock() = reported;
         self.done(at, summary, "");
     }
 
-    /// What is told of an edited config file.
+    /// What is reported of an edited config file.
     pub fn edited(&self) -> Option<String> {
         self.edited.lock().clone()
     }

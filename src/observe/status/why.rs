@@ -32,7 +32,7 @@ pub struct Why {
     pub cost: u32,
     /// The verdict that the proxy would get.
     #[serde(flatten)]
-    pub told: VerdictFields,
+    pub outcome: VerdictFields,
     /// The SLO that decides.
     pub slo: u16,
     /// The block that refuses it.
@@ -95,7 +95,7 @@ pub struct RefusingSlo {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,
     #[serde(flatten)]
-    pub told: VerdictFields,
+    pub outcome: VerdictFields,
 }
 
 /// The columns of an entry.
@@ -121,7 +121,7 @@ impl Why {
             fields: request.fields().map(Named::given).collect(),
             unused: unused(&policy, request),
             cost: explanation.cases.cost,
-            told: VerdictFields::of(decision.verdict, decision.remaining),
+            outcome: VerdictFields::of(decision.verdict, decision.remaining),
             slo: decision.slo.number(),
             blocked: decision.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
             slos: slos
@@ -212,7 +212,7 @@ impl RefusingSlo {
             carries,
             peers: Vec::new(),
             carried_by: guarantee.filter(|_| is_carried).map(|guarantee| guarantee.slo.number()),
-            told: VerdictFields::of(view.judgement.verdict, view.judgement.remaining),
+            outcome: VerdictFields::of(view.judgement.verdict, view.judgement.remaining),
         }
     }
 }
@@ -274,7 +274,7 @@ impl fmt::Display for Why {
             writeln!(f, "blocked   by {by}, for another {left}; `slowlane unblock` ends it")?;
         }
         let of = if self.slos.len() > 1 { format!(" (SLO {})", self.slo) } else { String::new() };
-        writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.told)
+        writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.outcome)
     }
 }
 
@@ -315,7 +315,7 @@ impl fmt::Display for RefusingSlo {
             }
             (false, None) => String::new(),
         };
-        writeln!(f, "  says    {}{but}", self.told)
+        writeln!(f, "  says    {}{but}", self.outcome)
     }
 }
 

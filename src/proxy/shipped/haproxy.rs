@@ -175,7 +175,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     {
         return Err(Unprintable::TooManyKeys(version));
     }
-    let tells = places.ratelimit;
+    let reports = places.ratelimit;
     let (shipped, paced) = (Parts::of(&[Paced::source()]), Parts::of(places.paced));
     let peer = agent(places.peer, "unix@")?;
     let local = format!("{LOCAL}{}", paced.counters);
@@ -214,8 +214,8 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     if version >= Version::WITH_SPOP_MODE {
         places.push(("    mode tcp\n", "    mode spop\n"));
     }
-    if tells {
-        places.push((TELLING_COMMENT, TELLING));
+    if reports {
+        places.push((RATELIMIT_COMMENT, RATELIMIT));
     }
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
@@ -261,8 +261,8 @@ pub fn maps() -> Vec<File> {
     MAPS.iter().map(|&(name, text)| File { name, text: text.to_owned() }).collect()
 }
 
-const TELLING_COMMENT: &str = "# http-after-response add-header RateLimit";
-const TELLING: &str = "http-after-response add-header RateLimit";
+const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
+const RATELIMIT: &str = "http-after-response add-header RateLimit";
 
 /// The last of the rules that refuse what could be read in two ways.
 const LAST_GUARD: &str =
@@ -373,7 +373,7 @@ mod tests {
             APP,
             "/etc/haproxy/",
             "    mode tcp\n",
-            TELLING_COMMENT,
+            RATELIMIT_COMMENT,
             LAST_GUARD,
             ARGUMENTS,
             PROCESSING,

@@ -55,7 +55,7 @@ pub const APP: &str = "127.0.0.1:8000";
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let agent = agent(places.agent, "unix:")?;
     let listen = format!("listen {};", word(places.listen)?);
-    let tells = if places.ratelimit { &TELLING[..] } else { &[] };
+    let reports = if places.ratelimit { &RATELIMIT[..] } else { &[] };
     let seconds = places.delay_max.max(DELAY_SHIPPED).as_millis().div_ceil(1_000) + 1;
     let query = if places.ratelimit { "&ratelimit=on" } else { "" };
     let (asks, waits) =
@@ -81,12 +81,12 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         (ATTACH, &attach),
         (HOST, &passed),
     ];
-    let places = [&places[..], tells, &ssl].concat();
+    let places = [&places[..], reports, &ssl].concat();
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
 }
 
 /// Replacements that enable quotas for clients: commented lines, and the query that asks for the quota.
-const TELLING: [(&str, &str); 3] = [
+const RATELIMIT: [(&str, &str); 3] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),
     ("# add_header RateLimit", "add_header RateLimit"),
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = FILES.map(|(_, text)| text).concat();
-        for place in [&TELLING[..], &SSL, &SSL_OWN]
+        for place in [&RATELIMIT[..], &SSL, &SSL_OWN]
             .concat()
             .iter()
             .map(|(place, _)| *place)

@@ -168,7 +168,7 @@ impl Conversation {
         let Some(Held { decision, asked, quota, fingerprint, .. }) = self.held.take() else { return };
         let reply = Reply::to(&decision);
         self.remember(fingerprint, &reply, now, now);
-        self.tell(&reply, asked, quota);
+        self.report(&reply, asked, quota);
     }
 
     /// Notes that the next answer is the last one, also one that is held. The process that takes over is to know it,
@@ -226,7 +226,7 @@ impl Conversation {
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
             let quota = quota(&policy, reply.slo, reply.remaining, asked.options);
-            return self.tell(&reply, asked, quota);
+            return self.report(&reply, asked, quota);
         }
         let (mut decision, quota) = self.decide(head, asked.options, now);
         if let (Verdict::Delay(wait), true) = (decision.verdict, asked.options.hold) {
@@ -246,7 +246,7 @@ impl Conversation {
         }
         let reply = Reply::to(&decision);
         self.remember(fingerprint, &reply, now + reply.verdict.wait(), now);
-        self.tell(&reply, asked, quota);
+        self.report(&reply, asked, quota);
     }
 
     /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
@@ -282,7 +282,7 @@ impl Conversation {
         }
     }
 
-    fn tell(&mut self, reply: &Reply, asked: Asked, quota: Option<Quota>) {
+    fn report(&mut self, reply: &Reply, asked: Asked, quota: Option<Quota>) {
         let (secret, Asked { options, version, keeps_alive }) = (self.agent.secret, asked);
         nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
@@ -388,8 +388,8 @@ mod tests {
         for first in queries {
             let mut connection = FirstQuery::default();
             for query in [first].into_iter().chain(queries) {
-                let told = connection.options(query.map(str::as_bytes));
-                assert_eq!(told, CheckOptions::of(query), "{query:?} after {first:?}");
+                let reported = connection.options(query.map(str::as_bytes));
+                assert_eq!(reported, CheckOptions::of(query), "{query:?} after {first:?}");
             }
         }
     }

@@ -31,7 +31,7 @@ pub(crate) async fn dial(
     shutdown: Shutdown,
 ) {
     let Ok(peer) = peers.peer(&name) else { return };
-    let (line, mut is_told) = (OncePerSecond::default(), false);
+    let (line, mut is_reported) = (OncePerSecond::default(), false);
     loop {
         if !peer.is_connected() {
             let (peers, peer, agent) = (peers.clone(), peer.clone(), agent.clone());
@@ -39,12 +39,12 @@ pub(crate) async fn dial(
             let Some(connected) = shutdown.unless_begun(connected).await else { return };
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
-                    is_told = false;
+                    is_reported = false;
                     let session = Session { peers, name: name.clone(), peer, agent, is_dialled: true };
                     session.run(stream, unread, shutdown.clone()).await;
                 }
-                Err(error) if !is_told && line.allow(agent.clock.now()).is_some() => {
-                    is_told = true;
+                Err(error) if !is_reported && line.allow(agent.clock.now()).is_some() => {
+                    is_reported = true;
                     tracing::warn!("peer {name} at {address} cannot be reached: {error}; it is tried again");
                 }
                 Err(_) => {}

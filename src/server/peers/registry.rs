@@ -117,7 +117,7 @@ impl Peers {
     /// All proxies as operators see them, by their names.
     pub fn status(&self, now: Timestamp) -> PeersStatus {
         let proxies = self.all().into_iter().map(|(name, peer)| {
-            let connection = peer.connection.lock().clone().map(|connection| connection.told(now));
+            let connection = peer.connection.lock().clone().map(|connection| connection.reported(now));
             let proxy = peer.proxy();
             PeerLine {
                 name: shown(name.as_bytes()),
@@ -155,7 +155,7 @@ impl Peers {
 }
 
 impl Connection {
-    fn told(self, now: Timestamp) -> PeerConnection {
+    fn reported(self, now: Timestamp) -> PeerConnection {
         let Connection { since, address, is_dialled, has_all, updates, pushes, unacknowledged } = self;
         PeerConnection {
             address,

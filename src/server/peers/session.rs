@@ -130,7 +130,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // A peer that comes and goes many times a second is told of once.
+        // A peer that comes and goes many times a second is reported once.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {

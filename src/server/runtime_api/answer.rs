@@ -68,7 +68,7 @@ impl Answer {
         let table = throttle.table();
         let command = match command {
             Ok(command) => command,
-            Err(told) => return Answer::refusal(told),
+            Err(reported) => return Answer::refusal(reported),
         };
         match command {
             Command::Nothing | Command::Prompt(_) | Command::Quit => Answer::of(String::new()),
@@ -299,16 +299,16 @@ mod tests {
     }
 
     /// The answers to a line, each without its final empty line.
-    fn told(throttle: &Throttle, line: &[u8]) -> Vec<String> {
+    fn reported(throttle: &Throttle, line: &[u8]) -> Vec<String> {
         let answer = |words: &_| {
             let mut answer = Answer::to(Command::parse(words), throttle, &Info::default(), NOW);
-            let mut told = String::new();
+            let mut reported = String::new();
             for _ in 0..100 {
-                if !answer.more(throttle, NOW, &mut told) {
-                    return told;
+                if !answer.more(throttle, NOW, &mut reported) {
+                    return reported;
                 }
             }
-            panic!("an endless answer: {told:.200}");
+            panic!("an endless answer: {reported:.200}");
         };
         commands(line).iter().map(answer).collect()
     }
@@ -324,10 +324,10 @@ mod tests {
         ) {
             let throttle = full(100);
             for line in [&bytes[..], words.join(" ").as_bytes()] {
-                for told in told(&throttle, line) {
-                    prop_assert!(told.is_empty() || told.ends_with('\n'), "{:?}", told);
-                    prop_assert!(!told.starts_with('\n') && !told.contains("\n\n"), "{:?}", told);
-                    prop_assert!(!told.chars().any(|letter| letter.is_control() && letter != '\n'), "{:?}", told);
+                for reported in reported(&throttle, line) {
+                    prop_assert!(reported.is_empty() || reported.ends_with('\n'), "{:?}", reported);
+                    prop_assert!(!reported.starts_with('\n') && !reported.contains("\n\n"), "{:?}", reported);
+                    prop_assert!(!reported.chars().any(|letter| letter.is_control() && letter != '\n'), "{:?}", reported);
                 }
                 prop_assert!(throttle.usage().entries <= 100);
             }
@@ -338,16 +338,16 @@ mod tests {
     fn a_filter_selects_the_rows_to_show_and_clear() {
         let throttle = full(1_000);
         let rows = |line: &str| {
-            told(&throttle, line.as_bytes())[0].lines().filter(|row| row.contains("key=")).count()
+            reported(&throttle, line.as_bytes())[0].lines().filter(|row| row.contains("key=")).count()
         };
         let live = throttle.usage().entries as usize;
         assert_eq!(rows("show table slowlane"), live);
         let found = rows("show table slowlane data.gpt0 gt 300 data.gpt0 le 500");
         assert!((1..=200).contains(&found));
-        assert_eq!(told(&throttle, b"clear table slowlane data.gpt0 gt 300 data.gpt0 le 500"), [""]);
+        assert_eq!(reported(&throttle, b"clear table slowlane data.gpt0 gt 300 data.gpt0 le 500"), [""]);
         assert_eq!(rows("show table slowlane"), live - found);
         assert_eq!(
-            told(&throttle, b"clear table slowlane;show table"),
+            reported(&throttle, b"clear table slowlane;show table"),
             ["", "# table: slowlane, type: binary, size:1000, used:0\n",]
         );
     }

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn errors_are_in_haproxys_words() {
-        for (line, told) in [
+        for (line, reported) in [
             (
                 "show table slowlane data.gpt0",
                 r#"Filter entry #1: Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#,
@@ -274,7 +274,7 @@ mod tests {
             ("get map", "Missing map identifier and/or key."),
             ("get map x", "Missing map identifier and/or key."),
         ] {
-            assert_eq!(parse(line), Err(format!("{told}\n")), "{line}");
+            assert_eq!(parse(line), Err(format!("{reported}\n")), "{line}");
         }
         assert!(
             parse("bogus\u{1b}[31m").unwrap_err().starts_with(r"Unknown command: 'bogus\u{1b}[31m'. Please")
@@ -284,8 +284,8 @@ mod tests {
         );
         let set = "set table slowlane key 0000000000000001".to_owned();
         assert!(parse(&(set.clone() + &" data.gpt0 1".repeat(29))).is_ok(), "63 words");
-        let told = "Too many arguments. Commands must have at most 64 arguments.\n";
-        assert_eq!(parse(&(set + &" data.gpt0 1".repeat(30))), Err(told.into()));
+        let reported = "Too many arguments. Commands must have at most 64 arguments.\n";
+        assert_eq!(parse(&(set + &" data.gpt0 1".repeat(30))), Err(reported.into()));
         let five = "show table slowlane".to_owned() + &" data.gpt0 gt 0".repeat(5);
         assert!(parse(&five).unwrap_err().starts_with("Detected extra data in filter"));
     }
@@ -310,8 +310,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_are_a_command_or_an_error(line in "(show|set|clear|get|help|prompt|[a-z]{0,9})( (table|map|info|slowlane|key|data.gpt0|gt|[ -~é\u{0}-\u{1f}]{0,16})){0,9}") {
-            if let Err(told) = parse(&line) {
-                prop_assert!(told.ends_with('\n') && !told.chars().any(|c| c.is_control() && c != '\n'), "{:?}", told);
+            if let Err(reported) = parse(&line) {
+                prop_assert!(reported.ends_with('\n') && !reported.chars().any(|c| c.is_control() && c != '\n'), "{:?}", reported);
             }
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::client::Client;
-use crate::support::programs::haproxy::{Delivery, Haproxy, Version, telling};
+use crate::support::programs::haproxy::{Delivery, Haproxy, Version, showing_verdicts};
 use crate::support::programs::slowlane::Slowlane;
 use crate::support::{median, percentile};
 use crate::{Answer, RATE, Run, closed_loop, delays, rate, refused};
@@ -102,8 +102,8 @@ fn measure(effort: Effort) -> Vec<Figures> {
     let slowlane = Slowlane::with_policy(&[("slo.map", &slo_map), ("website.map", &website_map)]);
     let app = Backend::start();
     let agent = slowlane.spop.to_string();
-    let mut haproxy =
-        Haproxy::with(Version::V2_6, Delivery::Hold, &agent, app.address, telling).expect("it is installed");
+    let mut haproxy = Haproxy::with(Version::V2_6, Delivery::Hold, &agent, app.address, showing_verdicts)
+        .expect("it is installed");
     haproxy.wait_for_agent("UP");
 
     let (run, address) = (Run::start(effort), haproxy.address);

@@ -345,16 +345,16 @@ fn keys(effort: Effort) {
     let addresses: Vec<_> = fleet.iter().map(|node| node.http).collect();
     let sum = |name: &str| -> f64 { fleet.iter().map(|node| node.metric(name, "")).sum() };
     flood::once(&addresses, hot..hot + cold);
-    let told = sum("slowlane_cluster_messages_total");
-    println!("{:<34}{:>10.0} entries, {told:.0} tellings of cold keys", "", sum("slowlane_table_entries"));
+    let outcome = sum("slowlane_cluster_messages_total");
+    println!("{:<34}{:>10.0} entries, {outcome:.0} tellings of cold keys", "", sum("slowlane_table_entries"));
     // The first seconds make the keys known.
     flood::again(&addresses, 0..hot, hot * per_s, warm_up(effort));
     let before = sum("slowlane_cluster_messages_total");
     let asked = flood::again(&addresses, 0..hot, hot * per_s, effort.time) / f64::from(hot);
-    let told = (sum("slowlane_cluster_messages_total") - before) / seconds(effort.time);
+    let outcome = (sum("slowlane_cluster_messages_total") - before) / seconds(effort.time);
     let formula = 10.0 * nodes as f64 * f64::from(hot);
     println!("{:<34}{asked:>10.1} requests of a hot key per second and node", "");
-    println!("{:<34}{told:>10.0} tellings/s, x{:.2} of the formula's {formula}", "", told / formula);
+    println!("{:<34}{outcome:>10.0} tellings/s, x{:.2} of the formula's {formula}", "", outcome / formula);
     println!("{:<34}{:>10} records in the store", "", redis.ask(&["DBSIZE"]).trim());
 }
 

@@ -41,7 +41,7 @@ use support::programs::skipped;
 use support::spop_floor::{self as floor, Answer};
 use support::{cores, print};
 use throttling::{
-    FLOOR, FLOOR_OF_ALL, LUA, PEERS, PEERS_MANY, SLOWLANE, TABLE, TABLE_MANY, TELLING_ALL, Throttling,
+    ALL_HEADERS, FLOOR, FLOOR_OF_ALL, LUA, PEERS, PEERS_MANY, SLOWLANE, TABLE, TABLE_MANY, Throttling,
     UNTHROTTLED,
 };
 
@@ -55,7 +55,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [floor::ARGUMENT, at] => return floor::run(at, Answer::Verdict),
-        [floor::ARGUMENT, at, TELLING_ALL] => return floor::run(at, Answer::Everything),
+        [floor::ARGUMENT, at, ALL_HEADERS] => return floor::run(at, Answer::Everything),
         _ => {}
     }
     let effort = Effort::from_arguments(3.0);
@@ -93,10 +93,10 @@ fn measure(version: Version, throttlings: &mut [Throttling], clients: usize, eff
             let time = effort.time.min(PUSHES_MAX);
             clients.run(time, |out: &mut Vec<u8>| ask(throttling.sources, &mut rng, out), || []);
         }
-        let told = throttling.told();
+        let outcome = throttling.outcome();
         let write = |out: &mut Vec<u8>| ask(throttling.sources, &mut rng, out);
         let ran = clients.run(effort.time, write, || throttling.cpu_ns());
-        throttling.assert_that_sources_were_taught(&ran, effort.time, told);
+        throttling.assert_that_sources_were_taught(&ran, effort.time, outcome);
         if !effort.is_short() {
             throttling.calm_down();
         }

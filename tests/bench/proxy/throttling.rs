@@ -30,7 +30,7 @@ pub const PEERS_MANY: &str = "as a peer, 100 k";
 const SOURCES: u32 = 10_000;
 
 /// Makes the floor answer as many variables as slowlane.
-pub const TELLING_ALL: &str = "--telling-all";
+pub const ALL_HEADERS: &str = "--telling-all";
 
 /// HAProxy with one way of throttling, and the agent that it asks, if any.
 pub struct Throttling {
@@ -60,7 +60,7 @@ impl Throttling {
         let agents = [
             (UNTHROTTLED, LINES, Agent::None),
             (FLOOR, LINES, Agent::floor(&[])),
-            (FLOOR_OF_ALL, LINES, Agent::floor(&[TELLING_ALL])),
+            (FLOOR_OF_ALL, LINES, Agent::floor(&[ALL_HEADERS])),
             (SLOWLANE, LINES, Agent::slowlane()),
             (LUA, LINES, Agent::lua()),
             (TABLE, SOURCES, Agent::Table),
@@ -128,7 +128,7 @@ impl Throttling {
     }
 
     /// The requests that HAProxy has told its peer of.
-    pub fn told(&self) -> f64 {
+    pub fn outcome(&self) -> f64 {
         match &self.agent {
             Agent::Peer(slowlane, _) => slowlane.metric("slowlane_peers_admitted_total", ""),
             _ => 0.0,
@@ -148,13 +148,13 @@ impl Throttling {
         });
     }
 
-    /// Without limits and counts, there would be nothing to measure. `told`: the count before the run.
-    pub fn assert_that_sources_were_taught(&self, ran: &Ran<2>, time: Duration, told: f64) {
+    /// Without limits and counts, there would be nothing to measure. `outcome`: the count before the run.
+    pub fn assert_that_sources_were_taught(&self, ran: &Ran<2>, time: Duration, outcome: f64) {
         let Agent::Peer(slowlane, _) = &self.agent else { return };
         let requests = ran.per_second * time.as_secs_f64();
         // Not each: a source that was forgotten begins anew, and may look as it did before.
         eventually("HAProxy tells its peer of the requests", || {
-            (self.told() - told >= requests / 2.0).then_some(())
+            (self.outcome() - outcome >= requests / 2.0).then_some(())
         });
         // The sources of this run, if each request has one by chance. Limits live for 10 s.
         let requests = ran.per_second * time.min(LIMITS_EXPIRE).as_secs_f64();

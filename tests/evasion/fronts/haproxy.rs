@@ -53,8 +53,8 @@ pub fn start(
         // Longer keys are not counted in a table.
         let cut = if key.starts_with("var") { ",bytes(0,128)" } else { "" };
         let count = format!("%[var(txn.limit.tau)] %[sc0_tracked] %[{key}{cut},url_enc]");
-        let told = format!("backend app\n    http-request set-header X-Count \"{count}\"\n");
-        edit(&path, "backend app\n", &told);
+        let outcome = format!("backend app\n    http-request set-header X-Count \"{count}\"\n");
+        edit(&path, "backend app\n", &outcome);
         let socket = format!("log stdout format raw local0\n    stats socket {dir}/stats level admin\n");
         edit(&path, "log stdout format raw local0\n", &socket);
     }

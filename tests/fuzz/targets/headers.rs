@@ -104,13 +104,13 @@ fn expect_answers(options: CheckOptions) {
             assurance: Assurance::NONE,
         };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
-        let (mut out, date, mut told) = (Vec::new(), Date::at(Timestamp::default()), None);
+        let (mut out, date, mut reported) = (Vec::new(), Date::at(Timestamp::default()), None);
         nginx::answer(&Reply::to(&decision), options, KeySecret::KNOWN, None, |status| {
-            told = Some(status);
+            reported = Some(status);
             Answer::begin(&mut out, Version::Http11, status, &date, true)
         });
         let expected = if verdict.is_let_through() { Status::NO_CONTENT } else { options.deny };
-        assert_eq!(told, Some(expected));
+        assert_eq!(reported, Some(expected));
         let end = out.iter().position(|&byte| byte == b'\n').expect("a status line");
         let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
         let mut room = HeaderSlots::default();

@@ -26,15 +26,15 @@ pub fn run(text: &[u8]) {
     for line in text.split(|&byte| byte == b'\n') {
         for words in commands(line) {
             let mut answer = Answer::to(Command::parse(&words), &throttle, &Info::default(), now);
-            let (mut told, mut pieces) = (String::new(), 1);
-            while answer.more(&throttle, now, &mut told) {
+            let (mut reported, mut pieces) = (String::new(), 1);
+            while answer.more(&throttle, now, &mut reported) {
                 pieces += 1;
                 assert!(pieces < PIECES_MAX, "an answer has an end");
             }
             // The empty line that ends an answer is the only one in it, and each other line is whole.
-            assert!(told.is_empty() || told.ends_with('\n'));
-            assert!(!told.contains("\n\n") && !told.starts_with('\n'));
-            assert!(!told.chars().any(|letter| letter.is_control() && letter != '\n'));
+            assert!(reported.is_empty() || reported.ends_with('\n'));
+            assert!(!reported.contains("\n\n") && !reported.starts_with('\n'));
+            assert!(!reported.chars().any(|letter| letter.is_control() && letter != '\n'));
             assert!(throttle.usage().entries <= u64::from(ENTRIES_MAX));
         }
     }

@@ -64,8 +64,8 @@ fn every_policy_of_an_example_is_without_a_warning() {
         if !path.exists() {
             continue;
         }
-        let told = crate::cli::ran(&["check", "--strict", flag, path.to_str().unwrap()]);
-        assert_eq!((told.code, told.problems), (0, vec![]), "{name}");
+        let outcome = crate::cli::ran(&["check", "--strict", flag, path.to_str().unwrap()]);
+        assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{name}");
         policies += 1;
     }
     assert!(policies > 10, "{policies}");

@@ -85,7 +85,7 @@ fn no_header_chooses_what_is_counted(stage: &Stage) {
             continue;
         }
         (served, logged) = (served + 1, logged + 1);
-        let told = counted(stage, logged);
+        let outcome = counted(stage, logged);
         let mut expected = plain["fields"].clone();
         let seen = stage.app.saw(&path);
         let host = seen.headers.iter().find_map(|header| header.strip_prefix("host:")).unwrap_or("").trim();
@@ -94,7 +94,7 @@ fn no_header_chooses_what_is_counted(stage: &Stage) {
             "" => drop(expected.as_object_mut().unwrap().remove("website")),
             host => expected["website"] = host.into(),
         }
-        assert_eq!((&told["fields"], &told["cost"]), (&expected, &1.into()), "{attack:?}");
+        assert_eq!((&outcome["fields"], &outcome["cost"]), (&expected, &1.into()), "{attack:?}");
     }
     assert!(served > NAMES.len(), "most are served");
 }

@@ -43,19 +43,19 @@ fn haproxy_takes(folder: &Path) {
     let mut command = Command::new(binary);
     command.current_dir(folder).env("SLOWLANE", "127.0.0.1").args(["-dW", "-c", "-f", "haproxy.cfg"]);
     let output = command.output().unwrap();
-    let told = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
-    assert!(output.status.success(), "{told}");
+    let outcome = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{outcome}");
 }
 
 /// It is without a mistake, and throttles every source. With the website maps alone, another host would be free.
 fn policy_is_sound(path: &Path) {
-    let told = ran(&["check", "--policy", path.to_str().unwrap()]);
-    assert_eq!((told.code, told.problems), (0, vec![]), "{}", path.display());
+    let outcome = ran(&["check", "--policy", path.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{}", path.display());
     let cases = path.join("policy.test");
     let any = ["source=192.0.2.1", "source=2001:db8::1"];
     fs::write(&cases, any.map(|request| format!("{request} -> 3001\n")).concat()).unwrap();
-    let told = ran(&["test", "--policy", path.to_str().unwrap(), cases.to_str().unwrap()]);
-    assert_eq!((told.code, told.problems), (0, vec![]), "{}", path.display());
+    let outcome = ran(&["test", "--policy", path.to_str().unwrap(), cases.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{}", path.display());
 }
 
 /// Forwarded headers are listed, and every header of slowlane's is removed.
@@ -217,6 +217,6 @@ fn the_programs_of_compose_take_their_files() {
         .args(["-e", "stderr", "-c"])
         .arg(folder.path().join("nginx.conf"));
     let output = nginx.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !told.contains("[warn]"), "{told}");
+    let outcome = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !outcome.contains("[warn]"), "{outcome}");
 }

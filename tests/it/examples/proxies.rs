@@ -114,13 +114,13 @@ fn caddy_asks_a_failing_application_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stage = Stage::set("caddy");
     stage.edit("Caddyfile", &stage.app.address.to_string(), &listener.local_addr().unwrap().to_string());
-    let (told, asked) = mpsc::channel();
+    let (outcome, asked) = mpsc::channel();
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             let (mut connection, mut request) = (BufReader::new(connection), String::new());
             connection.read_line(&mut request).unwrap();
             // Told before it closes, as Caddy answers after that.
-            told.send(request).unwrap();
+            outcome.send(request).unwrap();
         }
     });
     stage.start_slowlane();

@@ -302,15 +302,15 @@ fn an_assured_rate_is_split_between_nodes_unless_it_is_local() {
 fn why_tells_whose_assured_rate_carries_the_request() {
     let throttle = in_debt("burst=2 rate=100/s also=owner assured=1/s", "burst=1 rate=10/s");
     let why = Why::of(&throttle, &request("site1", 1), at_ms(0));
-    assert_eq!((why.told.verdict.name(), why.slo), ("pass", 2001));
-    let told = why.to_string();
+    assert_eq!((why.outcome.verdict.name(), why.slo), ("pass", 2001));
+    let outcome = why.to_string();
     assert!(
-        told.contains("\n  assured used 0 + cost 1 <= burst 2 at 1/s: bypasses the SLOs above\n"),
-        "{told}"
+        outcome.contains("\n  assured used 0 + cost 1 <= burst 2 at 1/s: bypasses the SLOs above\n"),
+        "{outcome}"
     );
     let overruled =
         "deny, retry after 1 s (overruled: the request bypasses it by the assured rate of SLO 2001)";
-    assert!(told.contains(overruled), "{told}");
+    assert!(outcome.contains(overruled), "{outcome}");
     assert_eq!([(); 2].map(|()| ask(&throttle, "site9", at_ms(0)).verdict), [Verdict::Pass; 2]);
     let why = Why::of(&throttle, &request("site9", 1), at_ms(0)).to_string();
     assert!(why.contains("\n  assured used 2 + cost 1 > burst 2 at 1/s\n"), "{why}");
@@ -342,8 +342,8 @@ proptest! {
             let (now, name) = (at_ns(at_us * 1_000), format!("site{site}"));
             let why = Why::of(&throttle, &request(&name, cost), now);
             let decision = ask_for(&throttle, &name, cost, now);
-            prop_assert_eq!((why.slo, why.told.remaining), (decision.slo.number(), decision.remaining));
-            prop_assert_eq!((why.told.verdict, why.told.delay_ms), (decision.verdict.kind(), decision.verdict.delay_ms()));
+            prop_assert_eq!((why.slo, why.outcome.remaining), (decision.slo.number(), decision.remaining));
+            prop_assert_eq!((why.outcome.verdict, why.outcome.delay_ms), (decision.verdict.kind(), decision.verdict.delay_ms()));
             // What it asks for, whether it gets it or not.
             if assured.has_room(&asked[site], cost, now) {
                 prop_assert_eq!(decision.judged()[1].in_force(), Verdict::Pass);

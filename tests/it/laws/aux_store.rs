@@ -80,8 +80,8 @@ proptest! {
                 let decision = throttle.decide_one(&request, now, Sample::MIDDLE);
                 let falls_back = throttle.aux_usage().fallbacks > fallbacks;
                 prop_assert_eq!(why.slos[0].formula.starts_with("no auxiliary memory left"), falls_back, "{}: {}", law, why);
-                prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
-                prop_assert_eq!((why.told.verdict.name(), why.told.remaining), (decision.verdict.name(), decision.remaining));
+                prop_assert_eq!(why.outcome.delay_ms, decision.verdict.delay_ms());
+                prop_assert_eq!((why.outcome.verdict.name(), why.outcome.remaining), (decision.verdict.name(), decision.remaining));
             }
         }
     }

@@ -144,11 +144,11 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
 
 /// The delay in a formula, in microseconds, if any.
 fn delay_us(formula: &str) -> Option<f64> {
-    let told =
+    let outcome =
         ["delay = ", "begins in ", "next_free in "].iter().find_map(|mark| formula.split(mark).nth(1))?;
-    let told = told.split([';', '<', '>']).next()?;
-    let told = told.rsplit("= ").next()?.trim();
-    let (number, unit) = told.split_once(' ')?;
+    let outcome = outcome.split([';', '<', '>']).next()?;
+    let outcome = outcome.rsplit("= ").next()?.trim();
+    let (number, unit) = outcome.split_once(' ')?;
     Some(number.parse::<f64>().unwrap() * if unit == "ms" { 1e3 } else { 1e6 })
 }
 
@@ -181,8 +181,8 @@ proptest! {
             let verdict = subject.judge(arrival).verdict;
             prop_assert_eq!(is_refusal(&formula, subject.law), !verdict.is_let_through(), "{}: {}", line, formula);
             if let Verdict::Delay(delay) = verdict {
-                let told = delay_us(&formula);
-                prop_assert!(told.is_some_and(|told| (told - delay.as_nanos() as f64 / 1e3).abs() < 1.0), "{}: {}", line, formula);
+                let outcome = delay_us(&formula);
+                prop_assert!(outcome.is_some_and(|outcome| (outcome - delay.as_nanos() as f64 / 1e3).abs() < 1.0), "{}: {}", line, formula);
             }
         }
     }
@@ -241,11 +241,11 @@ proptest! {
 
             let decision = asked.decide_one(&request, now, Sample::MIDDLE);
             prop_assert_eq!(decision, twin.decide_one(&request, now, Sample::MIDDLE));
-            prop_assert_eq!(why.told.verdict.name(), decision.verdict.name());
-            prop_assert_eq!(why.told.delay_ms, decision.verdict.delay_ms());
-            prop_assert_eq!(why.told.remaining, decision.remaining);
+            prop_assert_eq!(why.outcome.verdict.name(), decision.verdict.name());
+            prop_assert_eq!(why.outcome.delay_ms, decision.verdict.delay_ms());
+            prop_assert_eq!(why.outcome.remaining, decision.remaining);
             prop_assert_eq!(why.slo, decision.slo.number());
-            let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.told.verdict.name(), slo.key.clone())).collect();
+            let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.outcome.verdict.name(), slo.key.clone())).collect();
             let judged: Vec<_> = decision.judged().iter().map(|one| (one.slo.number(), one.verdict.name(), Some(one.key.to_string()))).collect();
             prop_assert_eq!(said, judged);
         }
@@ -257,9 +257,10 @@ proptest! {
 fn every_slo_of_a_request_is_told_with_the_line_that_named_it() {
     let throttle = throttle_of(SLO_MAP, MAPS);
     let why = Why::of(&throttle, &request((0, 0, 0, 1)), at_ms(0));
-    let told: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.named_at.as_deref(), slo.also_of)).collect();
+    let outcome: Vec<_> =
+        why.slos.iter().map(|slo| (slo.slo, slo.named_at.as_deref(), slo.also_of)).collect();
     assert_eq!(
-        told,
+        outcome,
         [
             (3001, Some("source.map:1"), None),
             (2001, Some("website.map:1"), Some(3001)),
@@ -299,8 +300,9 @@ fn a_field_that_is_misspelt_is_told_from_one_that_counts() {
     }
     let why = Why::of(&throttle, &request, at_ms(0));
     assert_eq!(why.unused, ["webiste", "source", r"a\u{1b}b"]);
-    let told = "\nnot used  webiste, source, a\\u{1b}b: no map, key or share of this policy names it\nSLO 0 ";
-    assert!(why.to_string().contains(told), "{why}");
+    let outcome =
+        "\nnot used  webiste, source, a\\u{1b}b: no map, key or share of this policy names it\nSLO 0 ";
+    assert!(why.to_string().contains(outcome), "{why}");
     assert!(why.json().contains("\"webiste\",\n"), "{}", why.json());
 }
 

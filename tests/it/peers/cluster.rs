@@ -1,10 +1,10 @@
 //! Proxies behind different slowlanes share an SLO: X is the clock of the cluster.
 
-use crate::redis::{is_joined, is_told};
+use crate::redis::{is_joined, is_reported};
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, each, replace, telling};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, each, replace, showing_verdicts};
 use crate::support::slowlane::Slowlane;
 use crate::support::token_server::TokenServer;
 use crate::support::{eventually, own_address};
@@ -27,7 +27,7 @@ fn proxies_behind_two_nodes_share_a_burst() {
             let edit = |file: &str, text: String| match file {
                 CONFIG => {
                     let text = replace(&text, "peer lb1 127.0.0.1:10000", &format!("peer lb1 {own}"));
-                    telling(
+                    showing_verdicts(
                         file,
                         replace(&text, "peer slowlane 127.0.0.1:9003", &format!("peer slowlane {peers}")),
                     )
@@ -56,7 +56,7 @@ fn proxies_behind_two_nodes_share_a_burst() {
         };
         let mut admitted = (0..20).filter(|_| ask(&first) == 200).count();
         assert_eq!(admitted, 20, "the burst is there for one node");
-        is_told(&one);
+        is_reported(&one);
         for haproxy in [&second, &first] {
             eventually("the burst is used up", || {
                 let is_over = ask(haproxy) == 429;

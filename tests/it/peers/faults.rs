@@ -115,7 +115,7 @@ fn tables_may_have_keys_of_any_length() {
 #[test]
 fn limits_with_keys_of_another_type_are_not_taught() {
     each(EACH, |version, delivery| {
-        for (keys, told) in [
+        for (keys, outcome) in [
             (["string len 128", "ip"], "slowlane_limits is not of `type string`"),
             (["string len 128", "binary len 10"], "slowlane_limits is not of `type string`"),
             (["ip", "string len 128"], "slowlane_pace is not of `type string`"),
@@ -123,7 +123,7 @@ fn limits_with_keys_of_another_type_are_not_taught() {
             let ((mut slowlane, peers), app) = (slowlane(FIVE, ""), Backend::start());
             let at = (version, delivery);
             let Some(haproxy) = with_keys(at, keys, &slowlane, peers, &app) else { return };
-            slowlane.process.logged(told);
+            slowlane.process.logged(outcome);
             for _ in 0..10 {
                 assert_eq!(ask(&haproxy, SOURCES[0]), 200, "{keys:?}");
             }

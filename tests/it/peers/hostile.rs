@@ -95,8 +95,8 @@ fn names_that_come_and_go_keep_no_proxy_out_and_fill_no_log() {
     eventually("the strangers are gone", || {
         (slowlane.metric("slowlane_peers_sessions", "") == 0.0).then_some(())
     });
-    let (_proxy, told) = status(peers, "lb1");
-    assert_eq!(told, "200", "the names of others make room");
+    let (_proxy, outcome) = status(peers, "lb1");
+    assert_eq!(outcome, "200", "the names of others make room");
     let lines = slowlane.process.log().iter().filter(|line| line.contains("peer ")).count();
     assert!(lines < 60, "{lines} lines for 200 connections");
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace, telling};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace, showing_verdicts};
 use crate::support::slowlane::Slowlane;
 use crate::support::{client, eventually, own_address};
 
@@ -58,7 +58,7 @@ pub fn edited(
         let text = replace(&text, "peer lb1 127.0.0.1:10000", &format!("peer {name} {own}"));
         let text = replace(&text, "peer slowlane 127.0.0.1:9003", &format!("peer slowlane {peers}"));
         let text = text.replace("expire 10s", "expire 2s");
-        telling(file, edit(text))
+        showing_verdicts(file, edit(text))
     };
     Haproxy::with(version, delivery, &slowlane.spop.to_string(), app.address, edit)
 }

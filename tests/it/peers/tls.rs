@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::Version::{V2_6, V3_2};
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, each, replace, telling};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, each, replace, showing_verdicts};
 use crate::support::slowlane::Slowlane;
 use crate::support::tls::{Authority, NAME};
 use crate::support::{eventually, own_address};
@@ -39,7 +39,7 @@ fn haproxy_is_a_peer_over_tls_with_its_certificate() {
                 servers.cert().display(),
                 pem.display()
             );
-            telling(file, replace(&text, "peer slowlane 127.0.0.1:9003", &secured))
+            showing_verdicts(file, replace(&text, "peer slowlane 127.0.0.1:9003", &secured))
         };
         let agent = slowlane.spop.to_string();
         let Some(haproxy) = Haproxy::with(version, delivery, &agent, app.address, edit) else { return };

@@ -93,7 +93,7 @@ pub fn each(deliveries: &[(Version, Delivery)], story: impl Fn(Version, Delivery
 
 /// HAProxy's variables from slowlane about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct VerdictHeaders {
     pub verdict: Option<String>,
     pub delay: Duration,
     pub slo: Option<u16>,
@@ -106,12 +106,12 @@ pub struct Told {
     pub hold_error: Option<u32>,
 }
 
-impl Told {
-    /// Reads the headers that a [`telling`] HAProxy adds.
-    pub fn by(response: &Response) -> Told {
+impl VerdictHeaders {
+    /// Reads the headers that a [`showing_verdicts`] HAProxy adds.
+    pub fn by(response: &Response) -> VerdictHeaders {
         let header = |name| response.header(name).filter(|value| !value.is_empty()).map(str::to_owned);
         let number = |name| header(name).map(|value| value.parse::<i64>().unwrap());
-        Told {
+        VerdictHeaders {
             verdict: header("x-verdict"),
             delay: Duration::from_millis(number("x-delay").unwrap_or(0).try_into().unwrap()),
             slo: number("x-slo").map(|slo| slo.try_into().unwrap()),
@@ -130,13 +130,13 @@ impl Told {
 }
 
 /// Edits a file by its name: HAProxy reports its variables to clients, and trusts their headers for source and owner.
-pub fn telling(name: &str, text: String) -> String {
+pub fn showing_verdicts(name: &str, text: String) -> String {
     if name != CONFIG {
         return text;
     }
     let text = replace(&text, "# http-request set-var(txn.owner)", "http-request set-var(txn.owner)");
     let from = "    http-request set-src req.hdr(x-from) if { req.hdr(x-from) -m found }\n";
-    let tell = [
+    let report = [
         ("verdict", "slowlane.verdict"),
         ("delay", "slowlane.delay"),
         ("slo", "slowlane.slo"),
@@ -147,19 +147,19 @@ pub fn telling(name: &str, text: String) -> String {
         ("error", "slowlane.error"),
         ("hold-error", "slowlane_hold.error"),
     ];
-    let tell = tell.map(|(name, variable)| {
+    let report = report.map(|(name, variable)| {
         format!("    http-after-response set-header x-{name} %[var(txn.{variable})]\n")
     });
     let text = replace(&text, "    filter spoe", &format!("{from}    filter spoe"));
-    replace(&text, "    default_backend", &format!("{}    default_backend", tell.concat()))
+    replace(&text, "    default_backend", &format!("{}    default_backend", report.concat()))
 }
 
 /// The same edit, with a longer timeout for verdicts. A slow machine may stall for the shipped 100 ms, and requests would
 /// pass.
-pub fn telling_patiently(name: &str, text: String) -> String {
+pub fn showing_verdicts_patiently(name: &str, text: String) -> String {
     match name {
         "spoe-slowlane.conf" => replace(&text, "timeout processing 100ms", "timeout processing 5s"),
-        _ => telling(name, text),
+        _ => showing_verdicts(name, text),
     }
 }
 

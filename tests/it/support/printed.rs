@@ -108,8 +108,8 @@ impl Printed {
         fs::set_permissions(slowlane.socket("http"), fs::Permissions::from_mode(0o666)).unwrap();
         let args = ["-p", &dir, "-c", &main, "-e", "stderr"];
         let tested = Command::new("nginx").args(args).arg("-t").output().unwrap();
-        let told = String::from_utf8_lossy(&tested.stderr);
-        assert!(tested.status.success() && !told.contains("[warn]"), "{told}");
+        let outcome = String::from_utf8_lossy(&tested.stderr);
+        assert!(tested.status.success() && !outcome.contains("[warn]"), "{outcome}");
         let process = Process::start(Command::new("nginx").args(args).args(["-g", "daemon off;"]));
         Printed { process, address, _folder: folder }.once_it_listens()
     }

@@ -113,9 +113,9 @@ fn a_node_whose_files_cannot_be_used_does_not_start() {
         let mut run = Command::new("timeout");
         run.args(["60", BINARY, "run", "--spop", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
         let output = run.arg("--config").arg(&path).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let outcome = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{outcome}");
         let (_, fault) = expected.split_once("[cluster] ").unwrap();
-        assert!(told.contains(&format!("cannot join the cluster: {fault}")), "{told}");
+        assert!(outcome.contains(&format!("cannot join the cluster: {fault}")), "{outcome}");
     }
 }

@@ -127,7 +127,7 @@ fn a_broken_file_leaves_the_previous_one_in_force_and_sighup_reads_again() {
 }
 
 /// What `check` and `run` say of a config with these files in `[spop.tls]`.
-fn told(folder: &Path, cert: &Path, key: &Path, client_ca: Option<&Path>) -> (i32, String) {
+fn outcome(folder: &Path, cert: &Path, key: &Path, client_ca: Option<&Path>) -> (i32, String) {
     let ca = client_ca.map(|path| format!("client_ca = \"{}\"\n", path.display())).unwrap_or_default();
     let text = format!("[spop.tls]\ncert = \"{}\"\nkey = \"{}\"\n{ca}", cert.display(), key.display());
     let config = folder.join("slowlane.toml");
@@ -139,8 +139,8 @@ fn told(folder: &Path, cert: &Path, key: &Path, client_ca: Option<&Path>) -> (i3
         let served = ran(&["run", "--config", path]);
         assert_eq!((served.code, served.problems.len()), (1, 1), "{:?}", served.problems);
         // The start names the file, and `check` the line of the config as well.
-        let (_, told) = problems.split_once(": ").unwrap();
-        assert_eq!(told, served.problems[0]);
+        let (_, outcome) = problems.split_once(": ").unwrap();
+        assert_eq!(outcome, served.problems[0]);
     }
     (checked.code, problems.replace(&format!("{}/", folder.display()), ""))
 }
@@ -190,18 +190,18 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
         (&good.cert, &good.key, Some(&empty), 4, "empty.pem: no certificate in it; expected those of the CAs to trust".into()),
         (&good.cert, &good.key, Some(&missing), 4, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".into()),
     ] {
-        let (code, told) = told(folder.path(), cert, key, ca.map(|path: &std::path::PathBuf| path.as_path()));
-        let told = told.replace(&folder.path().display().to_string(), "");
-        assert!(code == 1 && told.starts_with(&format!("slowlane.toml:{line}: [spop.tls] {expected}")), "{told}");
+        let (code, outcome) = outcome(folder.path(), cert, key, ca.map(|path: &std::path::PathBuf| path.as_path()));
+        let outcome = outcome.replace(&folder.path().display().to_string(), "");
+        assert!(code == 1 && outcome.starts_with(&format!("slowlane.toml:{line}: [spop.tls] {expected}")), "{outcome}");
     }
-    assert_eq!(told(folder.path(), &good.cert, &good.key, Some(&other.cert())), (0, String::new()));
+    assert_eq!(outcome(folder.path(), &good.cert, &good.key, Some(&other.cert())), (0, String::new()));
 }
 
 #[test]
 fn an_expired_certificate_is_a_warning() {
     let (authority, folder) = (Authority::new("servers"), tempfile::tempdir().unwrap());
     let old = authority.expired_pair("old");
-    let (code, warning) = told(folder.path(), &old.cert, &old.key, None);
+    let (code, warning) = outcome(folder.path(), &old.cert, &old.key, None);
     assert_eq!(code, 0);
     assert!(warning.contains("old.pem: the certificate has expired on 20"), "{warning}");
     let slowlane = Slowlane::with_config(POLICY, &format!("[spop.tls]\n{}", old.lines()));

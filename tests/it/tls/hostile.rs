@@ -103,11 +103,11 @@ fn a_client_without_a_certificate_or_with_a_foreign_one_is_refused() {
         let client = secured.authority.client(pair);
         let mut rest = Vec::new();
         // With TLS 1.3 the client has finished its part before the server can refuse it.
-        let told = connect(secured.slowlane.spop, &client).and_then(|mut secured| {
+        let outcome = connect(secured.slowlane.spop, &client).and_then(|mut secured| {
             secured.write_all(&hello())?;
             secured.read_to_end(&mut rest)
         });
-        assert!(told.is_err() && rest.is_empty(), "{reason}: {told:?} {rest:?}");
+        assert!(outcome.is_err() && rest.is_empty(), "{reason}: {outcome:?} {rest:?}");
         let expected = number.max(1) as f64;
         eventually(reason, || (secured.failures(reason) == expected).then_some(()));
         is_served(secured.slowlane.spop, &known);

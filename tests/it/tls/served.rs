@@ -48,12 +48,12 @@ fn a_long_batch_is_answered_whole() {
     let mut line = Line::greeted(tunnel(secured.slowlane.spop, &secured.authority.client(None)));
     let questions: Vec<u8> = (0..QUESTIONS).flat_map(|id| request(id, "192.0.2.1", "free.example")).collect();
     let mut writer = line.again();
-    let told = std::thread::spawn(move || writer.say(&questions));
+    let outcome = std::thread::spawn(move || writer.say(&questions));
     for id in 0..QUESTIONS {
         let Heard::Ack { stream_id, .. } = line.hear() else { panic!("no answer to {id}") };
         assert_eq!(stream_id, id);
     }
-    told.join().unwrap();
+    outcome.join().unwrap();
 }
 
 #[test]

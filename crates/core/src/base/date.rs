@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn moments_are_written_as_the_calendar_has_them() {
-        let told = |seconds: u64| Utc(Timestamp::from_millis(seconds * 1000)).to_string();
-        assert_eq!(told(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(told(951_782_399), "2000-02-28T23:59:59.000Z");
-        assert_eq!(told(951_782_400), "2000-02-29T00:00:00.000Z");
-        assert_eq!(told(1_709_251_199), "2024-02-29T23:59:59.000Z");
-        assert_eq!(told(1_735_689_599), "2024-12-31T23:59:59.000Z");
-        assert_eq!(told(4_107_542_400), "2100-03-01T00:00:00.000Z");
+        let reported = |seconds: u64| Utc(Timestamp::from_millis(seconds * 1000)).to_string();
+        assert_eq!(reported(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(reported(951_782_399), "2000-02-28T23:59:59.000Z");
+        assert_eq!(reported(951_782_400), "2000-02-29T00:00:00.000Z");
+        assert_eq!(reported(1_709_251_199), "2024-02-29T23:59:59.000Z");
+        assert_eq!(reported(1_735_689_599), "2024-12-31T23:59:59.000Z");
+        assert_eq!(reported(4_107_542_400), "2100-03-01T00:00:00.000Z");
         assert_eq!(written(Timestamp::from_millis(1_233_922_454_655)), "2009-02-06 12:14:14");
     }
 

@@ -97,9 +97,9 @@ mod tests {
         #[test]
         fn any_window_is_told_in_whole_seconds(requests in 1u32..1 << 30, window_ms in 10u64..1_000_000) {
             let window = Duration::from_millis(window_ms);
-            let Quota::Window { requests: told, window_s } = Quota::of_window(requests, window) else { unreachable!() };
-            prop_assert!(window_s > 0 && told <= INTEGER_MAX);
-            prop_assert_eq!(u128::from(told) * u128::from(window_ms), u128::from(requests) * u128::from(window_s) * 1000);
+            let Quota::Window { requests: reported, window_s } = Quota::of_window(requests, window) else { unreachable!() };
+            prop_assert!(window_s > 0 && reported <= INTEGER_MAX);
+            prop_assert_eq!(u128::from(reported) * u128::from(window_ms), u128::from(requests) * u128::from(window_s) * 1000);
             let item = format!("\"{}\";{}", 9999, Quota::Window { requests: u64::MAX, window_s: u64::MAX });
             prop_assert!(item.len() <= POLICY_BYTES_MAX);
         }

@@ -60,9 +60,9 @@ mod tests {
         /// Names that differ only in invisible characters look different.
         #[test]
         fn nothing_is_there_that_is_not_seen(letter in any::<char>()) {
-            let told = Shown(letter.to_string().as_bytes()).to_string();
+            let reported = Shown(letter.to_string().as_bytes()).to_string();
             let is_plain = letter == ' ' || !letter.is_whitespace();
-            prop_assert!(told != letter.to_string() || is_plain, "{:?}", letter);
+            prop_assert!(reported != letter.to_string() || is_plain, "{:?}", letter);
         }
 
         #[test]

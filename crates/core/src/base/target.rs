@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_refused_with_a_remedy() {
-        for (text, told) in [
+        for (text, reported) in [
             ("", "name at least one field, like source=192.0.2.66"),
             ("source", "\"source\": expected fields and their values"),
             ("source=", "source has no value: give one, like source=x"),
@@ -225,7 +225,7 @@ mod tests {
             ("a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1", "more than 8 fields: name fewer"),
         ] {
             let error = Target::parse(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(told), "{text:?}: {error}");
+            assert!(error.contains(reported), "{text:?}: {error}");
         }
         let (longest, longer) = ("x".repeat(VALUE_BYTES_MAX), "x".repeat(VALUE_BYTES_MAX + 1));
         assert!(Fields::new([("path", longest)]).is_ok());

@@ -1,4 +1,4 @@
-//! Blocks, as nodes and store tell each other of them, and the store's side: the list of them all.
+//! Blocks, as nodes and store exchange them, and the store's side: the list of them all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// A restored end counts as a later one from this much on: the way to the store takes a little time.
 const LATER: Duration = Duration::from_secs(1);
 
-/// What a node tells the store of blocks, and what it knows of the store's list.
+/// What a node reports to the store about blocks, and what it knows of the store's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUpdate {
     pub epoch: String,

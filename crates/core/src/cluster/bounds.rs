@@ -1,4 +1,4 @@
-//! The bounds of what nodes and store tell each other: numbers beyond all reason come from an unauthenticated client.
+//! The bounds of what nodes and store exchange: numbers beyond all reason come from an unauthenticated client.
 
 use crate::cluster::count::CountReply;
 use crate::cluster::lease::LeaseMessage;

@@ -1,4 +1,4 @@
-//! Windows that nodes count together: the local count, and the count of the others as last told.
+//! Windows that nodes count together: the local count, and the count of the others as last reported.
 //!
 //! ```text
 //! count     all nodes' requests of this window, as of the last reply       unsent: those of this node since then
@@ -49,7 +49,7 @@ pub struct CountView {
     sent_charge: f64,
 }
 
-/// What a node tells of a window, with the bounds of its SLO.
+/// What a node reports about a window, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountMessage {
     /// Requests let through since the last message.
@@ -92,7 +92,7 @@ impl CountView {
         }
     }
 
-    /// What a node knows of a key of which it has let through so many requests untold.
+    /// What a node knows of a key of which it has let through so many requests unreported.
     pub fn owing(unreported: f64, now: Timestamp) -> CountView {
         CountView { unsent: unreported, ..CountView::new(now) }
     }
@@ -215,7 +215,7 @@ impl CountView {
 }
 
 impl CountReply {
-    /// Whether the counts leave no room for requests that nodes let through untold.
+    /// Whether the counts leave no room for requests that nodes let through unreported.
     pub(super) fn is_crowded(&self, plan: &QuotaPlan) -> bool {
         self.current.max(self.before) > (1.0 - UNREPORTED) * plan.limit
     }

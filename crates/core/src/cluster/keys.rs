@@ -12,8 +12,8 @@ use crate::cluster::mode::{Answer, Arguments, LocalView, Share};
 use crate::cluster::share::Situation;
 use crate::table::{BoundedMap, Expiring};
 
-/// A view used within this time is not evicted: its requests may not be told yet, as a node tells of each key within a
-/// second.
+/// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
+/// a second.
 const IN_USE: Duration = Duration::from_secs(1);
 
 /// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct SharedKeys {
     views: BoundedMap<Kept>,
-    /// Keys that have something to tell, now or later.
+    /// Keys that have something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
 }
 
@@ -41,7 +41,7 @@ struct Kept {
 }
 
 impl Expiring for Kept {
-    /// Everything is told, and its law has forgotten it.
+    /// Everything is reported, and its law has forgotten it.
     fn is_over(&self, now: Timestamp) -> bool {
         self.local_view.is_settled(now)
             && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
@@ -52,7 +52,7 @@ impl Expiring for Kept {
     }
 }
 
-/// What a node has to tell the store of a key.
+/// What a node has to report about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyUpdate {
     pub key: Key,
@@ -100,7 +100,7 @@ impl SharedKeys {
         local_view.follow(share).then_some(local_view)
     }
 
-    /// The words that are due. A key is listed until everything of it is told.
+    /// The words that are due. A key is listed until everything of it is reported.
     pub(super) fn collect(
         &self,
         situation: &Situation<'_>,
@@ -162,7 +162,7 @@ impl SharedKeys {
         self.views.refused()
     }
 
-    /// Requests let through and not yet told, over all keys.
+    /// Requests let through and not yet reported, over all keys.
     pub(super) fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
         0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()

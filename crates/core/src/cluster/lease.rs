@@ -62,12 +62,12 @@ const FULL: f64 = 1.25;
 pub struct LeaseView {
     origin: Timestamp,
     hand: f64,
-    /// When the window ends, at the earliest and at the latest, if the store has told it.
+    /// When the window ends, at the earliest and at the latest, if the store has reported it.
     ends_s: Option<f64>,
     credit_ends_s: f64,
     /// Of this window: let through on credit.
     credit: f64,
-    /// Whether the store has told that nothing is left.
+    /// Whether the store has reported that nothing is left.
     is_spent: bool,
     /// What the store has given to all nodes, as last known.
     given: f64,
@@ -78,7 +78,7 @@ pub struct LeaseView {
     sent_s: Option<f64>,
 }
 
-/// What a node tells of a quota, with the bounds of its SLO.
+/// What a node reports about a quota, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaseMessage {
     /// Wanted; negative: given back.
@@ -240,7 +240,7 @@ impl LeaseView {
         self.is_spent = message.want > 0.0 && reply.granted < 1.0;
     }
 
-    /// Whether there is nothing to tell and nothing in the hand.
+    /// Whether there is nothing to report and nothing in the hand.
     pub fn is_settled(&self, now: Timestamp) -> bool {
         let has_ended = self.ends_s.is_none_or(|ends_s| ends_s <= self.seconds(now));
         self.asked == 0.0 && self.sent_s.is_none() && (self.hand == 0.0 || has_ended)

@@ -12,7 +12,7 @@ use crate::cluster::view::View;
 use crate::law::{Judgement, Used};
 
 impl LocalView {
-    /// What a node holds of a key of which it has let through so many requests untold.
+    /// What a node holds of a key of which it has let through so many requests unreported.
     pub(super) fn new(
         share: &Share,
         situation: &Situation<'_>,
@@ -136,7 +136,8 @@ impl LocalView {
     }
 
     /// Takes up the answer to its words, and returns whether the demand leaves no room for requests that nodes let
-    /// through untold. Words and answers of another mode tell nothing of this one, and none are untold under a lease.
+    /// through unreported. Updates and answers of another mode tell nothing of this one, and none are unreported under
+    /// a lease.
     pub(super) fn reply(
         &mut self,
         situation: &Situation<'_>,
@@ -172,7 +173,7 @@ impl LocalView {
         }
     }
 
-    /// Requests let through and not yet told.
+    /// Requests let through and not yet reported.
     pub(super) fn debt(&self) -> f64 {
         match self {
             LocalView::Rate((_, view)) => view.debt(),
@@ -181,7 +182,7 @@ impl LocalView {
         }
     }
 
-    /// Whether there is nothing left to tell.
+    /// Whether there is nothing left to report.
     pub(super) fn is_settled(&self, now: Timestamp) -> bool {
         match self {
             LocalView::Rate((_, view)) => view.is_settled(now),

@@ -1,4 +1,4 @@
-//! The nodes of a cluster, as they tell each other of themselves.
+//! The nodes of a cluster, as they announce themselves.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::key::{Key, KeySecret};
 
-/// What a node tells of itself in each heartbeat.
+/// What a node reports about itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Member {
     /// Its name, chosen by its operator.
@@ -58,7 +58,7 @@ impl Member {
     }
 }
 
-/// A heartbeat: what a node tells the store, beside its keys.
+/// A heartbeat: what a node sends to the store, beside its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,

@@ -26,7 +26,7 @@ pub type Share = ByMode<Pacing, Windowed, Windowed>;
 /// What a node holds of a shared key, with the numbers of the law that it is for.
 pub(super) type LocalView = ByMode<(Pacing, View), (Windowed, CountView), (Windowed, LeaseView)>;
 
-/// What a node tells of a key.
+/// What a node reports about a key.
 pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;
 
 /// What the store keeps of a key.

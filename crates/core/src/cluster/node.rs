@@ -216,7 +216,7 @@ impl Cluster {
         self.keys.count()
     }
 
-    /// Requests let through and not yet told, over all keys.
+    /// Requests let through and not yet reported, over all keys.
     pub fn debt(&self) -> f64 {
         self.keys.debt()
     }

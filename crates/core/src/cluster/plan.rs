@@ -37,9 +37,9 @@ const MEMORY_MIN_S: f64 = 0.25;
 /// seconds costs a node only a part of its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
-/// The part of the rate that all nodes together may use untold. The other half is then there for those that tell, and
-/// the store says *crowded* above it. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s, 0, 20
-/// and 64 are told to nobody.
+/// The part of the rate that all nodes together may use unreported. The other half is then there for those that report,
+/// and the store says *crowded* above it. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s, 0,
+/// 20 and 64 are reported to nobody.
 pub(super) const UNREPORTED: f64 = 0.5;
 
 impl Plan {

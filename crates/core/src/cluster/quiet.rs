@@ -1,11 +1,11 @@
-//! The requests of a key that a node may let through untold.
+//! The requests of a key that a node may let through unreported.
 //!
 //! ```text
 //! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate unreported
 //! start = max(full_at, now - max(burst * slot of the law, slot))
 //! start + cost * slot > now: the key has to be shared;  else full_at = start + cost * slot
 //! ```
-//! Most keys of a large table are quiet. Nobody is told of them, and they take no memory beside their row.
+//! Most keys of a large table are quiet. They are not reported, and they take no memory beside their row.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::cluster::mode::Share;
 use crate::cluster::plan::UNREPORTED;
 use crate::table::Entry;
 
-/// The bucket of the requests that a node may let through untold. Times are nanoseconds.
+/// The bucket of the requests that a node may let through unreported. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quiet {
     slot_ns: u64,
@@ -25,7 +25,7 @@ pub(super) struct Quiet {
 const SHARED: u32 = 1;
 
 impl Quiet {
-    /// None: not one request may be let through untold.
+    /// None: not one request may be let through unreported.
     pub(super) fn new(share: &Share, nodes: u32) -> Option<Quiet> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
@@ -33,7 +33,7 @@ impl Quiet {
         Some(Quiet { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
     }
 
-    /// Lets a request through untold. False without room for it.
+    /// Lets a request through unreported. False without room for it.
     pub(super) fn take(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> bool {
         let full_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
         let has_room = full_at <= now.as_nanos();
@@ -43,7 +43,7 @@ impl Quiet {
         has_room
     }
 
-    /// The requests let through untold, as far as they still count.
+    /// The requests let through unreported, as far as they still count.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         let empty_at = now.as_nanos().saturating_sub(self.room_ns);
         (self.start(entry, now) - empty_at) as f64 / self.slot_ns as f64

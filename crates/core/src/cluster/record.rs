@@ -1,11 +1,11 @@
-//! What the store keeps of a key, and what nodes and store tell each other.
+//! What the store keeps of a key, and what nodes and store exchange.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::decayed::Decayed;
 use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
-/// What a node tells the store of a key, with the bounds of its SLO.
+/// What a node reports to the store about a key, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// Requests let through since the last message, or with `returns` those that are owed.
@@ -67,7 +67,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether the demand leaves no room for requests that nodes let through untold.
+    /// Whether the demand leaves no room for requests that nodes let through unreported.
     pub fn is_crowded(&self, plan: &Plan) -> bool {
         self.slow_demand / SLOW_MEMORY_S > (1.0 - UNREPORTED) * plan.rate_per_s
     }

@@ -30,7 +30,7 @@ impl Records {
         Records { records: HashMap::new(), records_max, refused: 0 }
     }
 
-    /// Takes up what a node tells of a key, and answers it.
+    /// Takes up what a node reports about a key, and answers it.
     pub fn post(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let now_s = now.as_nanos() as f64 / 1e9;
         let ends = now + Duration::try_from_secs_f64(arguments.kept_s()).unwrap_or_default();

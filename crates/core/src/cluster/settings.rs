@@ -14,7 +14,7 @@ pub struct Settings {
     pub on_silence: OnSilence,
     /// The most keys that a node shares at a time.
     pub keys_max: usize,
-    /// The number of nodes until the store has told it.
+    /// The number of nodes until the store has reported it.
     pub nodes: u32,
 }
 

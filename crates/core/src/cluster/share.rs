@@ -71,7 +71,7 @@ impl Share {
     }
 
     /// The time in which one request comes back, and that of all that may be used at once. None: not one request may
-    /// be let through untold.
+    /// be let through unreported.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
             Share::Rate(pacing) => Some((pacing.slot(), pacing.burst())),

@@ -1,4 +1,4 @@
-//! The store of a token server: what nodes tell it, and what it answers.
+//! The store of a token server: what nodes send, and what it answers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const RECORDS_MAX: usize = 500_000;
 /// How often records at their end are forgotten.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// What a node tells a store.
+/// What a node sends to a store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Due {
     pub updates: Vec<KeyUpdate>,
@@ -82,7 +82,7 @@ impl StoreServer {
         }
     }
 
-    /// Takes up what a node tells. None if a number or a text of it is beyond all reason: then nothing counts.
+    /// Takes up what a node sends. None if a number or a text of it is beyond all reason: then nothing counts.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a node tells, it is refused as a whole or answered with numbers that fit.
+        /// Whatever a node sends, it is refused as a whole or answered with numbers that fit.
         #[test]
         fn any_numbers_are_refused_or_have_an_answer_that_fits(
             numbers in prop::collection::vec((prop::array::uniform9(anything()), any::<bool>(), 0u64..1_000_000), 1..20),

@@ -39,11 +39,11 @@ const BUSY: f64 = 0.95;
 /// when moved +20, +15, +10 and +6 %; worst of steady loads at 50 ms +1.4, +1.4, +1.9 and +4.0 %.
 const BELIEVED: f64 = 0.7;
 
-/// Once the store answers again, the others need this time to tell what they owe: 250 ms for the longest pause between
-/// attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then no lower debt is believed, and no
-/// larger share for the next silence. Runs with 0, 0.4 and 0.8 s, two seeds, after silences of 60 and 20 s, at three
-/// times the rate: worst of the first three seconds +34, +9 and +1 %; but error of the ten seconds after them 5.6, 7.7
-/// and 8.8 %.
+/// Once the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
+/// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then no lower debt is believed,
+/// and no larger share for the next silence. Runs with 0, 0.4 and 0.8 s, two seeds, after silences of 60 and 20 s, at
+/// three times the rate: worst of the first three seconds +34, +9 and +1 %; but error of the ten seconds after them
+/// 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
 /// The store's sums have faded meanwhile. For so many of their memories, no lower demand of the others is believed:
@@ -63,7 +63,7 @@ const SHARE_MIN: f64 = 0.02;
 /// moved +6, +10, +13 and +14 %; worst at 50 ms when 100 clients become 400 +35, +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
-/// News may be told after this time already. Runs with 2, 5, 20 and 50 ms: worst of a load that moves each second +7,
+/// News may be sent after this time already. Runs with 2, 5, 20 and 50 ms: worst of a load that moves each second +7,
 /// +8, +11 and +16 %; worst when cold +16, +17, +18 and +36 %.
 const NEWS_AFTER_S: f64 = 0.005;
 
@@ -125,7 +125,7 @@ pub struct View {
     /// Let through, and asked, since the last message.
     unsent: f64,
     asked: f64,
-    /// Asked since the last message, and what lost ones would have told of the slow demand, as of the moment of the
+    /// Asked since the last message, and what lost ones would have reported of the slow demand, as of the moment of the
     /// last.
     asked_since_try: f64,
     lost_lately: f64,
@@ -144,7 +144,7 @@ pub struct View {
     returned_s: f64,
 }
 
-/// What the last reply told.
+/// The content of the last reply.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     others_per_s: f64,
@@ -206,7 +206,7 @@ impl View {
         }
     }
 
-    /// A view of a key of which this node has let through so many requests untold.
+    /// A view of a key of which this node has let through so many requests unreported.
     pub fn owing(plan: &Plan, unreported: f64, now: Timestamp) -> View {
         let view = View::new(plan, now);
         let allowance = (view.allowance - unreported).max(0.0);
@@ -321,7 +321,7 @@ impl View {
         (self.unsent + self.sent.map_or(0.0, |sent| sent.charge)).max(0.0)
     }
 
-    /// Whether there is anything left to tell, now or later.
+    /// Whether there is anything left to report, now or later.
     pub fn is_settled(&self, now: Timestamp) -> bool {
         self.unsent == 0.0 && self.asked == 0.0 && self.sent.is_none() && self.ahead_s(now) <= 0.0
     }
@@ -427,7 +427,7 @@ impl View {
         self.known = Some(known);
         let feared_s = self.tat_s;
         self.drifted_s = now_s;
-        // Others that seldom ask have seldom something to tell.
+        // Others that seldom ask have seldom something to report.
         let late = (others_per_s * plan.period_s() * plan.equal_share()).min(1.0);
         let arrears_s = half_trip_s + ARREARS * plan.period_s() * late;
         let known_s =

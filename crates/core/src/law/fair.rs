@@ -9,7 +9,7 @@
 //! ```
 //! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds
 //! a slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
-//! under `pace`; only their order differs. The option `share` names the field that tells the sources apart. A request
+//! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. A request
 //! of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
 //! they leave soon after one another.
 //!

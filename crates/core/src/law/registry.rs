@@ -224,7 +224,7 @@ impl Law {
     ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
     /// };
     /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
-    /// law.add_debt(&mut entry, &arrival); // the third would wait for 200 ms, and has_debt 100 ms beyond `max_delay`
+    /// law.add_debt(&mut entry, &arrival); // the third would wait for 200 ms, and owes 100 ms beyond `max_delay`
     /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
     /// ```
     pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {

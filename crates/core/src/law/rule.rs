@@ -65,7 +65,7 @@ pub(super) trait Rule {
     /// Charges a request that it refuses and that passes all the same. The law must [be able to owe](Rule::can_owe).
     fn add_debt(&self, _entry: &mut Entry, _arrival: &Arrival) {}
 
-    /// Whether the law must be told of each request's end.
+    /// Whether the law must know of each request's end.
     fn counts_ends(&self) -> bool {
         false
     }

@@ -145,7 +145,7 @@ impl Proxy {
         }
     }
 
-    /// Begins a connection: the proxy first tells all its entries. Those unknown here are from the time before.
+    /// Begins a connection: the proxy first sends all its entries. Those unknown here are from the time before.
     pub fn begin(&mut self) {
         self.is_beginning = true;
         // Another connection may have other tables.
@@ -153,7 +153,7 @@ impl Proxy {
         self.forget_updates();
     }
 
-    /// Notes that the proxy has told all its entries.
+    /// Notes that the proxy has sent all its entries.
     pub fn has_reported_all(&mut self) {
         self.is_beginning = false;
     }
@@ -204,7 +204,7 @@ impl Proxy {
             self.keys += 1;
             let before = match () {
                 () if self.is_beginning => counts,
-                // HAProxy tells nearly every request by itself.
+                // HAProxy reports nearly every request by itself.
                 () if self.has_left_out => counts.map(|count| count.saturating_sub(1)),
                 () => [0, 0],
             };
@@ -220,7 +220,7 @@ impl Proxy {
             counted.keys.insert(key.into(), known);
         }
         let known = counted.keys.get_mut(key).expect("it was just put there");
-        // HAProxy has forgotten the key meanwhile, and counts from 0 again. While it tells what it had, nobody knows.
+        // HAProxy has forgotten the key meanwhile, and counts from 0 again. While it sends what it had, nobody knows.
         if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {
             (known.admitted, known.denied) = (0, 0);
         }

@@ -55,14 +55,14 @@ mod tests {
         let of_addresses = Definition { key_type: KeyType::Ipv4, key_bytes: 4, ..limits.clone() };
         let of_three = table("slowlane_limits", KeyType::String, 129, 3);
         let short = Definition { key_bytes: 65, ..limits.clone() };
-        for (limits, told) in [
+        for (limits, reported) in [
             (of_addresses, "slowlane_limits is not of `type string`"),
             (of_three, "slowlane_limits does not store `gpt(4)`"),
             (short, "slowlane_limits has a shorter `len`"),
             (other, "slowlane_pace has no table slowlane_limits"),
         ] {
             let found = found(&[&pace, &limits]);
-            assert!(found.len() == 1 && found[0].starts_with(told), "{found:?}");
+            assert!(found.len() == 1 && found[0].starts_with(reported), "{found:?}");
         }
         let pace = Definition { key_type: KeyType::Int, key_bytes: 4, ..pace };
         assert!(found(&[&pace, &limits])[0].starts_with("slowlane_pace is not of"));

@@ -118,12 +118,12 @@ mod tests {
     fn an_slo_that_is_never_counted_is_a_warning() {
         let slos = "0 burst=1 rate=1/s\n1001 burst=1 rate=1/s\n1002 burst=1 rate=1/s also=website\n\
                     2001 burst=1 rate=1/s also=owner\n2002 burst=1 rate=1/s\n";
-        let told = |slos: &str, owners: &str, websites: &str| {
+        let reported = |slos: &str, owners: &str, websites: &str| {
             warnings(&[("slo.map", slos), ("owner.map", owners), ("website.map", websites)])
         };
-        assert_eq!(told(slos, "ann 1001\n", "shop.example 2001\n"), told(slos, "", ""), "two types");
-        assert_eq!(told(slos, "ann 1001\n", ""), "");
-        let same = told(slos, "ann 2002\n", "shop.example 2001\n");
+        assert_eq!(reported(slos, "ann 1001\n", "shop.example 2001\n"), reported(slos, "", ""), "two types");
+        assert_eq!(reported(slos, "ann 1001\n", ""), "");
+        let same = reported(slos, "ann 2002\n", "shop.example 2001\n");
         let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002 of a type that is already counted: \
                         SLO 2002 has no effect there";
         assert_eq!(same, expected);
@@ -136,9 +136,12 @@ mod tests {
             format!("0 burst=1 rate=1/s\n1002 burst=1 rate=1/s also=website\n{website}")
         };
         let maps = [("owner.map", "ann 1002\n"), ("website.map", "shop.example 2001\n")];
-        let told = errors(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
+        let reported = errors(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
         let remedy = "an SLO with an assured rate cannot be above itself, remove one also";
-        assert_eq!(told, format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}"));
+        assert_eq!(
+            reported,
+            format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}")
+        );
         // Without a line that leads back, it is a chain; without an assured rate, nothing is lost.
         assert_eq!(warnings(&[("slo.map", &slos(" assured=1/s")), maps[0]]), "");
         let round = warnings(&[("slo.map", &slos("")), maps[0], maps[1]]);
@@ -147,8 +150,11 @@ mod tests {
             "{round}"
         );
         let alone = "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website assured=1/s\n";
-        let told = errors(&[("slo.map", alone), maps[1]]);
-        assert_eq!(told, format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001: {remedy}"));
+        let reported = errors(&[("slo.map", alone), maps[1]]);
+        assert_eq!(
+            reported,
+            format!("slo.map:2: also=website leads from SLO 2001 back to SLO 2001: {remedy}")
+        );
     }
 
     #[test]

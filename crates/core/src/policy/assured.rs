@@ -141,21 +141,21 @@ mod tests {
     #[test]
     fn more_assured_than_there_is_is_a_warning() {
         let slos = format!("{SITES}1001 burst=1 rate=100/s\n1002 burst=1 rate=50/s\n");
-        let told = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
+        let reported = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
         let too_much = |assured: &str, rate: &str| {
             format!(
                 "slo.map:2: {assured}/s are assured to the keys whose also=owner, and the SLOs of that map have {rate}/s: \
                  assure less, or raise their rates"
             )
         };
-        assert_eq!(told(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");
-        assert_eq!(told(11, "acme 1001\n"), too_much("110", "100"));
-        assert_eq!(told(15, "acme 1001\nglobex 1002\n"), "");
-        assert_eq!(told(16, "acme 1001\nglobex 1002\n"), too_much("160", "150"));
-        assert_eq!(told(20, "acme 1001\nglobex 1001\n"), "", "100/s each");
-        assert_eq!(told(20, "acme 1001\nacme 1001\n").lines().count(), 2, "one of them counts");
+        assert_eq!(reported(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");
+        assert_eq!(reported(11, "acme 1001\n"), too_much("110", "100"));
+        assert_eq!(reported(15, "acme 1001\nglobex 1002\n"), "");
+        assert_eq!(reported(16, "acme 1001\nglobex 1002\n"), too_much("160", "150"));
+        assert_eq!(reported(20, "acme 1001\nglobex 1001\n"), "", "100/s each");
+        assert_eq!(reported(20, "acme 1001\nacme 1001\n").lines().count(), 2, "one of them counts");
         // What is above has no limit, or is closed.
-        assert_eq!(told(99, "acme 1001\nglobex 0\n"), "");
+        assert_eq!(reported(99, "acme 1001\nglobex 0\n"), "");
         let closed = slos.replace("rate=50/s", "rate=0/s");
         assert_eq!(read(&closed, 99, "acme 1002\n").unwrap().warnings().to_string(), "");
     }
@@ -166,17 +166,17 @@ mod tests {
             "3001 burst=1 rate=9/s also=owner assured=9/s\n2001 burst=1 rate=1/s\n1001 burst=1 rate=10/s\n";
         assert_eq!(read(slos, 0, "acme 1001\n").unwrap().warnings().to_string(), "");
         let slos = slos.replace("rate=10/s", "rate=8/s");
-        let told = read(&slos, 0, "acme 1001\n").unwrap().warnings().to_string();
-        assert!(told.starts_with("slo.map:2: 9/s are assured"), "one of them is enough: {told}");
+        let reported = read(&slos, 0, "acme 1001\n").unwrap().warnings().to_string();
+        assert!(reported.starts_with("slo.map:2: 9/s are assured"), "one of them is enough: {reported}");
     }
 
     #[test]
     fn an_assured_rate_that_cannot_be_held_is_a_problem() {
-        let told = |slos: &str| read(slos, 1, "acme 1001\n").unwrap_err().to_string();
+        let reported = |slos: &str| read(slos, 1, "acme 1001\n").unwrap_err().to_string();
         let above = |law: &str| format!("{SITES}1001 burst=9 rate=9/s law={law}\n");
         for law in ["fair", "adaptive", "warm-up", "fixed-window", "sliding-log", "concurrency"] {
             assert_eq!(
-                told(&above(law)),
+                reported(&above(law)),
                 format!(
                     "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose law {law} cannot go into debt: give it \
                      law=pace, token-bucket or leaky-bucket"
@@ -198,8 +198,8 @@ mod tests {
                 "assured=1/s: rate=unlimited has no limit to apply it to",
             ),
         ] {
-            let told = told(&site(options));
-            assert!(told.starts_with(&format!("slo.map:2: {expected}")), "{options}: {told}");
+            let reported = reported(&site(options));
+            assert!(reported.starts_with(&format!("slo.map:2: {expected}")), "{options}: {reported}");
         }
         for options in [
             "burst=1 rate=0/s also=owner assured=1/s",

@@ -107,8 +107,11 @@ mod tests {
             (&["website"], Method::Str, " #shop.example", "a comment needs a line of its own"),
             (&["website"], Method::Str, "http://shop.example 2001", "has a scheme"),
         ] {
-            let told = warning(fields, method, line);
-            assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{line}: {told:?}");
+            let reported = warning(fields, method, line);
+            assert!(
+                reported.as_ref().is_some_and(|reported| reported.contains(expected)),
+                "{line}: {reported:?}"
+            );
         }
         for (fields, method, line) in [
             (&["website"][..], Method::Str, "192.0.2.1 2001"),

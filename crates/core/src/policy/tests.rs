@@ -289,12 +289,12 @@ fn every_problem_has_its_place_and_its_remedy() {
 #[test]
 fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
     let line = |id: u16, options: &str| format!("{id} burst=0 rate=1/s law=sketch {options}\n");
-    let told =
+    let reported =
         |lines: &[String]| errors(&[("slo.map", &("0 rate=unlimited\n".to_owned() + &lines.concat()))]);
     // 2,097,152 columns of 8 bytes are 16 MiB.
-    assert_eq!(told(&[line(1001, "error=0.000005 confidence=0.9")]), [""; 0]);
+    assert_eq!(reported(&[line(1001, "error=0.000005 confidence=0.9")]), [""; 0]);
     assert_eq!(
-        told(&[
+        reported(&[
             line(1001, "error=0.000005 confidence=0.99"),
             line(1002, "error=0.000001"),
             line(1003, "confidence=1"),
@@ -313,9 +313,9 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
         ]
     );
     let four: Vec<String> = (1..=5).map(|number| line(1000 + number, "error=0.00001")).collect();
-    assert_eq!(told(&four[..4]), [""; 0]);
+    assert_eq!(reported(&four[..4]), [""; 0]);
     assert_eq!(
-        told(&four),
+        reported(&four),
         [
             "maps/slo.map:6: the sketches up to this line take 80 MiB: 64 MiB is the most for all; a larger error or a lower \
           confidence takes less"
@@ -345,21 +345,21 @@ fn a_repeated_key_is_a_warning_that_names_the_winning_line() {
         ("source.map", "# ours\n10.0.0.0/8 3001\n10.0.0.0/9 3001\n10.1.2.3/255.0.0.0 0\n::/0 0\n"),
         ("website.map", "a 2001\nb 2001\na 2001\na -1\n"),
     ];
-    let told = [
+    let reported = [
         "maps/source+website.map:3: \"10.9.9.9/8+a\" is already on line 1, which wins: keep one of the two",
         "maps/source.map:4: \"10.1.2.3/255.0.0.0\" is already on line 2, which wins: keep one of the two",
         "maps/website.map:3: \"a\" is already on line 1, which wins: keep one of the two",
         "maps/website.map:4: \"a\" is already on line 1, which wins: keep one of the two",
     ];
-    assert_eq!(warnings(&maps, &Layout::default()), told);
+    assert_eq!(warnings(&maps, &Layout::default()), reported);
     // The match method makes no difference.
     for method in Method::ALL {
         let lookup = Lookup { fields: vec!["a".into()], file: "a.map".into(), method };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
         let lines = "10.0.0.1 0\n10.0.0.2 0\n10.0.0.1 0\n";
-        let told = warnings(&[("slo.map", SLO_MAP), ("a.map", lines)], &layout);
+        let reported = warnings(&[("slo.map", SLO_MAP), ("a.map", lines)], &layout);
         let once = "maps/a.map:3: \"10.0.0.1\" is already on line 1, which wins: keep one of the two";
-        assert_eq!(told, [once], "{method:?}");
+        assert_eq!(reported, [once], "{method:?}");
     }
 }
 
@@ -371,10 +371,10 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
         ("website.map", "shop.example 2001\nhttp://Blog.example 2001\n"),
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
-    let told = warnings(&maps, &Layout::default());
+    let reported = warnings(&maps, &Layout::default());
     let alone = "a website is only a host, as";
     assert_eq!(
-        told,
+        reported,
         [
             format!(
                 "maps/source+website.map:1: \"::/0+shop.example/\" has a slash: {alone} \"shop.example\""
@@ -395,7 +395,7 @@ fn a_delay_that_is_longer_than_a_hold_is_told() {
     let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
     assert_eq!(policy.warnings().count(), 0);
     policy.warn_of_delays_over(Duration::from_secs(60));
-    let told = policy.warnings().to_string();
+    let reported = policy.warnings().to_string();
     let cut = "holds are cut there, and the SLO is exceeded";
     let expected = [
         format!("maps/slo.map:1: max_delay 61s is longer than [hold] longest, 1m: {cut}"),
@@ -404,7 +404,7 @@ fn a_delay_that_is_longer_than_a_hold_is_told() {
             "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, 1m: {cut}"
         ),
     ];
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -422,13 +422,13 @@ fn map_files_that_no_lookup_reads_are_told() {
         fs::write(dir.path().join(name), if name == "slo.map" { "0 rate=unlimited\n" } else { "" }).unwrap();
     }
     fs::create_dir(dir.path().join("old.map")).unwrap();
-    let told = Policy::read(dir.path(), &Layout::default()).unwrap().warnings().to_string();
+    let reported = Policy::read(dir.path(), &Layout::default()).unwrap().warnings().to_string();
     let expected = format!(
         "{}/sources.map: no lookup reads this file: the maps in use are slo.map, source+website.map, \
          source+owner.map, source.map, website.map, owner.map",
         dir.path().display()
     );
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]
@@ -524,9 +524,12 @@ proptest! {
 #[test]
 fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
     for line in ["burst=0 rate=10/m", "burst=0 rate=1/s max_delay=999ms", "burst=0 rate=10/m dry_run=yes"] {
-        let told = errors(&[("slo.map", &format!("0 {line}\n"))]);
-        assert!(told.len() == 1 && told[0].contains("no request can pass: burst=0"), "{line}: {told:?}");
-        assert!(told[0].contains("write burst=1 or more"), "{line}: {told:?}");
+        let reported = errors(&[("slo.map", &format!("0 {line}\n"))]);
+        assert!(
+            reported.len() == 1 && reported[0].contains("no request can pass: burst=0"),
+            "{line}: {reported:?}"
+        );
+        assert!(reported[0].contains("write burst=1 or more"), "{line}: {reported:?}");
     }
     for line in [
         "burst=1 rate=10/m",

@@ -112,7 +112,7 @@ mod tests {
     use crate::policy::{Lookup, Method};
 
     /// The warnings of a policy, without the folder.
-    fn told_with(layout: &Layout, files: &[(&str, &str)]) -> Vec<String> {
+    fn reported_with(layout: &Layout, files: &[(&str, &str)]) -> Vec<String> {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| path == Path::new("maps").join(name));
             file.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -122,37 +122,39 @@ mod tests {
         policy.warnings().to_string().lines().map(|line| line.replacen("maps/", "", 1)).collect()
     }
 
-    fn told(files: &[(&str, &str)]) -> Vec<String> {
-        told_with(&Layout::default(), files)
+    fn reported(files: &[(&str, &str)]) -> Vec<String> {
+        reported_with(&Layout::default(), files)
     }
 
     #[test]
     fn a_limit_for_all_clients_together_is_told_with_the_lines_for_each() {
-        let lines = told(&[("slo.map", "# first\n0 burst=20 rate=10/s\n")]);
+        let lines = reported(&[("slo.map", "# first\n0 burst=20 rate=10/s\n")]);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("slo.map:2: SLO 0 is one bucket for all clients together"), "{lines:?}");
         for part in ["`0 rate=unlimited`", "`3001 burst=", "`0.0.0.0/0 3001`", "`::/0 3001`"] {
             assert!(lines[0].contains(part), "{part}: {lines:?}");
         }
-        let owner =
-            told(&[("slo.map", "0 burst=20 rate=10/s\n1001 burst=9 rate=9/s"), ("owner.map", "acme 1001\n")]);
+        let owner = reported(&[
+            ("slo.map", "0 burst=20 rate=10/s\n1001 burst=9 rate=9/s"),
+            ("owner.map", "acme 1001\n"),
+        ]);
         assert_eq!(owner.len(), 1, "{owner:?}");
         // With a limit for each client, that for all is meant.
         for line in ["0 rate=unlimited\n", "0 burst=1 rate=9/s law=concurrency max=9\n"] {
-            assert_eq!(told(&[("slo.map", line)]), [""; 0], "{line}");
+            assert_eq!(reported(&[("slo.map", line)]), [""; 0], "{line}");
         }
         let both =
             [("slo.map", "0 burst=20 rate=10/s\n3001 burst=1 rate=1/s\n"), ("source.map", "::/0 3001\n")];
-        assert_eq!(told(&both), [""; 0]);
+        assert_eq!(reported(&both), [""; 0]);
     }
 
     #[test]
     fn an_slo_that_no_map_names_is_told_with_its_map() {
         let slos = "0 rate=unlimited\n1 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n";
-        let lines = told(&[("slo.map", slos), ("source.map", "192.0.2.1 3001\n")]);
+        let lines = reported(&[("slo.map", slos), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(lines, ["slo.map:2: no map names SLO 1, 2001, so it has no effect: name it in a map"]);
         let lines =
-            told(&[("slo.map", &slos.replace("\n1 ", "\n3002 ")), ("source.map", "192.0.2.1 3001\n")]);
+            reported(&[("slo.map", &slos.replace("\n1 ", "\n3002 ")), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(
             lines,
             ["slo.map:3: no map names SLO 2001, 3002, so it has no effect: name it in website.map"]
@@ -162,8 +164,9 @@ mod tests {
     #[test]
     fn all_of_ipv4_without_ipv6_is_told() {
         let slos = ("slo.map", "0 rate=unlimited\n3001 burst=1 rate=1/s\n5001 burst=1 rate=1/s\n");
-        let of =
-            |source: &str, both: &str| told(&[slos, ("source.map", source), ("source+website.map", both)]);
+        let of = |source: &str, both: &str| {
+            reported(&[slos, ("source.map", source), ("source+website.map", both)])
+        };
         let named = "192.0.2.1 3001\n";
         let alone = of("10.0.0.0/8 -1\n0.0.0.0/0 3001\n", "10.0.0.0/8+shop.example 5001\n");
         assert_eq!(alone.len(), 1, "{alone:?}");
@@ -186,7 +189,7 @@ mod tests {
         let slos =
             |also: &str| format!("0 rate=unlimited\n1001 burst=1 rate=1/s\n3001 burst=1 rate=1/s{also}\n");
         let of = |source: &str, also: &str| {
-            told(&[("slo.map", &slos(also)), ("source.map", source), ("owner.map", "acme 1001\n")])
+            reported(&[("slo.map", &slos(also)), ("source.map", source), ("owner.map", "acme 1001\n")])
         };
         let never = of("192.0.2.1 0\n0.0.0.0/0 3001\n::/0 3001\n", "");
         assert_eq!(never.len(), 1, "{never:?}");
@@ -213,7 +216,8 @@ mod tests {
             .with_lookups(vec![lookup("path", Method::Reg), lookup("owner", Method::Str)])
             .unwrap();
         let slos = ("slo.map", "0 rate=unlimited\n1001 burst=1 rate=1/s\n");
-        let of = |paths: &str| told_with(&layout, &[slos, ("path.map", paths), ("owner.map", "acme 1001\n")]);
+        let of =
+            |paths: &str| reported_with(&layout, &[slos, ("path.map", paths), ("owner.map", "acme 1001\n")]);
         assert_eq!(of("^/api 1001\n"), [""; 0]);
         let lines = of("^/api 1001\n.* 1001\n");
         assert_eq!(lines.len(), 1, "{lines:?}");
@@ -226,9 +230,9 @@ mod tests {
             |field: &str| Layout::default().with_type(6, vec!["source".into(), field.into()]).unwrap();
         let slos = [("slo.map", "0 rate=unlimited\n")];
         for known in ["path", "method", "User-Agent", "x-api-key", "x_tenant", "owner"] {
-            assert_eq!(told_with(&layout(known), &slos), [""; 0], "{known}");
+            assert_eq!(reported_with(&layout(known), &slos), [""; 0], "{known}");
         }
-        let lines = told_with(&layout("ip"), &slos);
+        let lines = reported_with(&layout("ip"), &slos);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].contains("type 6 has the field ip, which") && lines[0].contains("source, website"),
@@ -236,7 +240,7 @@ mod tests {
         );
         let lookup = Lookup { fields: vec!["tenant".into()], file: "tenant.map".into(), method: Method::Str };
         let own = layout("tenant").with_lookups(vec![lookup]).unwrap();
-        assert_eq!(told_with(&own, &slos), [""; 0], "a lookup reads it, so it is meant");
+        assert_eq!(reported_with(&own, &slos), [""; 0], "a lookup reads it, so it is meant");
     }
 
     /// One client that asks on and on would close the website for everybody.
@@ -244,7 +248,7 @@ mod tests {
     fn a_block_of_a_key_that_many_have_is_told() {
         let of = |id: u16, map: &str| {
             let slos = format!("0 rate=unlimited\n{id} burst=1 rate=1/s block=1m\n");
-            told(&[("slo.map", &slos), ("source.map", map)])
+            reported(&[("slo.map", &slos), ("source.map", map)])
         };
         for (id, what) in
             [(1, "the bucket for all requests"), (1001, "a key of owner"), (2001, "a key of website")]

@@ -31,7 +31,7 @@ impl Slot {
     }
 
     /// The distance from home, [`FAR`] at most.
-    fn told_distance(self) -> usize {
+    fn stored_distance(self) -> usize {
         usize::from(self.0[0] >> 8)
     }
 
@@ -81,7 +81,7 @@ impl Index {
                 return Some(slot.row());
             }
             // The key would have taken this slot.
-            if slot == Slot::EMPTY || slot.told_distance() < distance.min(FAR) {
+            if slot == Slot::EMPTY || slot.stored_distance() < distance.min(FAR) {
                 return None;
             }
             place = self.after(place);
@@ -133,7 +133,7 @@ impl Index {
     /// The distance from home of the key at a place that is not empty.
     fn distance(&self, place: usize, key_of: impl Fn(u32) -> Key) -> usize {
         let slot = self.slot(place);
-        match slot.told_distance() {
+        match slot.stored_distance() {
             FAR => self.way(self.home(self.tag(key_of(slot.row()))), place),
             distance => distance,
         }
@@ -230,7 +230,7 @@ mod tests {
             index.insert(key_of(row), row, |_| unreachable!("none is so far from home"));
         }
         assert!((1..=keys).all(|row| index.find(key_of(row), |found| found == row) == Some(row)));
-        let distances: Vec<usize> = index.slots.iter().map(|&bits| Slot(bits).told_distance()).collect();
+        let distances: Vec<usize> = index.slots.iter().map(|&bits| Slot(bits).stored_distance()).collect();
         let (longest, sum) = (distances.iter().max().unwrap(), distances.iter().sum::<usize>());
         assert!(*longest < 64, "{longest}");
         assert!(sum < 3 * keys as usize, "{sum}");

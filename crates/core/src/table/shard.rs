@@ -195,21 +195,21 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
     }
 
-    /// Passes live rows to `tell`. It looks at `rows` rows at most, starting at row `from`. It returns the
+    /// Passes live rows to `report`. It looks at `rows` rows at most, starting at row `from`. It returns the
     /// number of the next row, or none at the end.
     pub(super) fn page(
         &self,
         from: u32,
         rows: u32,
         now: Timestamp,
-        mut tell: impl FnMut(Found),
+        mut report: impl FnMut(Found),
     ) -> Option<u32> {
         let from = from.max(CLASSES as u32);
         let end = from.saturating_add(rows).min(self.rows.len() as u32);
         for number in from..end {
             let row = &self.rows[number as usize];
             if row.older != number && !row.expires.is_over(now) {
-                tell(row.found(number, now));
+                report(row.found(number, now));
             }
         }
         (end < self.rows.len() as u32).then_some(end)

@@ -109,7 +109,7 @@ impl Throttle {
         Ok(receipt)
     }
 
-    /// Sets blocks again as they were, whatever their origin. No other node is told. Returns the number of blocks
+    /// Sets blocks again as they were, whatever their origin. No other node is notified. Returns the number of blocks
     /// without room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
         let (mut of_operators, mut without_room) = (Vec::new(), 0);

@@ -36,7 +36,7 @@ pub struct Paced {
     pub tat: Timestamp,
 }
 
-/// The refusal of a rate of 0 has no end. The proxy is told again long before this one.
+/// The refusal of a rate of 0 has no end. The proxy gets a new one long before this one.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {

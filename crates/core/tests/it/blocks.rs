@@ -310,9 +310,9 @@ fn changes_are_handed_out_once_and_those_from_elsewhere_are_not() {
     block(&one, &source, 60).unwrap();
     (0..3).for_each(|_| _ = ask(&one, &shop, 0));
     let changes: Vec<Change> = one.take_changes().into_list().collect();
-    let told: Vec<_> = changes.iter().map(|change| (change.target.to_string(), change.until)).collect();
+    let reported: Vec<_> = changes.iter().map(|change| (change.target.to_string(), change.until)).collect();
     let key = format!("key={}", ask(&one, &shop, 0).key);
-    assert_eq!(told, [("source=192.0.2.66".to_owned(), Some(at(60))), (key, Some(at(60)))]);
+    assert_eq!(reported, [("source=192.0.2.66".to_owned(), Some(at(60))), (key, Some(at(60)))]);
     assert_eq!(other.apply(changes, START), 0);
     assert_eq!((verdict(&other, &source), verdict(&other, &shop)), (DENY(60), DENY(60)));
     assert!(unblock(&one, &source));
@@ -328,8 +328,12 @@ fn changes_are_handed_out_once_and_those_from_elsewhere_are_not() {
         listed.iter().all(|block| block.until <= START + Duration::from_secs(366 * 86_400)),
         "{listed:?}"
     );
-    let told: Vec<_> = listed.iter().map(|block| block.target.to_string()).collect();
-    assert_eq!(told, ["path=/y", &format!("key={}", ask(&one, &shop, 0).key)], "what is over is no block");
+    let reported: Vec<_> = listed.iter().map(|block| block.target.to_string()).collect();
+    assert_eq!(
+        reported,
+        ["path=/y", &format!("key={}", ask(&one, &shop, 0).key)],
+        "what is over is no block"
+    );
     assert_eq!(verdict(&other, &source), Verdict::Pass);
     assert_eq!((one.take_changes().into_list().count(), other.take_changes().into_list().count()), (0, 0));
 }
@@ -406,7 +410,7 @@ fn the_option_block_is_a_duration_of_at_least_a_second() {
             .map_err(|problems| problems.to_string())
     };
     assert_eq!(problems("burst=1 rate=1/s block=366d"), Ok(()));
-    for (options, told) in [
+    for (options, reported) in [
         (
             "burst=1 rate=1/s block=10",
             r#"block "10": expected a number and a unit us, ms, s, m, h or d, like 5s"#,
@@ -415,6 +419,6 @@ fn the_option_block_is_a_duration_of_at_least_a_second() {
         ("burst=1 rate=1/s block=999ms", r#"block "999ms": expected at least 1s"#),
         ("rate=unlimited block=10m", "block=10m: rate=unlimited has no limit to apply it to"),
     ] {
-        assert!(problems(options).unwrap_err().contains(told), "{options}: {:?}", problems(options));
+        assert!(problems(options).unwrap_err().contains(reported), "{options}: {:?}", problems(options));
     }
 }

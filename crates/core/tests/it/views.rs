@@ -13,7 +13,7 @@ use slowlane_core::cluster::{
 enum Event {
     Asked(u32),
     TakenBack,
-    Told,
+    Reported,
     Lost,
     /// The store answers the last message, with numbers between 0 and 1 that each view reads in its own way.
     Answered([f64; 4]),
@@ -24,7 +24,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let event = prop_oneof![
         6 => (1u32..5).prop_map(Event::Asked),
         1 => Just(Event::TakenBack),
-        3 => Just(Event::Told),
+        3 => Just(Event::Reported),
         1 => Just(Event::Lost),
         3 => [number(), number(), number(), number()].prop_map(Event::Answered),
     ];
@@ -81,7 +81,7 @@ proptest! {
                 Event::TakenBack => if let Some(cost) = last.take() {
                     view.take_back(&plan, cost.into());
                 },
-                Event::Told => sent = Some(view.message(&plan, now)),
+                Event::Reported => sent = Some(view.message(&plan, now)),
                 Event::Lost => if let Some(message) = sent.take() {
                     view.lost(&message);
                 },
@@ -117,7 +117,7 @@ proptest! {
                 Event::TakenBack | Event::Lost => if let Some(message) = sent.take() {
                     view.lost(&message);
                 },
-                Event::Told => sent = Some(view.message(&plan, now)),
+                Event::Reported => sent = Some(view.message(&plan, now)),
                 Event::Answered([current, before, over, age]) => if let Some(message) = sent.take() {
                     let reply = CountReply {
                         current: current * 1e13,
@@ -153,7 +153,7 @@ proptest! {
                 Event::TakenBack | Event::Lost => if let Some(message) = sent.take() {
                     view.lost(&message);
                 },
-                Event::Told => sent = Some(view.message(&plan, now)),
+                Event::Reported => sent = Some(view.message(&plan, now)),
                 Event::Answered([part, given, rest, _]) => if let Some(message) = sent.take() {
                     let reply = LeaseReply {
                         granted: (part * message.want.max(0.0)).floor(),

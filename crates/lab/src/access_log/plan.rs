@@ -218,12 +218,12 @@ mod tests {
     }
 
     /// The moment in ms, and `field=value` of each field.
-    fn told(format: &str, mappings: &[&str], line: &str) -> (u64, String) {
+    fn reported(format: &str, mappings: &[&str], line: &str) -> (u64, String) {
         let mut plan = plan(format, mappings).unwrap();
         let record =
             read(&mut plan, line).unwrap_or_else(|error| panic!("{line:?}: {}", plan.explain(error)));
         let request = record.request(&plan.names);
-        let mut told: Vec<String> = request
+        let mut reported: Vec<String> = request
             .fields()
             .map(|field| {
                 let name = String::from_utf8_lossy(field.name);
@@ -237,8 +237,8 @@ mod tests {
                 }
             })
             .collect();
-        told.sort();
-        (record.at_ns / 1_000_000, told.join(" "))
+        reported.sort();
+        (record.at_ns / 1_000_000, reported.join(" "))
     }
 
     const AT_MS: u64 = 1_233_922_454_655;
@@ -250,24 +250,24 @@ mod tests {
                 "192.0.2.7:4711 [06/Feb/2009:12:14:14.655] in~ b/s1 0/0/1/7/8 200 89 - - ---- 1/1/0/0/0 0/0 {captures}\"{request}\""
             )
         };
-        let told_by = |mappings: &[&str], captures: &str, request: &str| {
-            let (at_ms, told) = told("haproxy httplog", mappings, &line(captures, request));
+        let reported_by = |mappings: &[&str], captures: &str, request: &str| {
+            let (at_ms, reported) = reported("haproxy httplog", mappings, &line(captures, request));
             assert_eq!(at_ms, AT_MS);
-            told
+            reported
         };
-        assert_eq!(told_by(&[], "", "GET /a HTTP/1.1"), "method=GET source=192.0.2.7");
+        assert_eq!(reported_by(&[], "", "GET /a HTTP/1.1"), "method=GET source=192.0.2.7");
         assert_eq!(
-            told_by(&[], "", "GET https://Shop.Example:8443/a HTTP/2.0"),
+            reported_by(&[], "", "GET https://Shop.Example:8443/a HTTP/2.0"),
             "method=GET source=192.0.2.7 website=Shop.Example:8443"
         );
         let host = ["website=%[capture.req.hdr(0)]", "owner=%[capture.req.hdr(1)]", "api_key=%HP"];
         assert_eq!(
-            told_by(&host, "{Shop.Example:80|a#7Cb} {x} ", "PUT /a?b HTTP/1.1"),
+            reported_by(&host, "{Shop.Example:80|a#7Cb} {x} ", "PUT /a?b HTTP/1.1"),
             "api_key=/a method=PUT owner=a|b source=192.0.2.7 website=Shop.Example:80"
         );
-        assert_eq!(told_by(&host, "{|} ", "PUT /a HTTP/1.1"), "api_key=/a method=PUT source=192.0.2.7");
+        assert_eq!(reported_by(&host, "{|} ", "PUT /a HTTP/1.1"), "api_key=/a method=PUT source=192.0.2.7");
         assert_eq!(
-            told_by(&["website=shop.example"], "", "GET / HTTP/1.1"),
+            reported_by(&["website=shop.example"], "", "GET / HTTP/1.1"),
             "method=GET source=192.0.2.7 website=shop.example"
         );
     }
@@ -275,20 +275,20 @@ mod tests {
     #[test]
     fn items_named_after_fields_are_found() {
         let haproxy = "%[src] %Ts.%ms %HM %[req.hdr(Host),field(1,:),lower] %[var(txn.owner)] %(api_key)[req.hdr(x-key)] %[var(txn.slowlane.slo)]";
-        let (at_ms, told_fields) =
-            told(haproxy, &[], "2001:db8::1 1233922454.655 GET Shop.example:80 acme k 17");
+        let (at_ms, reported_fields) =
+            reported(haproxy, &[], "2001:db8::1 1233922454.655 GET Shop.example:80 acme k 17");
         assert_eq!(
-            (at_ms, told_fields.as_str()),
+            (at_ms, reported_fields.as_str()),
             (AT_MS, "api_key=k method=GET owner=acme source=2001:db8::1 website=Shop.example:80")
         );
         let nginx = "$remote_addr $msec $request_time $http_host $slowlane_owner $api_key \"$request\"";
-        let (at_ms, told_fields) = told(
+        let (at_ms, reported_fields) = reported(
             nginx,
             &[],
             "::ffff:192.0.2.1 1233922455.655 1.000 Shop.Example.:80 a\\x22b - \"GET / HTTP/1.1\"",
         );
         assert_eq!(
-            (at_ms, told_fields.as_str()),
+            (at_ms, reported_fields.as_str()),
             (AT_MS, "method=GET owner=a\"b source=192.0.2.1 website=Shop.Example.:80")
         );
     }
@@ -297,7 +297,7 @@ mod tests {
     fn nginx_combined_has_no_website() {
         let line = "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"GET /\\x22 HTTP/1.1\" 200 3 \"-\" \"x\"";
         assert_eq!(
-            told("nginx combined", &[], line),
+            reported("nginx combined", &[], line),
             (1_233_922_454_000, "method=GET source=192.0.2.7".into())
         );
         assert!(!plan("nginx combined", &[]).unwrap().has("owner"));
@@ -362,7 +362,7 @@ mod tests {
             let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
             let line = format!("{} [06/Feb/2009:{h:02}:{m:02}:{s:02} +0000] \"GET / HTTP/1.1\" 200 3 0.000s host={host} slowlane=- id=x",
                 Ipv4Addr::from(source));
-            let (at_ms, fields) = told("nginx, slowlane's", &[], &line);
+            let (at_ms, fields) = reported("nginx, slowlane's", &[], &line);
             prop_assert_eq!(at_ms, 1_233_878_400_000 + u64::from(second) * 1_000);
             let website = if host == "-" { String::new() } else { format!(" website={host}") };
             prop_assert_eq!(fields, format!("method=GET source={}{website}", Ipv4Addr::from(source)));

@@ -41,16 +41,16 @@ pub struct Agent {
     pub limit: Duration,
 }
 
-/// Plays every exchange, and tells before each one how many of how many are over.
+/// Plays every exchange, and reports before each one how many of how many are over.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
-pub fn examine(agent: &Agent, mut setting: Setting, mut tell: impl FnMut(usize, usize)) -> Card {
+pub fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
     let mut bystander = Bystander { agent, line: None, asked: 0 };
     let mut rows = Vec::new();
     let mut is_reachable = true;
     let mut all = exchanges(&setting);
     for number in 0..all.len() {
-        tell(number, all.len());
+        report(number, all.len());
         let exchange = &all[number];
         let cases = exchange.cases.iter();
         if let Some(outcome) = unplayed(exchange, &setting) {
@@ -361,12 +361,12 @@ mod tests {
     #[test]
     fn an_agent_that_cannot_be_reached_is_tried_once() {
         let address = Address::Tcp("127.0.0.1:1".into());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let Card { rows } =
-            examine(&Agent { address, limit: SHORT }, setting(), |over, all| told.push((over, all)));
+            examine(&Agent { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)));
         let exchanges = exchanges(&setting());
         let all = exchanges.len();
-        assert_eq!(told, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
+        assert_eq!(reported, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
         let tried = |row: &&(Case, Outcome)| matches!(&row.1, Outcome::Failed(why) if why.starts_with("cannot connect"));
         assert_eq!(rows.iter().filter(tried).count(), exchanges[0].cases.len());
         assert!(rows.iter().all(|(_, outcome)| *outcome != Outcome::Passed));

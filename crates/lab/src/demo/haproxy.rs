@@ -61,8 +61,9 @@ pub(super) async fn start(
     };
     let places = Places { agent, bind: free_address().await?, app, folder: folder.join("haproxy") };
     let haproxy = Haproxy::start(binary, &places, files(&places)?, folder.join("haproxy.err")).await?;
-    let told = format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", places.bind);
-    Ok((Some(haproxy), told))
+    let reported =
+        format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", places.bind);
+    Ok((Some(haproxy), reported))
 }
 
 impl Haproxy {

@@ -118,7 +118,7 @@ impl Demo {
         );
         let runtime = Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(async {
-            let end = told_to_end()?;
+            let end = asked_to_end()?;
             tokio::select! {
                 result = self.play(start, out, look) => result,
                 () = end => Ok(()),
@@ -172,7 +172,7 @@ impl Demo {
     }
 
     fn introduce(&self, stage: &Stage, out: &mut impl Write) -> std::io::Result<()> {
-        writeln!(out, "{}", stage.proxy_told)?;
+        writeln!(out, "{}", stage.proxy_note)?;
         writeln!(out, "  a crawler       {} connections that never pause", self.clients)?;
         writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
         let capacity = CAPACITY * self.rate.per_second();
@@ -217,7 +217,7 @@ impl Demo {
 struct Stage {
     target: Target,
     haproxy: Option<Haproxy>,
-    proxy_told: String,
+    proxy_note: String,
     agent: Agent,
     _app: App,
     folder: TempDir,
@@ -236,13 +236,13 @@ impl Stage {
 
         let agent = start(policy).await?;
         let app = App::start(demo.rate.per_second() * CAPACITY).await?;
-        let (haproxy, proxy_told) =
+        let (haproxy, proxy_note) =
             haproxy::start(&demo.proxy, agent.spop, app.address, folder.path()).await?;
         let target = match &haproxy {
             Some(haproxy) => Target::Haproxy(haproxy.address),
             None => Target::StandIn { agent: agent.spop, app: app.address },
         };
-        Ok(Stage { target, haproxy, proxy_told, agent, _app: app, folder })
+        Ok(Stage { target, haproxy, proxy_note, agent, _app: app, folder })
     }
 
     /// Lets the clients begin. They end with the runtime.
@@ -274,7 +274,7 @@ fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
 }
 
 /// Waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
-fn told_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let on = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
     let mut interrupt = on(SignalKind::interrupt())?;
     let mut terminate = on(SignalKind::terminate())?;

@@ -23,7 +23,7 @@ pub(super) struct StandIn {
 
 /// The agent's answer about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Reported {
     is_denied: bool,
     delay_ms: i64,
 }
@@ -45,7 +45,7 @@ impl StandIn {
             (b"website", Data::Str(WEBSITE.as_bytes())),
             (b"method", Data::Str(b"GET")),
         ];
-        let Told { is_denied, delay_ms } = self.ask(b"request", &fields).await?;
+        let Reported { is_denied, delay_ms } = self.ask(b"request", &fields).await?;
         if is_denied {
             return Ok(429);
         }
@@ -69,12 +69,12 @@ impl StandIn {
         self.receive(|frame| AgentHello::decode(frame).is_ok().then_some(())).await
     }
 
-    async fn ask(&mut self, message: &[u8], arguments: &[(&[u8], Data<'_>)]) -> io::Result<Told> {
+    async fn ask(&mut self, message: &[u8], arguments: &[(&[u8], Data<'_>)]) -> io::Result<Reported> {
         let mut bytes = Vec::new();
         self.asked += 1;
         Notify::begin(&mut bytes, self.asked, 1).message(message, arguments).finish();
         self.agent.write_all(&bytes).await?;
-        self.receive(told).await
+        self.receive(reported).await
     }
 
     /// The next frame from the agent. An unreadable frame is an error.
@@ -94,17 +94,19 @@ impl StandIn {
 }
 
 /// The variables of an ACK.
-fn told(frame: Frame<'_>) -> Option<Told> {
+fn reported(frame: Frame<'_>) -> Option<Reported> {
     if frame.head.kind != Kind::Ack {
         return None;
     }
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     for action in Ack::decode(frame).ok()?.actions() {
         match action.ok()? {
-            Action::SetVar { name: b"verdict", value, .. } => told.is_denied = value == Data::Str(b"deny"),
-            Action::SetVar { name: b"delay", value, .. } => told.delay_ms = value.to_i64()?,
+            Action::SetVar { name: b"verdict", value, .. } => {
+                reported.is_denied = value == Data::Str(b"deny")
+            }
+            Action::SetVar { name: b"delay", value, .. } => reported.delay_ms = value.to_i64()?,
             _ => {}
         }
     }
-    Some(told)
+    Some(reported)
 }

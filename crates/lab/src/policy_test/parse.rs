@@ -335,7 +335,7 @@ mod tests {
             b"a=1 - 0\n5 at once -> pass\n9th -> pass\nb=1 -> 0\n5 at twice -> pass; 9th -> pass\n\xff\n\
                      3 at once -> 4 pass";
         let places: Vec<String> =
-            errors(text).iter().map(|told| told.split(": ").next().unwrap().to_owned()).collect();
+            errors(text).iter().map(|reported| reported.split(": ").next().unwrap().to_owned()).collect();
         assert_eq!(places, ["1:5", "5:6", "6:1", "7:14"]);
     }
 

@@ -58,7 +58,7 @@ impl FileOutcome {
 pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     let mut text = String::new();
     for (file, case) in cases(files).filter(|(_, case)| verbose || !case.holds()) {
-        tell(&mut text, file, case);
+        write_case(&mut text, file, case);
     }
     let faulty = files.iter().filter(|file| file.result.is_err()).count();
     let (cases, failed) = counts(files);
@@ -70,7 +70,7 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
 }
 
 /// One case: `ok` or the lines that do not hold, with both verdicts below each other.
-fn tell(text: &mut String, file: &str, case: &CaseOutcome) {
+fn write_case(text: &mut String, file: &str, case: &CaseOutcome) {
     let word = if case.holds() { "ok    " } else { "FAILED" };
     let _ = writeln!(text, "{word} {}:{}: {}", shown(file), case.line, shown(&case.title));
     for Failure { line, step, expected, got } in &case.failures {

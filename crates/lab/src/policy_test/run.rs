@@ -287,7 +287,7 @@ mod tests {
         let pass = Verdicts { count: 1, kind: Kind::Pass, range: ANY };
         let expected = Expected(vec![pass, Verdicts { count: 2, kind: Kind::Delay, range: 20..=40 }]);
         assert_eq!(written(&expected.0), "1 pass, 2 delay 20ms..40ms");
-        for (delays, holds, told) in [
+        for (delays, holds, reported) in [
             ([20, 40], true, "1 pass, 1 delay 20ms, 1 delay 40ms"),
             ([20, 41], false, "1 pass, 1 delay 20ms, 1 delay 41ms"),
             ([7, 7], false, "1 pass, 2 delay 7ms"),
@@ -296,7 +296,7 @@ mod tests {
             delays.iter().for_each(|&ms| tally.count(delay(ms)));
             assert!(!tally.fits(&expected), "one verdict is missing");
             tally.count(Verdict::Pass);
-            assert_eq!((tally.fits(&expected), written(&tally.verdicts()).as_str()), (holds, told));
+            assert_eq!((tally.fits(&expected), written(&tally.verdicts()).as_str()), (holds, reported));
         }
     }
 

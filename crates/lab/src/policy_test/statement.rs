@@ -184,7 +184,7 @@ impl<'t> Words<'t> {
         }
     }
 
-    /// Reads a word, or tells what is expected in its place.
+    /// Reads a word, or reports what is expected in its place.
     fn read<T>(&mut self, wanted: &str, read: impl FnOnce(&'t str) -> Option<T>) -> Result<T, CaseError> {
         let value = self.word().and_then(read).ok_or_else(|| self.expected(wanted))?;
         self.next();

@@ -31,7 +31,7 @@ use slowlane_core::throttle::Throttle;
 const ENDS_MAX: usize = 1 << 20;
 
 /// Lines read between two reports of progress.
-const TOLD_EVERY: u64 = 1 << 15;
+const REPORT_EVERY: u64 = 1 << 15;
 
 /// How to read and run the logs.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl Run<'_> {
             }
             firsts.push(has_one.then(|| std::mem::take(&mut record)));
         }
-        let (mut lines, mut told) = (0, 0);
+        let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
             let others_ns = next.peek().map_or(u64::MAX, |&Reverse((at_ns, _))| at_ns);
             if let Some(mut first) = firsts[number].take() {
@@ -158,9 +158,9 @@ impl Run<'_> {
                 }
                 self.take(&mut record, number, others_ns);
                 lines += self.logs[number].lines.number() - before;
-                if lines - told >= TOLD_EVERY {
+                if lines - reported >= REPORT_EVERY {
                     progress(lines);
-                    told = lines;
+                    reported = lines;
                 }
                 let come_to_ns = self.logs[number].come_to_ns;
                 if come_to_ns > others_ns {

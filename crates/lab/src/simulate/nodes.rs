@@ -53,7 +53,7 @@ impl Nodes {
     }
 
     /// Sends the message of a node if it is due. Returns its arrival at the store; none if it is lost.
-    pub(super) fn tell(&mut self, node: u32, now_ns: u64) -> Option<u64> {
+    pub(super) fn report(&mut self, node: u32, now_ns: u64) -> Option<u64> {
         let view = &mut self.views[node as usize];
         if !view.has_to_tell(&self.plan, at(now_ns)) {
             return None;
@@ -125,33 +125,33 @@ mod tests {
 
     #[test]
     fn a_message_is_lost_by_the_moment_of_its_arrival() {
-        let told_ms = |ms: u64| {
+        let reported_ms = |ms: u64| {
             let mut nodes = nodes();
             nodes.judge(0, ms * MS);
-            nodes.tell(0, ms * MS).map(|there_ns| there_ns / MS)
+            nodes.report(0, ms * MS).map(|there_ns| there_ns / MS)
         };
-        assert_eq!([500, 989, 990, 2_000].map(told_ms), [None, None, Some(1_000), Some(2_010)]);
+        assert_eq!([500, 989, 990, 2_000].map(reported_ms), [None, None, Some(1_000), Some(2_010)]);
     }
 
     #[test]
     fn a_message_and_its_answer_take_half_a_round_trip_each() {
         let mut nodes = nodes();
         nodes.judge(0, 2_000 * MS);
-        let there_ns = nodes.tell(0, 2_000 * MS).unwrap();
+        let there_ns = nodes.report(0, 2_000 * MS).unwrap();
         let back_ns = nodes.reach_store(0, there_ns);
         assert_eq!((there_ns, back_ns), (2_010 * MS, 2_020 * MS));
         // The node talks again when it has an answer, a request and a new period.
         nodes.judge(0, 2_500 * MS);
-        assert_eq!(nodes.tell(0, 2_500 * MS), None);
+        assert_eq!(nodes.report(0, 2_500 * MS), None);
         nodes.take_reply(0, back_ns);
-        assert_eq!(nodes.tell(0, 2_500 * MS), Some(2_510 * MS));
+        assert_eq!(nodes.report(0, 2_500 * MS), Some(2_510 * MS));
     }
 
     #[test]
     fn a_flushed_store_begins_a_new_record() {
         let mut nodes = nodes();
         nodes.judge(0, 2_000 * MS);
-        let there_ns = nodes.tell(0, 2_000 * MS).unwrap();
+        let there_ns = nodes.report(0, 2_000 * MS).unwrap();
         nodes.reach_store(0, there_ns);
         assert!(nodes.record.is_some());
         nodes.flush();

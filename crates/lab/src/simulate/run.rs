@@ -204,7 +204,7 @@ impl<'s> Run<'s> {
                 // Never in step with the other nodes.
                 let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
                 self.queue.enter(next_ns, event);
-                tell(nodes, node, now_ns, &mut self.queue);
+                report(nodes, node, now_ns, &mut self.queue);
             }
             Event::AtStore(node) => {
                 self.record.seen(now_ns, |seen| seen.messages += 1);
@@ -286,7 +286,7 @@ impl<'s> Run<'s> {
             Side::Many(nodes) => {
                 let node = nodes.cluster.node(who, connection, &mut self.rng);
                 let verdict = nodes.judge(node, now_ns);
-                tell(nodes, node, now_ns, &mut self.queue);
+                report(nodes, node, now_ns, &mut self.queue);
                 self.record.seen(now_ns, |seen| {
                     seen.nodes[node as usize].all += 1;
                     seen.nodes[node as usize].let_through += u64::from(verdict.is_let_through());
@@ -307,8 +307,8 @@ fn decide(throttle: &Throttle, source: u32, now: Timestamp, sample: Sample) -> D
 }
 
 /// Sends the message of a node, if there is one that reaches the store.
-fn tell(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut EventQueue<Event>) {
-    if let Some(there_ns) = nodes.tell(node, now_ns) {
+fn report(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut EventQueue<Event>) {
+    if let Some(there_ns) = nodes.report(node, now_ns) {
         queue.enter(there_ns, Event::AtStore(node));
     }
 }

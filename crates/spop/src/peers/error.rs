@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The message that tells the other side of it.
+    /// The message to the other side about it.
     pub const fn protocol_error(self) -> ProtocolError {
         match self {
             Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => {

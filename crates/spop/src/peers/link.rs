@@ -67,7 +67,7 @@ struct Table {
     acknowledged: u32,
 }
 
-/// What the other side has told.
+/// What the other side has sent.
 #[derive(Debug)]
 pub enum News<'a> {
     Defined(&'a Definition),
@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn a_resync_is_answered_when_it_is_asked_for() {
-        let (mut link, mut out, mut told) = (begun(), Vec::new(), Vec::new());
+        let (mut link, mut out, mut reported) = (begun(), Vec::new(), Vec::new());
         let mut note = |news: News<'_>| {
-            told.push(match news {
+            reported.push(match news {
                 News::Asked => "asked",
                 News::Synced => "synced",
                 News::Defined(_) | News::Updated(..) => "table",
@@ -329,7 +329,7 @@ mod tests {
         assert!(out.is_empty());
         link.receive(b"\x00\x00\x00\x02\x00\x03", NOW, &mut out, &mut note).unwrap();
         assert_eq!(out, b"\x00\x01\x00\x03");
-        assert_eq!(told, ["asked", "synced"]);
+        assert_eq!(reported, ["asked", "synced"]);
         assert!(link.has_all());
     }
 
@@ -393,15 +393,15 @@ mod tests {
             message::define(&table(1, "t", 9, 1), &mut start);
             let bytes = [&start[..], &bytes].concat();
             let serve = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-                let (mut link, mut rest, mut told) = (begun(), Vec::new(), 0);
+                let (mut link, mut rest, mut reported) = (begun(), Vec::new(), 0);
                 for piece in pieces {
                     rest.extend_from_slice(piece);
-                    match link.receive(&rest, NOW, &mut Vec::new(), &mut |_| told += 1) {
+                    match link.receive(&rest, NOW, &mut Vec::new(), &mut |_| reported += 1) {
                         Ok(length) => drop(rest.drain(..length)),
-                        Err(error) => return (told, Some(error)),
+                        Err(error) => return (reported, Some(error)),
                     }
                 }
-                (told, None)
+                (reported, None)
             };
             let whole = serve(&mut std::iter::once(&bytes[..]));
             prop_assert_eq!(serve(&mut bytes.chunks(piece)), whole);

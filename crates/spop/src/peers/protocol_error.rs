@@ -1,6 +1,6 @@
-//! The two faults that a peer tells the other of.
+//! The two errors that a peer reports to the other.
 
-/// Messages that tell of an error, and end the connection.
+/// Messages that report an error, and end the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProtocolError {

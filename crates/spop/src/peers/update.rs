@@ -21,7 +21,7 @@ pub type Values = Vec<Value>;
 pub struct Update<'a> {
     /// None: the one before, plus one.
     pub id: Option<u32>,
-    /// The rest of the entry's life, if it is told.
+    /// The rest of the entry's life, if it is sent.
     pub remaining: Option<Duration>,
     /// The bytes of the key: those of a text; four of an integer, big-endian; or those of an address.
     pub key: &'a [u8],

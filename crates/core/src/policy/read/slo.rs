@@ -43,7 +43,7 @@ pub struct Slo {
     /// How the nodes of a cluster share it, and whether its line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
-    /// The field that tells clients apart, for a law that shares its bucket between them.
+    /// The field that distinguishes clients, for a law that shares its bucket between them.
     pub share: Option<String>,
 }
 

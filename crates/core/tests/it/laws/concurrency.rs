@@ -22,12 +22,12 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
     let mut under_way: BinaryHeap<Reverse<(u64, u64, bool)>> = BinaryHeap::new();
     let (mut now_ns, mut most, mut passed) = (0, 0, 0);
     let end_all = |subject: &mut Subject, under_way: &mut BinaryHeap<_>, now_ns: u64| {
-        while let Some(&Reverse((end_ns, begun_ns, is_told))) = under_way.peek() {
+        while let Some(&Reverse((end_ns, begun_ns, is_reported))) = under_way.peek() {
             if end_ns > now_ns {
                 break;
             }
             under_way.pop();
-            if is_told {
+            if is_reported {
                 // As the proxy hands it back: to the millisecond.
                 let counted = [Counted { slo: subject.slo.id, key: Key::from_bits(1), serial: 1 }];
                 let text = Ticket::new(at_ns(begun_ns), 1, counted).sealed(KeySecret::KNOWN).to_string();
@@ -42,8 +42,8 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
         end_all(subject, &mut under_way, now_ns);
         if subject.ask(at_ns(now_ns)) == Verdict::Pass {
             passed += 1;
-            let is_told = rng.u32(0..1_000) >= lost_thousandths;
-            under_way.push(Reverse((now_ns + rng.u64(0..longest_ms * 1_000_000), now_ns, is_told)));
+            let is_reported = rng.u32(0..1_000) >= lost_thousandths;
+            under_way.push(Reverse((now_ns + rng.u64(0..longest_ms * 1_000_000), now_ns, is_reported)));
         }
         most = most.max(under_way.len());
     }

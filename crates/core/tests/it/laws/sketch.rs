@@ -149,12 +149,12 @@ fn what_is_refused_behind_a_sketch_is_taken_back() {
     let slo_map = "0 rate=unlimited\n5001 burst=0 rate=3/m law=sketch also=source\n\
                    3001 burst=1 rate=1/m law=token-bucket";
     let throttle = throttle_of(slo_map, MAPS);
-    let told = |now| {
+    let reported = |now| {
         let decision = ask(&throttle, 1, now);
         (decision.slo.number(), decision.verdict.name(), decision.judged()[0].remaining)
     };
-    assert_eq!(told(at_ms(60_000)), (5001, "pass", 2));
-    assert_eq!([told(at_ms(60_000)), told(at_ms(60_000))], [(3001, "deny", 1); 2], "as before");
+    assert_eq!(reported(at_ms(60_000)), (5001, "pass", 2));
+    assert_eq!([reported(at_ms(60_000)), reported(at_ms(60_000))], [(3001, "deny", 1); 2], "as before");
 }
 
 /// The two stages: a flood of sources is counted in the sketch, and only a source beyond 10/s gets a row, where `pace`
@@ -210,12 +210,12 @@ fn an_edit_of_the_rate_keeps_the_counts_and_one_of_the_error_does_not() {
     let line = |options: &str| format!("0 burst=0 law=sketch {options}");
     let throttle = throttle_of(&line("rate=2/m"), &[]);
     let now = at_ms(60_000);
-    let told = || throttle.decide_one(&Request::new(), now, Sample::MIDDLE).verdict.name();
-    assert_eq!([told(), told(), told()], ["pass", "pass", "deny"]);
+    let reported = || throttle.decide_one(&Request::new(), now, Sample::MIDDLE).verdict.name();
+    assert_eq!([reported(), reported(), reported()], ["pass", "pass", "deny"]);
     throttle.replace(policy(&line("rate=3/m"), &[]));
-    assert_eq!([told(), told()], ["pass", "deny"]);
+    assert_eq!([reported(), reported()], ["pass", "deny"]);
     throttle.replace(policy(&line("rate=3/m error=0.01"), &[]));
-    assert_eq!([told(), told(), told(), told()], ["pass", "pass", "pass", "deny"]);
+    assert_eq!([reported(), reported(), reported(), reported()], ["pass", "pass", "pass", "deny"]);
 }
 
 /// A client that leaves gives its place back, to the sketch that counted it.
@@ -240,8 +240,8 @@ fn a_request_that_is_taken_back_is_counted_no_more() {
 fn a_key_without_a_row_can_be_blocked() {
     let slo_map = "0 rate=unlimited\n5001 burst=0 rate=1/s law=sketch block=10m\n3001 rate=unlimited";
     let throttle = throttle_of(slo_map, MAPS);
-    let told = |ms: u64| ask(&throttle, 1, at_ms(60_000 + ms)).verdict;
-    assert_eq!([told(0), told(0)], [Verdict::Pass, Verdict::Deny { retry_after_s: 2 }]);
-    assert_eq!(told(5_000), Verdict::Deny { retry_after_s: 595 });
-    assert_eq!((told(600_000), throttle.usage().entries), (Verdict::Pass, 0));
+    let reported = |ms: u64| ask(&throttle, 1, at_ms(60_000 + ms)).verdict;
+    assert_eq!([reported(0), reported(0)], [Verdict::Pass, Verdict::Deny { retry_after_s: 2 }]);
+    assert_eq!(reported(5_000), Verdict::Deny { retry_after_s: 595 });
+    assert_eq!((reported(600_000), throttle.usage().entries), (Verdict::Pass, 0));
 }

@@ -27,11 +27,11 @@ fn no_rate_is_lost_between_two_threads() {
             if ms >= 10_000 + 2 * u64::from(PERIOD_MS) {
                 let (entry, _) = table.get(Key::from_bits(7), at_ms(ms)).unwrap();
                 for read_at in [at_ms(ms), at_ms(ms - behind_ms)] {
-                    let told = entry.gpc0_rate.read(read_at.ticks_ms());
-                    assert!((1_890_000..=3_900_000).contains(&told), "{behind_ms} ms behind: {told}");
+                    let reported = entry.gpc0_rate.read(read_at.ticks_ms());
+                    assert!((1_890_000..=3_900_000).contains(&reported), "{behind_ms} ms behind: {reported}");
                 }
-                let told = entry.gpc0_rate.read(at_ms(ms).ticks_ms());
-                assert!((1_990_000..=2_010_000).contains(&told), "{behind_ms} ms behind: {told}");
+                let reported = entry.gpc0_rate.read(at_ms(ms).ticks_ms());
+                assert!((1_990_000..=2_010_000).contains(&reported), "{behind_ms} ms behind: {reported}");
             }
         }
     }
@@ -80,9 +80,9 @@ fn no_law_forgets_what_another_thread_has_counted() {
     ] {
         let exact = let_through(line, 0);
         for behind_ms in [1, 3, 11, 40, 900] {
-            let told = let_through(line, behind_ms);
-            let error = told.abs_diff(exact);
-            assert!(error <= exact / 20, "{line}, {behind_ms} ms behind: {told} instead of {exact}");
+            let reported = let_through(line, behind_ms);
+            let error = reported.abs_diff(exact);
+            assert!(error <= exact / 20, "{line}, {behind_ms} ms behind: {reported} instead of {exact}");
         }
     }
 }

@@ -126,7 +126,7 @@ mod tests {
     use crate::conformance::judges::tests::{ack, closed, goodbye, greeting, silent, spoken};
     use crate::conformance::setting::tests::setting;
 
-    fn told(judge: fn(&Transcript) -> Result<(), String>, frames: &[Vec<u8>]) -> String {
+    fn reported(judge: fn(&Transcript) -> Result<(), String>, frames: &[Vec<u8>]) -> String {
         let frames = [&[greeting(256)], frames].concat();
         judge(&spoken(&frames)).err().unwrap_or_default()
     }
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn each_notify_has_one_ack_in_any_order() {
-        assert_eq!(told(acks, &[ack(2, 1), ack(1, 1)]), "");
-        assert_eq!(told(acks, &[ack(1, 1)]), "no ACK for 2/1: nothing comes in time after an ACK");
-        assert!(told(acks, &[ack(1, 1), ack(2, 1), ack(2, 1)]).contains("2/1, which are not open"));
-        assert!(told(acks, &[ack(1, 1), ack(2, 2)]).contains("2/2, which are not open"));
+        assert_eq!(reported(acks, &[ack(2, 1), ack(1, 1)]), "");
+        assert_eq!(reported(acks, &[ack(1, 1)]), "no ACK for 2/1: nothing comes in time after an ACK");
+        assert!(reported(acks, &[ack(1, 1), ack(2, 1), ack(2, 1)]).contains("2/1, which are not open"));
+        assert!(reported(acks, &[ack(1, 1), ack(2, 2)]).contains("2/2, which are not open"));
         assert!(acks(&silent()).unwrap_err().contains("nothing comes in time"));
         let left = acks(&closed(&[ack(1, 1)])).unwrap_err();
         assert!(left.contains("closes without AGENT-DISCONNECT"), "{left}");
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_answer() {
-        assert_eq!(told(acks_or_refuses, &[goodbye(4)]), "");
-        assert_eq!(told(acks_or_refuses, &[ack(1, 1), ack(2, 1)]), "");
+        assert_eq!(reported(acks_or_refuses, &[goodbye(4)]), "");
+        assert_eq!(reported(acks_or_refuses, &[ack(1, 1), ack(2, 1)]), "");
         assert!(acks_or_refuses(&silent()).is_err());
         assert!(acks_or_refuses(&closed(&[])).is_err());
     }
@@ -182,41 +182,41 @@ mod tests {
 
     #[test]
     fn an_ack_has_fin_and_the_agreed_size() {
-        assert_eq!(told(set_fin, &[of(1, b"")]), "");
-        assert_eq!(told(set_fin, &[of(0, b"")]), "an ACK has no FIN");
+        assert_eq!(reported(set_fin, &[of(1, b"")]), "");
+        assert_eq!(reported(set_fin, &[of(0, b"")]), "an ACK has no FIN");
         assert!(set_fin(&silent()).is_err(), "no ACK is no pass");
-        assert_eq!(told(fit, &[of(1, &[0; 249])]), "");
-        assert_eq!(told(fit, &[of(1, &[0; 250])]), "an ACK has 257 bytes, and 256 were agreed");
+        assert_eq!(reported(fit, &[of(1, &[0; 249])]), "");
+        assert_eq!(reported(fit, &[of(1, &[0; 250])]), "an ACK has 257 bytes, and 256 were agreed");
     }
 
     #[test]
     fn an_ack_is_a_list_of_actions() {
         for payload in [&b""[..], b"\x01\x03\x04\x01a\x11", b"\x02\x02\x00\x01a"] {
-            assert_eq!(told(are_actions, &[of(0, payload)]), "");
+            assert_eq!(reported(are_actions, &[of(0, payload)]), "");
         }
         for payload in
             [&b"\x03"[..], b"\x01\x02\x02\x01a\x11", b"\x01\x03\x05\x01a\x11", b"\x02\x02\x00\x02a"]
         {
-            assert!(told(are_actions, &[of(1, payload)]).contains("no list of actions"), "{payload:?}");
+            assert!(reported(are_actions, &[of(1, payload)]).contains("no list of actions"), "{payload:?}");
         }
-        assert_eq!(told(are_not_empty, &[of(1, b"")]), "an ACK has no action");
-        assert_eq!(told(are_not_empty, &[ack(1, 1)]), "");
+        assert_eq!(reported(are_not_empty, &[of(1, b"")]), "an ACK has no action");
+        assert_eq!(reported(are_not_empty, &[ack(1, 1)]), "");
     }
 
     #[test]
     fn a_variable_has_a_name_that_haproxy_takes() {
-        assert_eq!(told(name_variables, &[of(1, b"\x02\x02\x02\x05a_B.9")]), "");
+        assert_eq!(reported(name_variables, &[of(1, b"\x02\x02\x02\x05a_B.9")]), "");
         assert_eq!(
-            told(name_variables, &[of(1, b"\x02\x02\x02\x03a-b")]),
+            reported(name_variables, &[of(1, b"\x02\x02\x02\x03a-b")]),
             "HAProxy takes no variable \"a-b\""
         );
-        assert!(told(name_variables, &[of(1, b"\x02\x02\x02\x00")]).contains("no variable"));
+        assert!(reported(name_variables, &[of(1, b"\x02\x02\x02\x00")]).contains("no variable"));
     }
 
     #[test]
     fn an_ack_where_none_is_due_is_found() {
-        assert_eq!(told(acks_nothing, &[ack(1, 1)]), "it is answered by an ACK");
-        assert_eq!(told(acks_nothing, &[goodbye(4)]), "");
+        assert_eq!(reported(acks_nothing, &[ack(1, 1)]), "it is answered by an ACK");
+        assert_eq!(reported(acks_nothing, &[goodbye(4)]), "");
         assert_eq!(acks_nothing(&silent()), Ok(()));
         assert!(acks_nothing(&Transcript { end: End::Flooded, ..spoken(&[]) }).is_err());
     }

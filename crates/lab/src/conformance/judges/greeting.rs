@@ -94,7 +94,7 @@ mod tests {
     const SIZE: (&[u8], Data<'static>) = (b"max-frame-size", Data::Uint32(16_380));
     const CAPABILITIES: (&[u8], Data<'static>) = (b"capabilities", Data::Str(b"pipelining"));
 
-    fn told(judge: fn(&Transcript) -> Result<(), String>, items: &[(&[u8], Data<'_>)]) -> String {
+    fn reported(judge: fn(&Transcript) -> Result<(), String>, items: &[(&[u8], Data<'_>)]) -> String {
         judge(&spoken(&[hello_of(items)])).err().unwrap_or_default()
     }
 
@@ -102,8 +102,8 @@ mod tests {
     fn a_good_hello_passes_every_judge() {
         let good = [VERSION, SIZE, CAPABILITIES];
         let judges = [greets, answers, sets_fin, has_version, has_frame_size, has_capabilities];
-        assert_eq!(judges.map(|judge| told(judge, &good)), [""; 6]);
-        assert_eq!(told(agrees_on_a_version_or_refuses, &good), "");
+        assert_eq!(judges.map(|judge| reported(judge, &good)), [""; 6]);
+        assert_eq!(reported(agrees_on_a_version_or_refuses, &good), "");
     }
 
     #[test]
@@ -115,29 +115,29 @@ mod tests {
 
     #[test]
     fn a_version_has_a_form_and_was_announced() {
-        let version = |value| told(has_version, &[(VERSION.0, value), SIZE]);
+        let version = |value| reported(has_version, &[(VERSION.0, value), SIZE]);
         assert_eq!(version(Data::Str(b"1.9")), "");
         assert_eq!(version(Data::Str(b"2.1")), "version \"2.1\" was not announced");
         assert_eq!(version(Data::Str(b"2")), "version \"2\" is not Major.Minor");
         assert!(version(Data::Uint32(2)).contains("no string"));
-        assert_eq!(told(has_version, &[SIZE]), "the hello has no version");
+        assert_eq!(reported(has_version, &[SIZE]), "the hello has no version");
     }
 
     #[test]
     fn a_frame_size_is_at_most_the_offered_one() {
-        let size = |value| told(has_frame_size, &[VERSION, (SIZE.0, value)]);
+        let size = |value| reported(has_frame_size, &[VERSION, (SIZE.0, value)]);
         assert_eq!(size(Data::Uint32(256)), "");
         assert!(size(Data::Uint32(255)).contains("below 256"));
         assert!(size(Data::Uint32(16_381)).contains("above the offered 16380"));
         assert!(size(Data::Str(b"16380")).contains("no number"));
-        assert!(told(has_frame_size, &[VERSION]).contains("no max-frame-size"));
+        assert!(reported(has_frame_size, &[VERSION]).contains("no max-frame-size"));
     }
 
     #[test]
     fn capabilities_are_mandatory_and_may_be_empty() {
-        assert_eq!(told(has_capabilities, &[(CAPABILITIES.0, Data::Str(b""))]), "");
-        assert!(told(has_capabilities, &[VERSION]).contains("no capabilities"));
-        assert!(told(has_capabilities, &[(CAPABILITIES.0, Data::Bool(true))]).contains("no list"));
+        assert_eq!(reported(has_capabilities, &[(CAPABILITIES.0, Data::Str(b""))]), "");
+        assert!(reported(has_capabilities, &[VERSION]).contains("no capabilities"));
+        assert!(reported(has_capabilities, &[(CAPABILITIES.0, Data::Bool(true))]).contains("no list"));
     }
 
     #[test]
