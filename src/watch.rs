@@ -25,7 +25,7 @@ use crate::observe::status::Status;
 use crate::observe::systemd;
 use debounce::{Debounce, SECOND_LOOK, Step};
 use directories::{LOOK, Watch, follow};
-pub(crate) use files::{Again, FileState};
+pub(crate) use files::{FileState, ReloadHandle};
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
 use slowlane_core::base::key::KeySecret;

@@ -9,7 +9,7 @@ use crate::observe::clock::Clock;
 use crate::observe::metrics::Metrics;
 use crate::server::access_list::AccessList;
 use crate::server::tls::Tls;
-use crate::watch::{Again, FileState};
+use crate::watch::{FileState, ReloadHandle};
 
 /// The gates of the entrances, and the files of their TLS.
 pub(super) struct AccessLists<'c> {
@@ -41,7 +41,7 @@ impl<'c> AccessLists<'c> {
     }
 
     /// Reads the files again when they change. None: there is no TLS.
-    pub(super) fn watch(self) -> Option<Again> {
+    pub(super) fn watch(self) -> Option<ReloadHandle> {
         let AccessLists { state, secured, .. } = self;
         if secured.is_empty() {
             return None;

@@ -25,7 +25,7 @@ use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
 use crate::server::transfer::Transfers;
 use crate::sync::TokenServer;
-use crate::watch::Again;
+use crate::watch::ReloadHandle;
 use slowlane_core::base::address::Address;
 
 /// The names of the entrances, for sockets from systemd and for an upgrade.
@@ -51,7 +51,7 @@ pub(super) struct Listeners {
     /// None: no proxy enforces limits locally.
     peers: Option<PeersDoor>,
     /// `None` without TLS.
-    certificates: Option<Again>,
+    certificates: Option<ReloadHandle>,
     /// `None` without a config file.
     config: Option<ConfigFile>,
 }
@@ -127,8 +127,8 @@ impl Listeners {
         self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
             check.clone().serve(stream, unread, agent, shutdown)
         });
-        if let (Some(door), Some(peers)) = (&self.peers, agent.peers()) {
-            door.open(peers, agent, shutdown);
+        if let (Some(own), Some(peers)) = (&self.peers, agent.peers()) {
+            own.open(peers, agent, shutdown);
         }
         self.admin_thread.enter(|| {
             self.admin.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
@@ -151,22 +151,22 @@ impl Listeners {
 
     /// All listeners, each with the name of its listener.
     pub(super) fn listeners(&self) -> Vec<(&'static str, Arc<Listener>)> {
-        let token_server = self.token_server.as_ref().map(|door| (TOKEN_SERVER, &door.acceptor));
+        let token_server = self.token_server.as_ref().map(|own| (TOKEN_SERVER, &own.acceptor));
         [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
             .into_iter()
             .chain(token_server)
-            .chain(self.peers.as_ref().map(|door| (PEERS, &door.acceptor)))
+            .chain(self.peers.as_ref().map(|own| (PEERS, &own.acceptor)))
             .flat_map(|(name, acceptor)| acceptor.listeners().iter().map(move |one| (name, one.clone())))
             .collect()
     }
 
     /// `None`: this slowlane is no store of others.
     pub(super) fn token_server(&self) -> Option<Arc<TokenServer>> {
-        self.token_server.as_ref().map(|door| door.server.clone())
+        self.token_server.as_ref().map(|own| own.server.clone())
     }
 
     /// `None` without TLS.
-    pub(super) fn certificates(&self) -> Option<&Again> {
+    pub(super) fn certificates(&self) -> Option<&ReloadHandle> {
         self.certificates.as_ref()
     }
 

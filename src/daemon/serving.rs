@@ -23,7 +23,7 @@ use crate::server::shutdown::{self, Trigger};
 use crate::server::transfer::{Transfer, Transfers};
 use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, NotUpgraded, OldProcess, Program};
-use crate::watch::{Again, Reload};
+use crate::watch::{Reload, ReloadHandle};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
 
@@ -142,7 +142,7 @@ impl Built {
 
 impl Serving {
     /// `None` without TLS.
-    pub(super) fn certificates(&self) -> Option<Again> {
+    pub(super) fn certificates(&self) -> Option<ReloadHandle> {
         self.listeners.certificates().cloned()
     }
 

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::ConfigFile;
 use crate::observe::log;
 use crate::observe::systemd;
-use crate::watch::{Again, Reload};
+use crate::watch::{Reload, ReloadHandle};
 
 /// The signals of the daemon.
 pub(super) struct Signals {
@@ -41,7 +41,7 @@ impl Signals {
     pub(super) async fn wait(
         &mut self,
         reload: Option<&Reload>,
-        certificates: Option<&Again>,
+        certificates: Option<&ReloadHandle>,
         file: Option<&ConfigFile>,
     ) -> Order {
         loop {

@@ -58,12 +58,12 @@ impl Node {
         let SyncConfig { store, files, prefix, is_secret_fixed, .. } = self.config.clone();
         let cluster = self.cluster.clone();
         let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
-        let door = StoreAddress { url: store, files, prefix, own };
+        let address = StoreAddress { url: store, files, prefix, own };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
             revived("the exchange with the store", || {
-                let mut task = Task::new(&self, &door);
+                let mut task = Task::new(&self, &address);
                 runtime.block_on(async {
                     tokio::select! {
                         () = task.run() => {}
@@ -86,7 +86,7 @@ pub(crate) struct RunningNode {
 /// The task, from the start or from its last failure.
 struct Task<'n> {
     node: &'n Node,
-    door: &'n StoreAddress,
+    address: &'n StoreAddress,
     run: String,
     rng: Rng,
     pauses: Pauses,
@@ -112,11 +112,11 @@ struct Task<'n> {
 }
 
 impl<'n> Task<'n> {
-    fn new(node: &'n Node, door: &'n StoreAddress) -> Task<'n> {
+    fn new(node: &'n Node, address: &'n StoreAddress) -> Task<'n> {
         let mut rng = Rng::new();
         Task {
             node,
-            door,
+            address,
             run: format!("{:016x}", rng.u64(..)),
             rng,
             pauses: Pauses::default(),
@@ -137,11 +137,11 @@ impl<'n> Task<'n> {
     }
 
     async fn run(&mut self) {
-        tracing::info!("cluster: the store is {}", self.door.url);
+        tracing::info!("cluster: the store is {}", self.address.url);
         self.show(self.node.clock.now());
         loop {
-            let door = self.door;
-            let error = match self.meanwhile_alone(door.open()).await {
+            let address = self.address;
+            let error = match self.meanwhile_alone(address.open()).await {
                 Ok(mut store) => self.spop_state(&mut store).await,
                 Err(error) => error,
             };
@@ -383,7 +383,7 @@ impl<'n> Task<'n> {
     fn show(&self, now: Timestamp) {
         let Node { cluster, metrics, status, .. } = self.node;
         let line = ClusterLine {
-            store: self.door.url.to_string(),
+            store: self.address.url.to_string(),
             run: self.run.clone(),
             silent: self.silent.clone(),
             since_s: now.since(self.since).as_secs(),

@@ -38,12 +38,12 @@ pub(crate) struct FileState {
 
 /// Asks for another reading.
 #[derive(Clone, Debug)]
-pub(crate) struct Again {
+pub(crate) struct ReloadHandle {
     wake: SyncSender<()>,
     is_asked: Arc<AtomicBool>,
 }
 
-impl Again {
+impl ReloadHandle {
     /// The files are read again, changed or not.
     pub(crate) fn ask(&self) {
         self.is_asked.store(true, Relaxed);
@@ -61,7 +61,7 @@ impl FileState {
 
     /// Starts the thread that calls `read` after each change of a file since the state. `what` the files are is said in
     /// the log.
-    pub(crate) fn watch(self, what: &'static str, read: impl Fn() + Send + 'static) -> Again {
+    pub(crate) fn watch(self, what: &'static str, read: impl Fn() + Send + 'static) -> ReloadHandle {
         let (wake, wakes) = mpsc::sync_channel(1);
         let noticed = wake.clone();
         let directories = Watch::new(what, move |event| {
@@ -75,7 +75,7 @@ impl FileState {
             .name("files".into())
             .spawn(move || revived(what, || watched.run(&wakes, &read)))
             .expect("the system can start a thread");
-        Again { wake, is_asked }
+        ReloadHandle { wake, is_asked }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP check: the cost of a question of nginx, the time to the first answer, and the memory.
 //!
-//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so do a floor,
+//! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so do a baseline,
 //! a server that only finds the end of a question and answers a constant, and a minimal check on hyper with the same policy:
 //! slowlane's own HTTP reader stays for as long as it pays. Each of eight connections asks again after its answer. Then
 //! the same through a real nginx with 64 connections, beside a second nginx that answers each question with `return 204`.
@@ -15,7 +15,7 @@
 )]
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
-mod floor;
+mod baseline;
 mod hyper;
 mod nginx;
 mod start;
@@ -31,7 +31,7 @@ use support::effort::Effort;
 use support::five_maps::{self, LINES};
 use support::programs::process::Process;
 use support::programs::slowlane::BINARY;
-use support::{cores, print, print_each, spop_floor, this_program, usage};
+use support::{cores, print, print_each, spop_baseline, this_program, usage};
 
 const CONNECTIONS: usize = 8;
 
@@ -41,9 +41,11 @@ type Server = (&'static str, u32, SocketAddr);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        Some(floor::ARGUMENT) => return floor::run(&arguments[1]),
+        Some(baseline::ARGUMENT) => return baseline::run(&arguments[1]),
         Some(hyper::ARGUMENT) => return hyper::run(&arguments[1]),
-        Some(spop_floor::ARGUMENT) => return spop_floor::run(&arguments[1], spop_floor::Answer::Verdict),
+        Some(spop_baseline::ARGUMENT) => {
+            return spop_baseline::run(&arguments[1], spop_baseline::Answer::Verdict);
+        }
         _ => {}
     }
     let effort = Effort::from_arguments(3.0);
@@ -57,9 +59,9 @@ fn main() {
 
 fn questions(effort: Effort) {
     let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
-    let ((floor, floor_at), (hyper, hyper_at)) = (server(floor::ARGUMENT), server(hyper::ARGUMENT));
+    let ((baseline, baseline_at), (hyper, hyper_at)) = (server(baseline::ARGUMENT), server(hyper::ARGUMENT));
     let mut servers: [Server; 3] = [
-        ("the floor", floor.id(), floor_at),
+        ("the baseline", baseline.id(), baseline_at),
         ("hyper", hyper.id(), hyper_at),
         ("slowlane", slowlane.process.id(), slowlane.http),
     ];
@@ -75,7 +77,7 @@ fn questions(effort: Effort) {
     assert_eq!(verdicts(""), verdicts("verdict=\"pass\""), "somebody had to wait or was refused");
     println!("{CONNECTIONS} connections, {} s a run", effort.seconds());
     let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU per question", "µs")];
-    print_each(figures, &["the floor", "hyper", "slowlane"], &medians);
+    print_each(figures, &["the baseline", "hyper", "slowlane"], &medians);
     let [_, [.., hyper_us], [.., slowlane_us]] = medians[..] else { unreachable!("three were measured") };
     print("CPU per question", "slowlane", slowlane_us, "µs", &[("hyper", hyper_us)]);
 }

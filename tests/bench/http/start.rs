@@ -10,7 +10,7 @@ use crate::support::programs::own_address;
 use crate::support::programs::process::Process;
 use crate::support::programs::slowlane::BINARY;
 use crate::support::programs::spop::Line;
-use crate::support::{cores, median, print_each, spop_floor, this_program};
+use crate::support::{cores, median, print_each, spop_baseline, this_program};
 
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_micros(200);
@@ -22,9 +22,9 @@ pub fn print_times(effort: Effort) {
     let starts = effort.count(STARTS);
     println!("each program is started {starts} times");
     let each: Vec<[f64; 2]> =
-        (0..starts).map(|_| [first_verdict_ms(floor), first_verdict_ms(slowlane)]).collect();
+        (0..starts).map(|_| [first_verdict_ms(baseline), first_verdict_ms(slowlane)]).collect();
     let medians = [0, 1].map(|program| [median(each.iter().map(|times| times[program]))]);
-    print_each([("start to first verdict", "ms")], &["the floor", "slowlane"], &medians);
+    print_each([("start to first verdict", "ms")], &["the baseline", "slowlane"], &medians);
 }
 
 fn first_verdict_ms(start: impl FnOnce(SocketAddr) -> Process) -> f64 {
@@ -51,6 +51,6 @@ fn slowlane(spop: SocketAddr) -> Process {
     Process::start(&mut command)
 }
 
-fn floor(spop: SocketAddr) -> Process {
-    this_program(&[spop_floor::ARGUMENT, &spop.to_string()])
+fn baseline(spop: SocketAddr) -> Process {
+    this_program(&[spop_baseline::ARGUMENT, &spop.to_string()])
 }

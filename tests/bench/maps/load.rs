@@ -21,7 +21,7 @@ pub const ALONE: &str = "--map";
 /// For comparison with `str`: a standard hash map, with an allocation per name.
 const RIVAL: &str = "HashMap";
 
-/// The floor: a request without a lookup.
+/// The baseline: a request without a lookup.
 const NO_MAP: &str = "no map";
 
 const BATCH: usize = 64;

@@ -3,7 +3,7 @@
 //! `cargo bench --bench proxy [-- SECONDS] [v2.6] [v3.2]`. These instances of HAProxy are measured in turn:
 //!
 //! - without throttling;
-//! - with two floors, agents that answer a constant: only a verdict, or as many variables as slowlane;
+//! - with two baselines, agents that answer a constant: only a verdict, or as many variables as slowlane;
 //! - with slowlane;
 //! - with the Lua throttling of the article that slowlane is based on;
 //! - with a stick table of HAProxy alone, and a limit that is never reached;
@@ -15,7 +15,7 @@
 //! HAProxy has one thread on the first core. Agents have the second core, and clients the last. On two cores these may be
 //! busier than HAProxy; then compare the CPU per request, not the requests per second.
 //!
-//! Targets: 95 % of the floor's requests per second, a p50 within 20 µs of the floor's, and more requests per second and
+//! Targets: 95 % of the baseline's requests per second, a p50 within 20 µs of the baseline's, and more requests per second and
 //! less CPU of HAProxy per request than with Lua. As a peer: at most 1.5 times the CPU of HAProxy per request of a stick
 //! table, and on 3.2 at most 0.7 times that of slowlane.
 
@@ -38,10 +38,10 @@ use support::effort::Effort;
 use support::five_maps::source;
 use support::programs::haproxy::Version;
 use support::programs::skipped;
-use support::spop_floor::{self as floor, Answer};
+use support::spop_baseline::{self as baseline, Answer};
 use support::{cores, print};
 use throttling::{
-    ALL_HEADERS, FLOOR, FLOOR_OF_ALL, LUA, PEERS, PEERS_MANY, SLOWLANE, TABLE, TABLE_MANY, Throttling,
+    ALL_HEADERS, BASELINE, BASELINE_OF_ALL, LUA, PEERS, PEERS_MANY, SLOWLANE, TABLE, TABLE_MANY, Throttling,
     UNTHROTTLED,
 };
 
@@ -54,8 +54,8 @@ const PUSHES_MAX: Duration = Duration::from_secs(2);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [floor::ARGUMENT, at] => return floor::run(at, Answer::Verdict),
-        [floor::ARGUMENT, at, ALL_HEADERS] => return floor::run(at, Answer::Everything),
+        [baseline::ARGUMENT, at] => return baseline::run(at, Answer::Verdict),
+        [baseline::ARGUMENT, at, ALL_HEADERS] => return baseline::run(at, Answer::Everything),
         _ => {}
     }
     let effort = Effort::from_arguments(3.0);
@@ -122,7 +122,7 @@ fn measure(version: Version, throttlings: &mut [Throttling], clients: usize, eff
 fn is_rival(name: &str, other: &str) -> bool {
     let others: &[&str] = match name {
         UNTHROTTLED => &[],
-        SLOWLANE => &[UNTHROTTLED, FLOOR, FLOOR_OF_ALL, LUA],
+        SLOWLANE => &[UNTHROTTLED, BASELINE, BASELINE_OF_ALL, LUA],
         PEERS => &[UNTHROTTLED, TABLE, SLOWLANE],
         PEERS_MANY => &[UNTHROTTLED, TABLE_MANY, SLOWLANE],
         _ => &[UNTHROTTLED],

@@ -14,12 +14,12 @@ use crate::support::programs::haproxy::{CONFIG, Delivery, Haproxy, Version, repl
 use crate::support::programs::process::Process;
 use crate::support::programs::slowlane::Slowlane;
 use crate::support::programs::{eventually, own_address};
-use crate::support::{cores, peers, spop_floor, this_program, usage};
+use crate::support::{cores, peers, spop_baseline, this_program, usage};
 
 pub const UNTHROTTLED: &str = "no throttling";
 pub const SLOWLANE: &str = "slowlane";
-pub const FLOOR: &str = "the floor";
-pub const FLOOR_OF_ALL: &str = "the floor, telling all";
+pub const BASELINE: &str = "the baseline";
+pub const BASELINE_OF_ALL: &str = "the baseline, telling all";
 pub const LUA: &str = "Lua";
 pub const TABLE: &str = "a stick table";
 pub const PEERS: &str = "slowlane as a peer";
@@ -29,7 +29,7 @@ pub const PEERS_MANY: &str = "as a peer, 100 k";
 /// The sources of the clients, where not all of them ask.
 const SOURCES: u32 = 10_000;
 
-/// Makes the floor answer as many variables as slowlane.
+/// Makes the baseline answer as many variables as slowlane.
 pub const ALL_HEADERS: &str = "--telling-all";
 
 /// HAProxy with one way of throttling, and the agent that it asks, if any.
@@ -43,7 +43,7 @@ pub struct Throttling {
 
 enum Agent {
     None,
-    Floor(Process, TempDir),
+    Baseline(Process, TempDir),
     Slowlane(Slowlane),
     /// slowlane and its listener for peers. HAProxy keeps the pace.
     Peer(Slowlane, SocketAddr),
@@ -59,8 +59,8 @@ impl Throttling {
         version.binary()?;
         let agents = [
             (UNTHROTTLED, LINES, Agent::None),
-            (FLOOR, LINES, Agent::floor(&[])),
-            (FLOOR_OF_ALL, LINES, Agent::floor(&[ALL_HEADERS])),
+            (BASELINE, LINES, Agent::baseline(&[])),
+            (BASELINE_OF_ALL, LINES, Agent::baseline(&[ALL_HEADERS])),
             (SLOWLANE, LINES, Agent::slowlane()),
             (LUA, LINES, Agent::lua()),
             (TABLE, SOURCES, Agent::Table),
@@ -108,7 +108,7 @@ impl Throttling {
     pub fn cpu_ns(&self) -> [u64; 2] {
         let agent = match &self.agent {
             Agent::None | Agent::Table | Agent::Lua(_) => 0,
-            Agent::Floor(process, _) => usage::cpu_ns(process.id()),
+            Agent::Baseline(process, _) => usage::cpu_ns(process.id()),
             Agent::Slowlane(slowlane) | Agent::Peer(slowlane, _) => usage::cpu_ns(slowlane.process.id()),
         };
         [usage::cpu_ns(self.haproxy.process.id()), agent]
@@ -171,13 +171,13 @@ impl Throttling {
 }
 
 impl Agent {
-    fn floor(arguments: &[&str]) -> Agent {
+    fn baseline(arguments: &[&str]) -> Agent {
         let folder = tempfile::tempdir().unwrap();
         let at = format!("unix:{}", folder.path().join("spop").display());
-        let arguments = [&[spop_floor::ARGUMENT, &at], arguments].concat();
+        let arguments = [&[spop_baseline::ARGUMENT, &at], arguments].concat();
         let mut process = cores::on_second(|| this_program(&arguments));
         process.logged("SPOP on ");
-        Agent::Floor(process, folder)
+        Agent::Baseline(process, folder)
     }
 
     /// slowlane with the law of the article.
@@ -203,7 +203,7 @@ impl Agent {
     }
 
     fn is_process(&self) -> bool {
-        matches!(self, Agent::Floor(..) | Agent::Slowlane(_) | Agent::Peer(..))
+        matches!(self, Agent::Baseline(..) | Agent::Slowlane(_) | Agent::Peer(..))
     }
 
     /// The address of the agent; without an agent, one that is never used.
@@ -211,7 +211,7 @@ impl Agent {
         let at = |path: &Path| format!("unix@{}", path.display());
         match self {
             Agent::None | Agent::Table | Agent::Lua(_) => "127.0.0.1:9".to_owned(),
-            Agent::Floor(_, folder) => at(&folder.path().join("spop")),
+            Agent::Baseline(_, folder) => at(&folder.path().join("spop")),
             Agent::Slowlane(slowlane) | Agent::Peer(slowlane, _) => at(&slowlane.socket("spop")),
         }
     }
@@ -225,7 +225,7 @@ impl Agent {
         let text = replace(&text, "    server app1 127.0.0.1:9\n", "    http-request return status 200\n");
         match self {
             // A shared machine may stall for longer than the shipped timeout, and HAProxy would take the agent for dead.
-            Agent::Floor(..) | Agent::Slowlane(_) => replace(
+            Agent::Baseline(..) | Agent::Slowlane(_) => replace(
                 &replace(&text, "timeout check   250ms", "timeout check   5s"),
                 "# http-request deny deny_status 503 unless",
                 "http-request deny deny_status 503 unless",

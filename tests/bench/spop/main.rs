@@ -1,7 +1,7 @@
 //! The throughput, latency and CPU cost of NOTIFYs.
 //!
 //! `cargo bench --bench spop [-- SECONDS]` runs slowlane on one core with a full policy. The same run measures a
-//! floor: an agent that only reads the two ids of a NOTIFY and answers a constant. The generator on the other core takes
+//! baseline: an agent that only reads the two ids of a NOTIFY and answers a constant. The generator on the other core takes
 //! the part of HAProxy and checks every ACK. One of the agents speaks TLS, and the last figure is the cost of a handshake.
 //!
 //! Target: a million NOTIFYs per second, with 8 connections and 64 in flight on each.
@@ -26,7 +26,7 @@ use support::effort::Effort;
 use support::five_maps::{BUSY, slowlane, slowlane_with};
 use support::programs::slowlane::Slowlane;
 use support::programs::tls::Authority;
-use support::spop_floor as floor;
+use support::spop_baseline as baseline;
 use support::{connection, cores, print, print_each, this_program, usage};
 
 /// Connections and NOTIFYs in flight on each.
@@ -55,9 +55,9 @@ impl Agent {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, at] = arguments.as_slice()
-        && first == floor::ARGUMENT
+        && first == baseline::ARGUMENT
     {
-        return floor::run(at, floor::Answer::Verdict);
+        return baseline::run(at, baseline::Answer::Verdict);
     }
     cores::stay_on_last();
     let effort = Effort::from_arguments(3.0);
@@ -81,14 +81,14 @@ fn handshakes(effort: Effort) {
 }
 
 fn measure(load: Load, effort: Effort) {
-    let mut floor = cores::on_first(|| this_program(&[floor::ARGUMENT, "127.0.0.1:0"]));
-    let floor_address = floor.logged("SPOP on ").parse().expect("the floor says where it is");
+    let mut baseline = cores::on_first(|| this_program(&[baseline::ARGUMENT, "127.0.0.1:0"]));
+    let baseline_address = baseline.logged("SPOP on ").parse().expect("the baseline says where it is");
     let [pace, adaptive] = ["pace", "adaptive"].map(|law| cores::on_first(|| slowlane(BUSY, law)));
     let authority = Authority::new("servers");
     let tls = format!("[spop.tls]\n{}", authority.pair("server").lines());
     let secured = cores::on_first(|| slowlane_with(BUSY, "pace", &tls));
     let mut agents = [
-        Agent { name: "the floor", process: floor.id(), address: floor_address, client: None },
+        Agent { name: "the baseline", process: baseline.id(), address: baseline_address, client: None },
         Agent::of("slowlane pace", &pace),
         Agent { client: Some(authority.client(None)), ..Agent::of("slowlane pace, TLS", &secured) },
         Agent::of("slowlane adaptive", &adaptive),

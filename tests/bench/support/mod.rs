@@ -13,7 +13,7 @@ pub mod peers;
 pub mod plain_server;
 #[path = "../../it/support/mod.rs"]
 pub mod programs;
-pub mod spop_floor;
+pub mod spop_baseline;
 pub mod usage;
 
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ─▶ Cluster::judge ─▶ Judgement      at once, by what this node knows
-//!              Quiet: a key that is hardly used is response to nobody
+//!              LocalBudget: a key that is hardly used is not reported
 //!              LocalView: what this node knows of a shared key, as View, CountView or LeaseView
 //! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
@@ -17,13 +17,13 @@ mod decayed;
 mod explain;
 mod keys;
 mod lease;
+mod local_budget;
 mod local_view;
 mod members;
 mod mode;
 mod node;
 mod node_list;
 mod plan;
-mod quiet;
 mod quota;
 mod record;
 mod records;

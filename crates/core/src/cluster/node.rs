@@ -8,8 +8,8 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::cluster::explain::explain;
 use crate::cluster::keys::{KeyUpdate, SharedKeys};
+use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::mode::{Answer, LocalView, Share};
-use crate::cluster::quiet::{self, Quiet};
 use crate::cluster::settings::{OnSilence, Settings};
 use crate::cluster::share::Situation;
 use crate::law::{Arrival, Judgement, Used};
@@ -99,10 +99,11 @@ impl Cluster {
             entry.ask(cost, now);
             return Some(Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0));
         }
-        let quiet = Quiet::new(share, self.nodes());
-        let is_quiet = !quiet::is_shared(entry) && quiet.is_some_and(|quiet| quiet.take(entry, cost, now));
-        let unreported = quiet.map_or(0.0, |quiet| quiet.unreported(entry, now));
-        let judgement = if is_quiet {
+        let local_budget = LocalBudget::new(share, self.nodes());
+        let is_within_budget = !local_budget::is_shared(entry)
+            && local_budget.is_some_and(|local_budget| local_budget.take(entry, cost, now));
+        let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
+        let judgement = if is_within_budget {
             Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported.ceil()).max(0.0) as u32)
         } else {
             // Without the store, nobody knows what the others count.
@@ -111,7 +112,7 @@ impl Cluster {
             }
             let situation = self.situation();
             let judgement = judge(&situation, &mut || LocalView::new(share, &situation, unreported, now))?;
-            quiet::mark(entry);
+            local_budget::mark(entry);
             judgement
         };
         entry.ask(cost, now);
@@ -133,11 +134,11 @@ impl Cluster {
         if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
         }
-        if let Some(quiet) = Quiet::new(share, self.nodes())
-            && !quiet::is_shared(entry)
-            && quiet.take(&mut { *entry }, arrival.cost, arrival.now)
+        if let Some(local_budget) = LocalBudget::new(share, self.nodes())
+            && !local_budget::is_shared(entry)
+            && local_budget.take(&mut { *entry }, arrival.cost, arrival.now)
         {
-            let unreported = quiet.unreported(entry, arrival.now).ceil();
+            let unreported = local_budget.unreported(entry, arrival.now).ceil();
             return Some(format!("hardly used: {unreported} unreported requests within the local budget"));
         }
         Some(explain(self.keys.copy(key, share)?, &self.situation(), arrival))
@@ -150,7 +151,7 @@ impl Cluster {
 
     /// How long the row of a key matters.
     pub fn memory(&self, share: &Share) -> Duration {
-        Quiet::new(share, self.nodes()).map_or(Duration::ZERO, |quiet| quiet.memory())
+        LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
     /// Charges a request that it refuses and that passes all the same. False if it is a matter of this node alone.
@@ -233,7 +234,7 @@ impl Cluster {
 
     /// Shares the key of a row from its next request on, however seldom it is used here.
     pub fn share(entry: &mut Entry) {
-        quiet::mark(entry);
+        local_budget::mark(entry);
     }
 
     fn situation(&self) -> Situation<'_> {

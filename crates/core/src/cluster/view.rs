@@ -339,11 +339,11 @@ impl View {
             return false;
         }
         let since_s = now_s - self.reported_s;
-        let has_debt = self.unsent != 0.0 || self.asked > 0.0;
+        let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
         let is_urgent = self.has_news(now) && self.waiting_s.is_none();
         let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() };
-        is_stale || has_debt && since_s >= after_s
+        is_stale || is_changed && since_s >= after_s
     }
 
     /// The message to the store. What it says is charged, unless it is [lost](View::lost).

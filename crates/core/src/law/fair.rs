@@ -127,10 +127,10 @@ impl Rule for Fair {
         let (mut entry, mut calendar) = (*entry, calendar.clone());
         self.pace.start(&mut entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
-        let wish = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
-        let offer = calendar.offer(&wish, self.sources_max);
+        let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
+        let offer = calendar.offer(&request, self.sources_max);
         let (state, max_delay, rate) =
-            (calendar.explain(&offer, &wish), option(max_delay_ns), objective.rate);
+            (calendar.explain(&offer, &request), option(max_delay_ns), objective.rate);
         match offer.booking {
             Booking::Now => state,
             Booking::At(due_ns) => {
@@ -191,8 +191,8 @@ impl Fair {
         let start = self.pace.start(entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
-        let wish = SlotRequest { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
-        let offer = calendar.offer(&wish, self.sources_max);
+        let request = SlotRequest { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
+        let offer = calendar.offer(&request, self.sources_max);
         let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
         let delay_ns = match offer.booking {
             Booking::Now => 0,
@@ -201,7 +201,7 @@ impl Fair {
                 entry.gpt0 = bucket.milli_clients(max_delay_ns);
                 let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
                     true => Judgement::never(remaining),
-                    false => Judgement::deny(self.wait_ns(calendar, &wish), remaining),
+                    false => Judgement::deny(self.wait_ns(calendar, &request), remaining),
                 };
                 return Judgement { fell_back, ..judgement };
             }
@@ -219,7 +219,7 @@ impl Fair {
 
     /// The first whole second at which the request is met. It is true from then on. Mostly that is soon, so the
     /// steps double until one is long enough, and then halve.
-    fn wait_ns(&self, calendar: &Calendar, wish: &SlotRequest) -> u64 {
+    fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
         // By then every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
@@ -229,7 +229,7 @@ impl Fair {
             let wait_s =
                 if is_found { too_short_s.midpoint(first_s) } else { longest_s.min(too_short_s + step_s) };
             step_s *= 2;
-            match calendar.would_come_true(wish, wait_s * SECOND_NS, self.sources_max) {
+            match calendar.would_come_true(request, wait_s * SECOND_NS, self.sources_max) {
                 true => first_s = wait_s,
                 false => too_short_s = wait_s,
             }

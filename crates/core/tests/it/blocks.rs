@@ -400,16 +400,16 @@ proptest! {
 
 #[test]
 fn the_option_block_is_a_duration_of_at_least_a_second() {
-    let problems = |options: &str| {
+    let errors = |options: &str| {
         let read = |path: &Path| match path.to_str() {
             Some("slo.map") => Ok(format!("0 {options}").into_bytes()),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         Policy::parse(Path::new(""), &Layout::default(), read)
             .map(|_| ())
-            .map_err(|problems| problems.to_string())
+            .map_err(|errors| errors.to_string())
     };
-    assert_eq!(problems("burst=1 rate=1/s block=366d"), Ok(()));
+    assert_eq!(errors("burst=1 rate=1/s block=366d"), Ok(()));
     for (options, reported) in [
         (
             "burst=1 rate=1/s block=10",
@@ -419,6 +419,6 @@ fn the_option_block_is_a_duration_of_at_least_a_second() {
         ("burst=1 rate=1/s block=999ms", r#"block "999ms": expected at least 1s"#),
         ("rate=unlimited block=10m", "block=10m: rate=unlimited has no limit to apply it to"),
     ] {
-        assert!(problems(options).unwrap_err().contains(reported), "{options}: {:?}", problems(options));
+        assert!(errors(options).unwrap_err().contains(reported), "{options}: {:?}", errors(options));
     }
 }

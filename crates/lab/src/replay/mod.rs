@@ -3,7 +3,7 @@
 //! ```text
 //!  access_log ─Record─▶ order ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
 //!                                            ▲                                       ▼
-//!                              virtual time, seeded rng                          Outcome
+//!                              virtual time, a seeded rng                          Outcome
 //! ```
 //! The throttle is the one that serves. It gets each request as a proxy would send it, at the time in the log, so its
 //! verdicts are the live ones, bit for bit. It cannot know how clients would have reacted to a delay.

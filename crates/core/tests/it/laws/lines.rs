@@ -22,7 +22,7 @@ pub fn policy(slo_map: &str, maps: &[(&str, &str)]) -> Policy {
         let map = maps.iter().find(|(map, _)| *map == name);
         map.map(|(_, text)| text.as_bytes().to_vec()).ok_or_else(|| io::ErrorKind::NotFound.into())
     };
-    Policy::parse(Path::new(""), &Layout::default(), read).unwrap_or_else(|problems| panic!("{problems}"))
+    Policy::parse(Path::new(""), &Layout::default(), read).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 pub fn throttle_of(slo_map: &str, maps: &[(&str, &str)]) -> Throttle {

@@ -1,9 +1,9 @@
-//! The floor: a minimal HTTP server. It reads to the blank line and answers a constant.
+//! The baseline: a minimal HTTP server. It reads to the blank line and answers a constant.
 
 use crate::support::plain_server;
 
-/// Makes this binary the floor server.
-pub const ARGUMENT: &str = "--http-floor";
+/// Makes this binary the baseline server.
+pub const ARGUMENT: &str = "--http-baseline";
 
 /// An answer with as many headers as slowlane's.
 const ANSWER: &[u8] = b"HTTP/1.1 204 No Content\r\nx-slowlane-verdict: pass\r\nx-slowlane-slo: 3001\r\n\

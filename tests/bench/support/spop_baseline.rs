@@ -1,11 +1,11 @@
-//! The floor: a minimal agent. It reads the ids of each NOTIFY and answers a constant.
+//! The baseline: a minimal agent. It reads the ids of each NOTIFY and answers a constant.
 
 use ::spop::{Ack, Connection, Data, Frame, Kind, Scope};
 
 use super::plain_server;
 
-/// Makes this binary the floor agent.
-pub const ARGUMENT: &str = "--floor";
+/// Makes this binary the baseline agent.
+pub const ARGUMENT: &str = "--baseline";
 
 /// The content of its answers.
 #[derive(Clone, Copy, Debug)]

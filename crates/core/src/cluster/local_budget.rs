@@ -16,7 +16,7 @@ use crate::table::Entry;
 
 /// The bucket of the requests that a node may let through unreported. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quiet {
+pub(super) struct LocalBudget {
     slot_ns: u64,
     room_ns: u64,
 }
@@ -24,13 +24,13 @@ pub(super) struct Quiet {
 /// The third word of a row whose key is shared.
 const SHARED: u32 = 1;
 
-impl Quiet {
+impl LocalBudget {
     /// None: not one request may be let through unreported.
-    pub(super) fn new(share: &Share, nodes: u32) -> Option<Quiet> {
+    pub(super) fn new(share: &Share, nodes: u32) -> Option<LocalBudget> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
         let slot_ns = (slot.as_nanos() as u64).max(1).saturating_mul(parts);
-        Some(Quiet { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
+        Some(LocalBudget { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
     }
 
     /// Lets a request through unreported. False without room for it.
