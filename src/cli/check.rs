@@ -1,5 +1,6 @@
 //! `slowlane check`: prints every mistake of the config and the policy.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::config::{Config, ConfigError, Flags};
 use crate::sync::StoreUrl;
 use slowlane_core::base::slo_id::SloId;
-use slowlane_core::policy::{Policy, PolicyError, PolicyErrors, Warning};
+use slowlane_core::policy::{self, Policy, PolicyErrors};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -155,14 +156,8 @@ impl From<&ConfigError> for Finding {
     }
 }
 
-impl From<&PolicyError> for Finding {
-    fn from(PolicyError { path, line, kind }: &PolicyError) -> Finding {
-        Finding { file: Some(path.clone()), line: *line, text: kind.to_string() }
-    }
-}
-
-impl From<&Warning> for Finding {
-    fn from(Warning { path, line, kind }: &Warning) -> Finding {
+impl<K: Display> From<&policy::Finding<K>> for Finding {
+    fn from(policy::Finding { path, line, kind }: &policy::Finding<K>) -> Finding {
         Finding { file: Some(path.clone()), line: *line, text: kind.to_string() }
     }
 }

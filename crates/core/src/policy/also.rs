@@ -37,9 +37,7 @@ impl Policy {
         for (line, wrong) in wrong {
             match wrong {
                 Wrong::PolicyErrorKind(kind) => errors.add(&self.slo_map.path, Some(line), kind),
-                Wrong::WarningKind(warning) => {
-                    self.warnings.add(&self.slo_map.path, || (Some(line), warning))
-                }
+                Wrong::WarningKind(warning) => self.warnings.add(&self.slo_map.path, Some(line), warning),
             }
         }
     }

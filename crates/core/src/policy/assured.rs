@@ -66,7 +66,7 @@ impl Policy {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
         for (line, warning) in warnings {
-            self.warnings.add(&self.slo_map.path, || (Some(line), warning));
+            self.warnings.add(&self.slo_map.path, Some(line), warning);
         }
     }
 

@@ -1,7 +1,6 @@
-//! Problems in the files of a policy: the place, the text there, and the expected text.
+//! Errors in the files of a policy: the place, the text there, and the expected text.
 
-use std::path::{Path, PathBuf};
-use std::{fmt, io};
+use std::io;
 
 use thiserror::Error;
 
@@ -11,33 +10,21 @@ use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, UnitError, written};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
+use crate::policy::finding::{Finding, Findings};
 
-/// The most problems that are kept; more are only counted. A hundred problems usually have one cause.
+/// The most errors that are kept; more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
 /// Characters of a bad line that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// One problem and its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyError {
-    pub path: PathBuf,
-    /// Counted from 1; none if the whole file is concerned.
-    pub line: Option<usize>,
-    pub kind: PolicyErrorKind,
-}
+/// An error of a policy, and its place.
+pub type PolicyError = Finding<PolicyErrorKind>;
 
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match self.line {
-            Some(line) => write!(f, "{path}:{line}: {}", self.kind),
-            None => write!(f, "{path}: {}", self.kind),
-        }
-    }
-}
+/// All errors of a policy, one per line. As an error it is never empty.
+pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 
-/// The kinds of problems.
+/// The kinds of errors.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
@@ -188,51 +175,10 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// All problems of a policy, one per line. As an error it is never empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Error)]
-pub struct PolicyErrors {
-    listed: Vec<PolicyError>,
-    count: usize,
-}
-
-impl PolicyErrors {
-    /// The first [`ERRORS_MAX`] problems.
-    pub fn listed(&self) -> &[PolicyError] {
-        &self.listed
-    }
-
-    /// The number of problems, listed or not.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(super) fn add(&mut self, path: &Path, line: Option<usize>, kind: PolicyErrorKind) {
-        self.count += 1;
-        if self.listed.len() < ERRORS_MAX {
-            self.listed.push(PolicyError { path: path.to_owned(), line, kind });
-        }
-    }
-}
-
-impl fmt::Display for PolicyErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.listed.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{error}")?;
-        }
-        match self.count - self.listed.len() {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -229,7 +229,7 @@ impl Policy {
                 Some(max_delay) if max_delay > HOLD_SHIPPED => WarningKind::Shipped { max_delay },
                 _ => continue,
             };
-            self.warnings.add(&self.slo_map.path, || (Some(refs.line), warning));
+            self.warnings.add(&self.slo_map.path, Some(refs.line), warning);
         }
     }
 

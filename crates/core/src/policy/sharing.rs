@@ -27,7 +27,7 @@ impl Policy {
     pub fn warn_of_sharing(&mut self, period: Duration) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             if let Some(warning) = warning(slo, period) {
-                self.warnings.add(&self.slo_map.path, || (Some(refs.line), warning));
+                self.warnings.add(&self.slo_map.path, Some(refs.line), warning);
             }
         }
     }

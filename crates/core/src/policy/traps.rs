@@ -34,7 +34,7 @@ impl Policy {
         };
         let has_map = layout.lookups().iter().any(|lookup| lookup.file == Path::new("source.map"));
         if is_limit && has_map && !self.reachable().any(counts_clients) {
-            self.warnings.add(&self.slo_map.path, || (Some(refs.line), WarningKind::OneBucket));
+            self.warnings.add(&self.slo_map.path, Some(refs.line), WarningKind::OneBucket);
         }
     }
 
@@ -49,14 +49,14 @@ impl Policy {
             unnamed.iter().take(UNNAMED_MAX).map(|&place| self.slos[place].id.to_string()).collect();
         let more = if unnamed.len() > UNNAMED_MAX { ", ..." } else { "" };
         let warning = WarningKind::Unnamed { ids: listed.join(", ") + more, file };
-        self.warnings.add(&self.slo_map.path, || (Some(self.refs[first].line), warning));
+        self.warnings.add(&self.slo_map.path, Some(self.refs[first].line), warning);
     }
 
     /// A network of all IPv4 addresses has no IPv6 address. One of all IPv6 addresses has those of IPv4, too.
     fn warn_of_one_family(&mut self) {
         for map in &self.lookups {
             if let Some((line, meant)) = map.of_ipv4_alone() {
-                self.warnings.add(&map.path, || (Some(line), WarningKind::Ipv4Alone(meant)));
+                self.warnings.add(&map.path, Some(line), WarningKind::Ipv4Alone(meant));
             }
         }
     }
@@ -68,8 +68,7 @@ impl Policy {
             if let Some((first, line, whom)) = before.filter(|_| !is_added) {
                 let file = first.path.file_name().unwrap_or_default().display();
                 let (by, also) = (format!("{file}:{line}"), map.name.clone());
-                self.warnings
-                    .add(&map.path, || (None, WarningKind::NeverAsked { by, whom: whom.name(), also }));
+                self.warnings.add(&map.path, None, WarningKind::NeverAsked { by, whom: whom.name(), also });
             }
             before = before.or_else(|| map.catch_all().map(|(line, whom)| (map, line, whom)));
         }
@@ -82,8 +81,11 @@ impl Policy {
             let is_looked_up = layout.lookups().iter().any(|lookup| lookup.fields.contains(field));
             if !is_looked_up && !is_known(field) {
                 let field = field.clone();
-                self.warnings
-                    .add(Path::new("[policy.types]"), || (None, WarningKind::UnknownField { kind, field }));
+                self.warnings.add(
+                    Path::new("[policy.types]"),
+                    None,
+                    WarningKind::UnknownField { kind, field },
+                );
             }
         }
     }
@@ -98,7 +100,7 @@ impl Policy {
                     true => "the bucket for all requests".to_owned(),
                     false => format!("a key of {}", names.join("+")),
                 };
-                self.warnings.add(&self.slo_map.path, || (Some(refs.line), WarningKind::SharedBlock(named)));
+                self.warnings.add(&self.slo_map.path, Some(refs.line), WarningKind::SharedBlock(named));
             }
         }
     }

@@ -1,7 +1,5 @@
 //! Warnings: suspicious but valid lines of a policy.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -10,29 +8,17 @@ use crate::base::hold::HOLD_SHIPPED;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, written};
 use crate::policy::error::quoted;
+use crate::policy::finding::{Finding, Findings};
 use crate::policy::layout::{Lookup, Method};
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;
 
-/// One warning and its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    pub path: PathBuf,
-    /// Counted from 1; none if the whole file is concerned.
-    pub line: Option<usize>,
-    pub kind: WarningKind,
-}
+/// A warning of a policy, and its place.
+pub type Warning = Finding<WarningKind>;
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match self.line {
-            Some(line) => write!(f, "{path}:{line}: {}", self.kind),
-            None => write!(f, "{path}: {}", self.kind),
-        }
-    }
-}
+/// The warnings of a policy, one per line.
+pub type Warnings = Findings<WarningKind, WARNINGS_MAX>;
 
 /// The kinds of warnings.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -127,53 +113,6 @@ pub enum WarningKind {
     Quota { sharing: &'static str, window: Duration },
 }
 
-/// The warnings of a policy, one per line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Warnings {
-    listed: Vec<Warning>,
-    count: usize,
-}
-
-impl Warnings {
-    /// The first [`WARNINGS_MAX`] warnings.
-    pub fn listed(&self) -> &[Warning] {
-        &self.listed
-    }
-
-    /// The number of warnings, listed or not.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Adds a warning. `warning` runs only if the warning is kept, because finding a line number reads all
-    /// lines before it.
-    pub(super) fn add(&mut self, path: &Path, warning: impl FnOnce() -> (Option<usize>, WarningKind)) {
-        self.count += 1;
-        if self.listed.len() < WARNINGS_MAX {
-            let (line, kind) = warning();
-            self.listed.push(Warning { path: path.to_owned(), line, kind });
-        }
-    }
-
-    /// Adds to the count only.
-    pub(super) fn add_unsaid(&mut self, count: usize) {
-        self.count += count;
-    }
-}
-
-impl fmt::Display for Warnings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, warning) in self.listed.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{warning}")?;
-        }
-        match self.count - self.listed.len() {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
-}
-
 /// The website's place in the keys of a lookup. The shipped configurations send it in lower case, without a
 /// port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,15 +168,17 @@ fn host(text: &str) -> &str {
 mod tests {
     use proptest::prelude::*;
 
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn the_eleventh_warning_is_only_counted() {
         let mut warnings = Warnings::default();
         for line in 1..=WARNINGS_MAX {
-            warnings.add(Path::new("owner.map"), || (Some(line), WarningKind::Unread("x".into())));
+            warnings.add(Path::new("owner.map"), Some(line), WarningKind::Unread("x".into()));
         }
-        warnings.add(Path::new("owner.map"), || unreachable!("nobody reads it"));
+        warnings.add_with(Path::new("owner.map"), || unreachable!("nobody reads it"));
         warnings.add_unsaid(2);
         assert_eq!(warnings.count(), WARNINGS_MAX + 3);
         let shown = warnings.to_string();

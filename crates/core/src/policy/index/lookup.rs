@@ -78,16 +78,17 @@ impl LookupMap {
             leaves_some |= answer == Answer::NEXT;
             match keys.insert(Pattern::new(line.at, line.key, answer), &text) {
                 Ok(None) => answer.place().into_iter().for_each(|slo| named[slo] += 1),
-                Ok(Some(first)) => warnings.add(&path, || repeated(line.number, line.key, first, &text)),
+                Ok(Some(first)) => warnings.add_with(&path, || repeated(line.number, line.key, first, &text)),
                 Err(kind) => report(kind),
             }
             if let Some(warning) = checks.warning(&line) {
-                warnings.add(&path, || (Some(line.number), warning));
+                warnings.add(&path, Some(line.number), warning);
             }
         }
         let finished = keys.finish(&text, |first, again| {
-            warnings
-                .add(&path, || repeated(map::line_number(&text, again.at()), again.key(&text), first, &text));
+            warnings.add_with(&path, || {
+                repeated(map::line_number(&text, again.at()), again.key(&text), first, &text)
+            });
         });
         if let Err(kind) = finished {
             errors.add(&path, None, kind);

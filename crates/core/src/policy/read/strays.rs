@@ -45,7 +45,7 @@ impl Strays {
         };
         warnings.add_unsaid(self.count - self.first.len());
         for path in self.first {
-            warnings.add(&path, || (None, WarningKind::Unread(names())));
+            warnings.add_with(&path, || (None, WarningKind::Unread(names())));
         }
     }
 }
