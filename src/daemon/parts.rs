@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use crate::config::Config;
 use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
+use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 use crate::observe::metrics::Metrics;
 use crate::observe::status::Status;
 use crate::server::Agent;
@@ -19,22 +20,13 @@ use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
 pub(super) fn metrics(config: &Config) -> Metrics {
-    let mut metrics = Metrics::new().with_process(Clock::wall());
-    if config.cluster.is_some() {
-        metrics = metrics.with_cluster();
-    }
-    if config.token_server.is_some() {
-        metrics = metrics.with_token_server();
-    }
-    if config.state.is_some() {
-        metrics = metrics.with_state();
-    }
-    if config.peers.is_some() {
-        metrics = metrics.with_peers();
-    }
-    if config.has_tls() {
-        metrics = metrics.with_tls();
-    }
+    let mut metrics = Metrics { started: Some(Clock::wall()), ..Metrics::new() };
+    let at = &mut metrics.registry;
+    metrics.cluster = config.cluster.is_some().then(|| ClusterMetrics::register(at));
+    metrics.token_server = config.token_server.is_some().then(|| TokenServerMetrics::register(at));
+    metrics.state = config.state.is_some().then(|| StateMetrics::register(at));
+    metrics.peers = config.peers.is_some().then(|| PeersMetrics::register(at));
+    metrics.tls = config.has_tls().then(|| TlsMetrics::register(at));
     metrics
 }
 

@@ -17,12 +17,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use crate::observe::cluster_metrics::{ClusterMetrics, TokenServerMetrics};
 use crate::observe::delays::Delays;
+use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 use crate::observe::log;
-use crate::observe::peers_metrics::PeersMetrics;
-use crate::observe::state_metrics::StateMetrics;
-use crate::observe::tls_metrics::TlsMetrics;
 use slowlane_core::base::kind::Kind;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::verdict::{Decision, Verdict};
@@ -30,7 +27,7 @@ use slowlane_core::base::verdict::{Decision, Verdict};
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    pub(crate) registry: Registry,
     pub verdicts: Arc<Verdicts>,
     pub holds: Gauge,
     pub holds_refused: Counter,
@@ -208,41 +205,6 @@ impl Metrics {
         }
     }
 
-    /// Adds the metrics of a node of a cluster.
-    pub fn with_cluster(mut self) -> Metrics {
-        self.cluster = Some(ClusterMetrics::register(&mut self.registry));
-        self
-    }
-
-    /// Adds the metrics of a token server.
-    pub fn with_token_server(mut self) -> Metrics {
-        self.token_server = Some(TokenServerMetrics::register(&mut self.registry));
-        self
-    }
-
-    /// Adds the metrics of the state file.
-    pub fn with_state(mut self) -> Metrics {
-        self.state = Some(StateMetrics::register(&mut self.registry));
-        self
-    }
-
-    /// Adds the metrics of TLS.
-    pub fn with_tls(mut self) -> Metrics {
-        self.tls = Some(TlsMetrics::register(&mut self.registry));
-        self
-    }
-
-    /// Adds the metrics of peers.
-    pub fn with_peers(mut self) -> Metrics {
-        self.peers = Some(PeersMetrics::register(&mut self.registry));
-        self
-    }
-
-    /// Adds the metrics of the process, which started at this time of the wall clock.
-    pub fn with_process(self, started: Duration) -> Metrics {
-        Metrics { started: Some(started), ..self }
-    }
-
     /// All metrics in the OpenMetrics text format, which Prometheus scrapes. `now` has those that are only looked up.
     pub fn text(&self, now: &[Registry]) -> String {
         let mut text = String::new();
@@ -265,21 +227,22 @@ impl Default for Metrics {
 pub const PREFIX: &str = "slowlane";
 
 /// Registers a new metric.
-pub(super) fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
-    let metric = M::default();
-    registry.register(name, help, metric.clone());
-    metric
+fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    registered(registry, name, help, None)
 }
 
-/// Registers a new metric with a unit, which ends its name.
-pub(super) fn measure<M: Metric + Clone + Default>(
+/// Registers a new metric. A unit ends its name.
+pub(super) fn registered<M: Metric + Clone + Default>(
     registry: &mut Registry,
     name: &str,
     help: &str,
-    unit: Unit,
+    unit: Option<Unit>,
 ) -> M {
     let metric = M::default();
-    registry.register_with_unit(name, help, unit, metric.clone());
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric.clone()),
+        None => registry.register(name, help, metric.clone()),
+    }
     metric
 }
 

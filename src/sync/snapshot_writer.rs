@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tempfile::Builder;
 
 use crate::observe::clock::Clock;
+use crate::observe::groups::StateMetrics;
 use crate::observe::revive::revived;
-use crate::observe::state_metrics::StateMetrics;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;

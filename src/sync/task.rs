@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::observe::clock::Clock;
-use crate::observe::cluster_metrics::ClusterMetrics;
+use crate::observe::groups::ClusterMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::observe::revive::revived;
 use crate::observe::status::{ClusterLine, Status};

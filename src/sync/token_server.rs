@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::observe::clock::Clock;
-use crate::observe::cluster_metrics::TokenServerMetrics;
+use crate::observe::groups::TokenServerMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
+use crate::observe::groups::PeersMetrics;
 use crate::observe::log::OncePerSecond;
-use crate::observe::peers_metrics::PeersMetrics;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 use slowlane_core::base::address::Address;
 use slowlane_core::base::key::Key;

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio_rustls::rustls::Error;
 
-use crate::observe::tls_metrics::Reason;
+use crate::observe::groups::Reason;
 use slowlane_core::base::shown::shown;
 
 /// A handshake that failed.

@@ -13,8 +13,8 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::observe::clock::Clock;
+use crate::observe::groups::ListenerTlsMetrics;
 use crate::observe::log::OncePerSecond;
-use crate::observe::tls_metrics::ListenerTlsMetrics;
 use crate::server::lobby::Lobby;
 use crate::server::tls::failure::Failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};

@@ -1,0 +1,208 @@
+//! The metrics that a slowlane has only if it uses what they are about.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::observe::metrics::registered;
+
+type OfListener = [(&'static str, &'static str); 1];
+type OfFailure = [(&'static str, &'static str); 2];
+type Moment = Gauge<f64, AtomicU64>;
+
+/// A group of metrics: each field with its type, its name behind the prefix, its unit if it has one, and its help.
+macro_rules! group {
+    (
+        $(#[$doc:meta])* $group:ident $prefix:literal
+        $($field:ident: $metric:ty = $name:literal $(in $unit:expr)?, $help:literal;)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default)]
+        pub struct $group { $(#[doc = $help] pub $field: $metric,)* }
+
+        impl $group {
+            pub fn register(registry: &mut Registry) -> $group {
+                let at = registry.sub_registry_with_prefix($prefix);
+                $group { $($field: registered(at, $name, $help, None$(.or(Some($unit)))?),)* }
+            }
+        }
+    };
+}
+
+group! {
+    /// The metrics of a node of a cluster.
+    ClusterMetrics "cluster"
+    up: Gauge = "up", "1 while the store of the cluster answers";
+    nodes: Gauge = "nodes", "Nodes of the cluster, including this one";
+    round_trip_s: Moment = "round_trip_seconds", "Round trip of the last message to the store";
+    messages: Counter = "messages", "Key updates that the store has answered";
+    restored: Counter = "taught", "Key updates that restored a key that the store had lost";
+    silent_s: Counter<f64, AtomicU64> = "silent_seconds", "Time without an answer of the store";
+    keys_refused: Counter = "keys_refused",
+        "Requests whose key was not shared because of keys_max, and got an equal part of the rate";
+    other_policies: Gauge = "other_policies", "Nodes with other SLOs than this one";
+    blocks_alone: Gauge = "blocks_alone",
+        "Blocks in force on this node only, because the store has no room for them";
+    errors: Family<OfListener, Counter> = "errors", "Failures of the store, by kind";
+}
+
+impl ClusterMetrics {
+    /// Counts a failure of the store.
+    pub fn failed(&self, kind: &'static str) {
+        self.errors.get_or_create(&[("kind", kind)]).inc();
+    }
+}
+
+group! {
+    /// The metrics of a token server.
+    TokenServerMetrics "token_server"
+    records: Gauge = "records", "Keys that this token server keeps for the nodes";
+    refused: Counter = "records_refused", "Key updates for which this token server had no room";
+    commands: Counter = "commands", "Messages of nodes to this token server";
+    unauthenticated_closed: Counter = "strangers_gone", "Unauthenticated connections closed for newer ones";
+}
+
+group! {
+    /// The metrics of the state file.
+    StateMetrics "state"
+    written: Moment = "written_timestamp" in Unit::Seconds,
+        "When the state file was last written, in Unix time; 0 before the first time";
+    took: Moment = "write" in Unit::Seconds, "How long the last write of the state file took";
+    entries: Gauge = "entries", "Entries in the state file";
+    bytes: Gauge = "file" in Unit::Bytes, "Size of the state file";
+    failures: Counter = "failures", "Writes of the state file that failed";
+}
+
+impl StateMetrics {
+    /// Notes that the file was written at a time of the wall clock.
+    pub fn saved(&self, entries: u64, bytes: u64, wall: Duration, took: Duration) {
+        self.written.set(wall.as_secs_f64());
+        self.took.set(took.as_secs_f64());
+        self.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+}
+
+group! {
+    /// The metrics of HAProxys that enforce limits locally.
+    PeersMetrics "peers"
+    sessions: Gauge = "sessions", "Connected peers";
+    updates: Counter = "updates", "Counts that peers have sent";
+    pushes: Counter = "pushes", "Limits pushed to peers";
+    acks_behind: Gauge = "acks_behind", "Limits that peers have not acknowledged yet";
+    resyncs: Counter = "resyncs", "Times that a peer has asked for all limits";
+    malformed: Counter = "malformed",
+        "Connections of peers that were refused or closed because of invalid messages";
+    admitted: Counter = "admitted", "Requests that peers have admitted locally";
+    denied: Counter = "denied", "Requests that peers have refused locally";
+    left_out: Counter = "left_out", "Counts of keys for which there was no room";
+}
+
+impl PeersMetrics {
+    /// Notes a change of the limits that a peer has not acknowledged.
+    pub fn behind(&self, before: u64, now: u64) {
+        let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        self.acks_behind.inc_by(number(now) - number(before));
+    }
+}
+
+group! {
+    /// The metrics of all listeners with TLS.
+    TlsMetrics "tls"
+    handshakes: Family<OfListener, Counter> = "handshakes", "TLS handshakes that succeeded, by listener";
+    failures: Family<OfFailure, Counter> = "handshake_failures",
+        "TLS handshakes that failed, by listener and reason";
+    loaded: Family<OfListener, Moment> = "loaded_timestamp" in Unit::Seconds,
+        "When the certificate in force was loaded, in Unix time";
+    expires: Family<OfListener, Moment> = "expiry_timestamp" in Unit::Seconds,
+        "When the certificate in force expires, in Unix time";
+    refused: Family<OfListener, Gauge> = "refused",
+        "1 while the certificate files cannot be used and the previous certificate stays in force";
+}
+
+impl TlsMetrics {
+    pub fn of(&self, listener: &'static str) -> ListenerTlsMetrics {
+        let label = [("listener", listener)];
+        ListenerTlsMetrics {
+            listener,
+            handshakes: self.handshakes.get_or_create_owned(&label),
+            failures: self.failures.clone(),
+            loaded: self.loaded.get_or_create_owned(&label),
+            expires: self.expires.get_or_create_owned(&label),
+            refused: self.refused.get_or_create_owned(&label),
+        }
+    }
+}
+
+/// The handles of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerTlsMetrics {
+    listener: &'static str,
+    /// Handshakes that succeeded.
+    pub handshakes: Counter,
+    failures: Family<OfFailure, Counter>,
+    loaded: Moment,
+    expires: Moment,
+    refused: Gauge,
+}
+
+/// The reason that a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was not finished in time.
+    Timeout,
+    /// Too many others were unfinished, and it was the oldest.
+    Crowded,
+    /// The connection ended.
+    Closed,
+    /// No TLS, or broken TLS.
+    Garbage,
+    /// No common version, algorithm or protocol.
+    Incompatible,
+    /// The client shows no certificate.
+    NoCertificate,
+    /// The client's certificate is not good.
+    Certificate,
+    /// The client refuses.
+    Refused,
+    Other,
+}
+
+impl Reason {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Timeout => "timeout",
+            Reason::Crowded => "crowded",
+            Reason::Closed => "closed",
+            Reason::Garbage => "garbage",
+            Reason::Incompatible => "incompatible",
+            Reason::NoCertificate => "no_certificate",
+            Reason::Certificate => "certificate",
+            Reason::Refused => "refused",
+            Reason::Other => "other",
+        }
+    }
+}
+
+impl ListenerTlsMetrics {
+    /// Counts a handshake that failed.
+    pub fn failed(&self, reason: Reason) {
+        self.failures.get_or_create(&[("listener", self.listener), ("reason", reason.name())]).inc();
+    }
+
+    /// Notes that files were read at a time of the wall clock, with a certificate that is valid until `expires`.
+    pub fn loaded(&self, wall: Duration, expires: Option<Duration>) {
+        self.loaded.set(wall.as_secs_f64());
+        self.expires.set(expires.unwrap_or_default().as_secs_f64());
+        self.refused.set(0);
+    }
+
+    /// Notes that files cannot be used.
+    pub fn refused(&self) {
+        self.refused.set(1);
+    }
+}
