@@ -27,6 +27,15 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
+/// Cuts a long text after so many characters. `…` stands for the rest.
+pub(crate) fn cut(mut text: String, chars_max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(chars_max) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 /// Invisible characters that Unicode classes as letters or symbols: Hangul fillers, and Braille without a dot.
 const BLANK: [char; 5] = ['\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'];
 

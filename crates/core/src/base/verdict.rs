@@ -1,6 +1,5 @@
 //! The answer to a proxy: pass, delay, or deny.
 
-use std::cmp::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,8 @@ use crate::base::slo_id::SloId;
 use crate::base::ticket::{COUNTED_MAX, Counted, Ticket};
 use crate::base::time::Timestamp;
 
-/// The result of a law for one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The result of a law for one request, ordered by strictness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
     /// Let it through at once.
     Pass,
@@ -73,16 +72,6 @@ impl Verdict {
             Verdict::Pass | Verdict::Deny { .. } => 0,
         }
     }
-}
-
-/// Orders verdicts by strictness: pass, then delays by length, then denials by length.
-fn strictness(one: &Verdict, other: &Verdict) -> Ordering {
-    let rank = |verdict: &Verdict| match *verdict {
-        Verdict::Pass => (0, Duration::ZERO),
-        Verdict::Delay(wait) => (1, wait),
-        Verdict::Deny { retry_after_s } => (2, Duration::from_secs(retry_after_s.into())),
-    };
-    rank(one).cmp(&rank(other))
 }
 
 /// The `remaining` of an SLO that did not count the request: any number would pass at once.
@@ -214,7 +203,7 @@ impl Decision {
         if other.is_dry_run {
             return;
         }
-        if is_first_to_count || strictness(&verdict, &self.verdict) == Ordering::Greater {
+        if is_first_to_count || verdict > self.verdict {
             (self.verdict, self.slo, self.key) = (verdict, other.slo, other.key);
         }
         self.remaining =

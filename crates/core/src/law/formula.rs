@@ -6,7 +6,7 @@ use crate::base::quota::Quota;
 use crate::base::units::written;
 
 /// At most three decimals, without trailing zeros: `31`, `0.5`, `9.921`.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     trimmed(format!("{value:.3}"))
 }
 

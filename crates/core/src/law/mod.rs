@@ -53,6 +53,7 @@ mod windowed;
 pub use arrival::Arrival;
 pub use assured::Assured;
 pub use aux_state::AuxState;
+pub(crate) use formula::number;
 pub use judgement::Judgement;
 pub use objective::Objective;
 pub use options::{OptionError, Options};

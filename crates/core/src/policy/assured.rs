@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::units::Rate;
-use crate::law::Law;
+use crate::law::{Law, number};
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
@@ -88,7 +88,7 @@ impl Policy {
         (assured > rate * (1.0 + TOLERANCE)).then(|| {
             (
                 self.refs[first].line,
-                WarningKind::Assured { assured: rounded(assured), rate: rounded(rate), lookup },
+                WarningKind::Assured { assured: number(assured), rate: number(rate), lookup },
             )
         })
     }
@@ -110,12 +110,6 @@ impl Policy {
 
 /// Sums of rates like 0.1/s are not exact.
 const TOLERANCE: f64 = 1e-9;
-
-/// A rate per second for a warning, with three decimals at most.
-fn rounded(per_second: f64) -> String {
-    let text = format!("{per_second:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
 
 #[cfg(test)]
 mod tests {

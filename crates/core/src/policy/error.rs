@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::base::request::FIELDS_MAX;
 use crate::base::sharing::Sharing;
+use crate::base::shown::cut;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, UnitError, written};
 use crate::law::OptionError;
@@ -167,12 +168,7 @@ impl PolicyErrorKind {
 
 /// Text of a file, cut short for a [`PolicyErrorKind`] to repeat.
 pub(super) fn quoted(bytes: &[u8]) -> String {
-    let mut text = String::from_utf8_lossy(bytes).into_owned();
-    if let Some((end, _)) = text.char_indices().nth(QUOTED_CHARS_MAX) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
+    cut(String::from_utf8_lossy(bytes).into_owned(), QUOTED_CHARS_MAX)
 }
 
 #[cfg(test)]

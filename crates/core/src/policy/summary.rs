@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::base::shown::shown;
+use crate::base::shown::{self, shown};
 use crate::policy::generation::Policy;
 use crate::policy::read::map::{self, Line};
 use crate::policy::read::size::MapSize;
@@ -39,15 +39,11 @@ impl Policy {
     pub fn changes_since(&self, before: &Policy) -> String {
         let maps = self.sizes.iter().filter_map(|size| self.map_change(before, size));
         let changes: Vec<String> = self.slo_changes(before).into_iter().chain(maps).collect();
-        let mut text = match changes.is_empty() {
+        let text = match changes.is_empty() {
             true => format!("no change: {}", self.summary()),
             false => changes.join("; "),
         };
-        if let Some((end, _)) = text.char_indices().nth(CHANGES_CHARS_MAX) {
-            text.truncate(end);
-            text.push('…');
-        }
-        text
+        shown::cut(text, CHANGES_CHARS_MAX)
     }
 
     /// The files that are gone, or have less than half of the lines that another policy has: maybe half-written.
@@ -164,12 +160,7 @@ fn difference(texts: [&[u8]; 2]) -> (usize, usize, bool) {
 
 /// Text of a file, safe to show and not too long.
 fn cut(text: &str) -> String {
-    let mut text = shown(text);
-    if let Some((end, _)) = text.char_indices().nth(VALUE_CHARS_MAX) {
-        text.truncate(end);
-        text.push('…');
-    }
-    text
+    shown::cut(shown(text), VALUE_CHARS_MAX)
 }
 
 fn shown_path(path: &Path) -> String {
