@@ -77,7 +77,7 @@ fn what_one_node_lets_through_the_others_count() {
     let mut used = passed(&one, "shop.example", 40);
     assert!(used >= 15, "the burst is there for one node");
     is_reported(&one);
-    // A quarter is let through untold, a quarter as an equal share, and half of the rest until the store has answered.
+    // A quarter is let through unreported, a quarter as an equal share, and half of the rest until the store has answered.
     let of_other = passed(&other, "shop.example", 30);
     assert!(of_other <= 15, "the burst is used up for all nodes: {of_other}");
     // A node that has tokens left learns by its next message that there are none.
@@ -125,7 +125,7 @@ fn windows_are_counted_together() {
             (used >= 38).then_some(())
         });
         is_reported(&one);
-        // A quarter is let through untold, and up to half until the store has answered.
+        // A quarter is let through unreported, and up to half until the store has answered.
         used += passed(&other, website, 30);
         eventually("the window is used up", || {
             let more = passed(&one, website, 1) + passed(&other, website, 1);
@@ -277,7 +277,7 @@ fn a_new_master_with_another_clock_forgets_nothing() {
         is_reported(&one);
         is_reported(&other);
         redis.was_ahead_by(was_ahead_by);
-        // A node that comes now knows only the new master's record: its own untold quarter is all that it lets through.
+        // A node that comes now knows only the new master's record: its own unreported quarter is all that it lets through.
         let late = node("late", &redis.url());
         is_joined(&late, 3);
         eventually("it has the key secret of the others", || {

@@ -41,13 +41,13 @@ impl Proxies {
         Proxies { haproxies, nginx, nginx_door }
     }
 
-    pub fn doors(&self) -> Vec<Door> {
+    pub fn listeners(&self) -> Vec<Door> {
         self.haproxies.iter().map(|haproxy| haproxy.door.clone()).chain([self.nginx_door.clone()]).collect()
     }
 
     /// Waits until each proxy has verdicts.
     pub fn wait_for_verdicts(&self) {
-        for door in self.doors() {
+        for door in self.listeners() {
             eventually("the proxy asks the agent", || has_verdict(door.address).then_some(()));
         }
     }

@@ -50,8 +50,9 @@ impl Site {
     /// Everyone who comes to this site.
     pub fn crowd(&self) -> Vec<Work> {
         let (spop, http) = (self.slowlane.spop, self.slowlane.http);
-        let doors = self.proxies.doors();
-        let mut crowd: Vec<Work> = doors.iter().flat_map(|door| clients::of(door, &self.records)).collect();
+        let listeners = self.proxies.listeners();
+        let mut crowd: Vec<Work> =
+            listeners.iter().flat_map(|door| clients::of(door, &self.records)).collect();
         let records = self.records.clone();
         crowd.push(Box::new(move |end| floods::over_spop(spop, &records, end)));
         let records = self.records.clone();

@@ -17,9 +17,10 @@ use slowlane_core::base::shown::shown;
 ///
 /// ```
 /// use slowlane::proxy::shipped::haproxy::Paced;
-/// let name = |fields: &[&str]| Paced { fields: fields.iter().map(|&field| field.into()).collect(), prefixes: (32, 64)
-/// }.table("pace"); assert_eq!(name(&["source"]), "slowlane_pace"); assert_eq!(name(&["source", "website"]),
-/// "slowlane_pace_source.website"); assert_eq!(name(&[]), "slowlane_pace_all");
+/// let name = |fields: &[&str]| Paced { fields: fields.iter().map(|&field| field.into()).collect(), prefixes: (32, 64) }.table("pace");
+/// assert_eq!(name(&["source"]), "slowlane_pace");
+/// assert_eq!(name(&["source", "website"]), "slowlane_pace_source.website");
+/// assert_eq!(name(&[]), "slowlane_pace_all");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced {

@@ -346,7 +346,7 @@ fn keys(effort: Effort) {
     let sum = |name: &str| -> f64 { fleet.iter().map(|node| node.metric(name, "")).sum() };
     flood::once(&addresses, hot..hot + cold);
     let outcome = sum("slowlane_cluster_messages_total");
-    println!("{:<34}{:>10.0} entries, {outcome:.0} tellings of cold keys", "", sum("slowlane_table_entries"));
+    println!("{:<34}{:>10.0} entries, {outcome:.0} updates of cold keys", "", sum("slowlane_table_entries"));
     // The first seconds make the keys known.
     flood::again(&addresses, 0..hot, hot * per_s, warm_up(effort));
     let before = sum("slowlane_cluster_messages_total");
@@ -354,7 +354,7 @@ fn keys(effort: Effort) {
     let outcome = (sum("slowlane_cluster_messages_total") - before) / seconds(effort.time);
     let formula = 10.0 * nodes as f64 * f64::from(hot);
     println!("{:<34}{asked:>10.1} requests of a hot key per second and node", "");
-    println!("{:<34}{outcome:>10.0} tellings/s, x{:.2} of the formula's {formula}", "", outcome / formula);
+    println!("{:<34}{outcome:>10.0} updates/s, x{:.2} of the formula's {formula}", "", outcome / formula);
     println!("{:<34}{:>10} records in the store", "", redis.ask(&["DBSIZE"]).trim());
 }
 

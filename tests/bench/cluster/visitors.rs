@@ -11,7 +11,7 @@ use crate::tally::Tally;
 /// An answer: when it came, and the time that it took. None: refused.
 type Answer = (Duration, Option<Duration>);
 
-/// Lets clients ask for a time, spread evenly over the doors. A request counts when its answer comes.
+/// Lets clients ask for a time, spread evenly over the listeners. A request counts when its answer comes.
 pub fn run(clients: usize, time: Duration, listeners: &[SocketAddr]) -> Tally {
     let (start, before) = (Instant::now(), CpuTime::now());
     let mut tally = Tally::new(clients);

@@ -19,7 +19,7 @@ use crate::support::{cores, peers, spop_baseline, this_program, usage};
 pub const UNTHROTTLED: &str = "no throttling";
 pub const SLOWLANE: &str = "slowlane";
 pub const BASELINE: &str = "the baseline";
-pub const BASELINE_OF_ALL: &str = "the baseline, telling all";
+pub const BASELINE_OF_ALL: &str = "the baseline, all headers";
 pub const LUA: &str = "Lua";
 pub const TABLE: &str = "a stick table";
 pub const PEERS: &str = "slowlane as a peer";
@@ -30,7 +30,7 @@ pub const PEERS_MANY: &str = "as a peer, 100 k";
 const SOURCES: u32 = 10_000;
 
 /// Makes the baseline answer as many variables as slowlane.
-pub const ALL_HEADERS: &str = "--telling-all";
+pub const ALL_HEADERS: &str = "--all-headers";
 
 /// HAProxy with one way of throttling, and the agent that it asks, if any.
 pub struct Throttling {

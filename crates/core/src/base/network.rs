@@ -70,10 +70,10 @@ pub enum NetworkError {
 ///
 /// ```
 /// use slowlane_core::base::network::Network;
-/// let read = |text: &str| text.parse::<Network>().map(|network| network.to_string()).map_err(|error|
-/// error.to_string()); assert_eq!(read("192.0.2.7").unwrap(), "192.0.2.7");
-/// assert_eq!(read("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8"); assert_eq!(read("10.0.0.1/8").unwrap_err(),
-/// r#""10.0.0.1/8": expected the first address of the network, 10.0.0.0/8"#);
+/// let read = |text: &str| text.parse::<Network>().map(|network| network.to_string()).map_err(|error| error.to_string());
+/// assert_eq!(read("192.0.2.7").unwrap(), "192.0.2.7");
+/// assert_eq!(read("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8");
+/// assert_eq!(read("10.0.0.1/8").unwrap_err(), r#""10.0.0.1/8": expected the first address of the network, 10.0.0.0/8"#);
 /// assert_eq!(read("10.0.0.0/33").unwrap_err(), r#""10.0.0.0/33": expected an address or a network, like 10.0.0.0/8"#);
 /// ```
 impl FromStr for Network {

@@ -1,4 +1,4 @@
-//! The reply: what a proxy gets to know of a decision.
+//! The reply: what a proxy learns of a decision.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::base::slo_id::SloId;
 use crate::base::ticket::Ticket;
 use crate::base::verdict::{Decision, Verdict};
 
-/// What a proxy gets to know of a decision. Much smaller than that, because replies are remembered.
+/// What a proxy learns of a decision. Much smaller than that, because replies are remembered.
 ///
 /// ```
 /// # use slowlane_core::base::{key::Key, slo_id::SloId, time::Timestamp, verdict::{Assurance, Judged}};

@@ -156,8 +156,7 @@ impl Decision {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Assurance,
-    /// Decision, Judged, Verdict}};
+    /// use slowlane_core::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Assurance, Decision, Judged, Verdict}};
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {

@@ -107,26 +107,19 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::cluster::{CountMessage, Message};
 
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 
     /// At 1/s, with a burst of one request.
+    pub(in crate::cluster) fn message() -> Message {
+        Message { slot_s: 1.0, burst_s: 1.0, cap_s: 5.0, memory_s: 1.0, kept_s: 36.0, ..Message::default() }
+    }
+
     fn arguments(charge: f64, restore_s: Option<f64>) -> Arguments {
-        Arguments::Rate(Message {
-            charge,
-            asked: 1.0,
-            asked_lately: 1.0,
-            restore_s,
-            slot_s: 1.0,
-            burst_s: 1.0,
-            cap_s: 5.0,
-            memory_s: 1.0,
-            kept_s: 36.0,
-            ..Message::default()
-        })
+        Arguments::Rate(Message { charge, asked: 1.0, asked_lately: 1.0, restore_s, ..message() })
     }
 
     fn ahead_s(answer: Answer) -> f64 {

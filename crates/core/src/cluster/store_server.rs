@@ -120,7 +120,7 @@ mod tests {
     use crate::base::target::Target;
     use crate::cluster::{
         Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
-        Reply,
+        Reply, records::tests::message,
     };
 
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
@@ -131,18 +131,10 @@ mod tests {
 
     /// Two seconds of a rate of 1/s.
     fn rate() -> Message {
-        Message {
-            charge: 2.0,
-            slot_s: 1.0,
-            burst_s: 1.0,
-            cap_s: 5.0,
-            memory_s: 1.0,
-            kept_s: 36.0,
-            ..Message::default()
-        }
+        Message { charge: 2.0, ..message() }
     }
 
-    fn response(arguments: Arguments) -> Due {
+    fn one_update(arguments: Arguments) -> Due {
         Due { updates: vec![KeyUpdate { key: Key::from_bits(7), arguments }], ..Due::default() }
     }
 
@@ -154,8 +146,11 @@ mod tests {
     fn tellings_are_answered_in_their_order() {
         let mut store_server = store_server();
         let due = Due {
-            updates: [response(Arguments::Rate(rate())).updates, response(Arguments::Count(count())).updates]
-                .concat(),
+            updates: [
+                one_update(Arguments::Rate(rate())).updates,
+                one_update(Arguments::Count(count())).updates,
+            ]
+            .concat(),
             ..Due::default()
         };
         let response = store_server.exchange(&due, Presence::Node, START).unwrap();
@@ -181,18 +176,18 @@ mod tests {
         let mut store_server = store_server();
         let secret = "00112233445566778899aabbccddeeff";
         for due in [
-            response(Arguments::Rate(Message { charge: f64::NAN, ..rate() })),
-            response(Arguments::Rate(Message { charge: 1e300, ..rate() })),
-            response(Arguments::Rate(Message { memory_s: 0.0, ..rate() })),
-            response(Arguments::Rate(Message { restore_s: Some(f64::INFINITY), ..rate() })),
-            response(Arguments::Count(CountMessage { window_s: 0.0, ..count() })),
-            response(Arguments::Lease(LeaseMessage { age_s: Some(-1.0), ..lease() })),
+            one_update(Arguments::Rate(Message { charge: f64::NAN, ..rate() })),
+            one_update(Arguments::Rate(Message { charge: 1e300, ..rate() })),
+            one_update(Arguments::Rate(Message { memory_s: 0.0, ..rate() })),
+            one_update(Arguments::Rate(Message { restore_s: Some(f64::INFINITY), ..rate() })),
+            one_update(Arguments::Count(CountMessage { window_s: 0.0, ..count() })),
+            one_update(Arguments::Lease(LeaseMessage { age_s: Some(-1.0), ..lease() })),
             beat(Member::default(), "no secret"),
             beat(Member { name: "x".repeat(1_000), ..Member::default() }, secret),
             beat(Member { name: "a\nb".into(), ..Member::default() }, secret),
         ] {
             let mixed =
-                Due { updates: [response(Arguments::Rate(rate())).updates, due.updates].concat(), ..due };
+                Due { updates: [one_update(Arguments::Rate(rate())).updates, due.updates].concat(), ..due };
             assert_eq!(store_server.exchange(&mixed, Presence::Node, START), None, "{mixed:?}");
         }
         assert_eq!(store_server.records(), 0);
@@ -272,7 +267,7 @@ mod tests {
                     age_s: flag.then_some(h), kept_s: i, sent_s: 0.0,
                 };
                 for arguments in [Arguments::Rate(rate), Arguments::Count(count), Arguments::Lease(lease)] {
-                    if let Some(response) = store_server.exchange(&response(arguments), Presence::Node, now) {
+                    if let Some(response) = store_server.exchange(&one_update(arguments), Presence::Node, now) {
                         let numbers = format!("{arguments:?} {response:?}");
                         prop_assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{}", numbers);
                     }

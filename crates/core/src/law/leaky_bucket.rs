@@ -31,8 +31,7 @@ use crate::table::Entry;
 /// The law `leaky-bucket` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
-/// base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
 ///
 /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
 /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };

@@ -37,8 +37,7 @@ use crate::table::Entry;
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
-/// base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
 ///
 /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
 /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };

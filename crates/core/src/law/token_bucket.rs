@@ -30,8 +30,7 @@ use crate::table::Entry;
 /// The law `token-bucket` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp,
-/// base::verdict::Verdict};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
 ///
 /// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
 /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };

@@ -74,8 +74,7 @@ impl Throttle {
     /// Returns a receipt if other nodes are to learn of it.
     ///
     /// ```
-    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::{Request, Value}, table::Sizing,
-    /// throttle::Throttle};
+    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::{Request, Value}, table::Sizing, throttle::Throttle};
     /// # use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };

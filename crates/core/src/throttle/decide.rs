@@ -81,9 +81,9 @@ impl Throttle {
     /// Decides one request: a batch of one.
     ///
     /// ```
-    /// use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing,
-    /// throttle::Throttle}; use slowlane_core::{base::time::Timestamp, base::verdict::Verdict}; use
-    /// std::time::Duration;
+    /// use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
+    /// use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
+    /// use std::time::Duration;
     ///
     /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// let throttle = Throttle::new(Policy::builtin(), sizing, 1 << 20);

@@ -42,14 +42,13 @@ impl Throttle {
     /// nothing changes.
     ///
     /// ```
-    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing,
-    /// throttle::Throttle};
+    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
     /// # use slowlane_core::base::time::Timestamp;
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {
-    /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
-    /// #     _ => Err(std::io::ErrorKind::NotFound.into()),
+    /// # Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
+    /// # _ => Err(std::io::ErrorKind::NotFound.into()),
     /// # };
     /// # let limited = Policy::parse("".as_ref(), &slowlane_core::policy::Layout::default(), read).unwrap();
     /// # let throttle = Throttle::new(limited, sizing, 1 << 20);

@@ -78,8 +78,8 @@ impl Throttle {
         let Some(cluster) = self.cluster.as_deref().filter(|_| sharing != Sharing::Local) else {
             return law.memory();
         };
-        let untold = Share::new(sharing, law).map_or(Duration::ZERO, |share| cluster.memory(&share));
-        law.split(cluster.nodes()).memory().max(untold)
+        let unreported = Share::new(sharing, law).map_or(Duration::ZERO, |share| cluster.memory(&share));
+        law.split(cluster.nodes()).memory().max(unreported)
     }
 
     /// The policy in force.

@@ -88,9 +88,9 @@ fn a_million_keys_cost_the_store_no_more_than_a_thousand_hot_ones() {
     let formula = f64::from(10 * NODES * HOT);
     assert!(
         (0.5..=1.2).contains(&(per_s / formula)),
-        "{per_s} tellings a second, where {formula} are expected"
+        "{per_s} updates a second, where {formula} are expected"
     );
-    assert!(reported_at_most < 2 * NODES * HOT, "{reported_at_most} tellings at once");
+    assert!(reported_at_most < 2 * NODES * HOT, "{reported_at_most} updates at once");
     // No other key is known to the store, or shared by a node.
     assert_eq!(records.len(), HOT as usize);
     assert!(nodes.iter().all(|node| node.cluster.keys() == HOT as usize));
