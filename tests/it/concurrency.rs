@@ -8,7 +8,8 @@ use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{
-    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
+    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, each, logging_every_request, replace,
+    showing_verdicts_patiently,
 };
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
@@ -163,10 +164,10 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let edit = |name: &str, text: String| match name {
             CONFIG => {
-                let text = showing_verdicts_patiently(name, text);
+                let text = logging_every_request(name, text);
                 replace(&text, "\nbackend app\n", "\nbackend app\n    option abortonclose\n")
             }
-            _ => showing_verdicts_patiently(name, text),
+            _ => logging_every_request(name, text),
         };
         let agent = slowlane.spop.to_string();
         let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();

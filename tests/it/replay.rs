@@ -30,7 +30,7 @@ use crate::cli::{Ran, ran_in};
 use crate::support::backend::Backend;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
 use crate::support::haproxy::{
-    CONFIG, Delivery, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
+    CONFIG, Delivery, Haproxy, VerdictHeaders, each, logging_every_request, replace,
 };
 use crate::support::nginx::Nginx;
 use crate::support::pages::Page;
@@ -674,7 +674,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
             let (app, slowlane) = (Backend::start(), live_slowlane());
             let edit = |name: &str, text: String| match name {
                 CONFIG => {
-                    let text = showing_verdicts_patiently(name, text);
+                    let text = logging_every_request(name, text);
                     let format =
                         text.lines().find(|line| line.trim().starts_with("log-format")).unwrap().to_owned();
                     // Captures belong in the frontend.
@@ -682,7 +682,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
                     let text = replace(&text, &format, &format!("    {option}"));
                     replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
                 }
-                _ => showing_verdicts_patiently(name, text),
+                _ => logging_every_request(name, text),
             };
             let agent = slowlane.spop.to_string();
             let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
@@ -749,7 +749,7 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&maps));
         let agent = slowlane.spop.to_string();
         let mut haproxy =
-            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
+            Haproxy::with(version, delivery, &agent, app.address, logging_every_request).unwrap();
         haproxy.wait_for_agent("UP");
         // The log leaves out a longer one, so replay could not know that slowlane refused it.
         let long = "x".repeat(250);

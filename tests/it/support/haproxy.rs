@@ -163,6 +163,12 @@ pub fn showing_verdicts_patiently(name: &str, text: String) -> String {
     }
 }
 
+/// The same in one thread: of two threads that log at the same moment, HAProxy drops the line of one rather than wait.
+pub fn logging_every_request(name: &str, text: String) -> String {
+    let text = showing_verdicts_patiently(name, text);
+    if name == CONFIG { replace(&text, "\nglobal\n", "\nglobal\n    nbthread 1\n") } else { text }
+}
+
 /// The name of the main file in the test's folder.
 pub const CONFIG: &str = "haproxy.cfg";
 
