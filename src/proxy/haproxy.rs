@@ -127,6 +127,7 @@ const KEY: Variable = Variable::new(Scope::Txn, b"key");
 const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
 const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
+const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 
 /// Appends the answer to a `request`.
 pub fn answer_verdict(id: Id, decision: &Decision, secret: KeySecret, out: &mut Vec<u8>) {
@@ -198,7 +199,7 @@ pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
 
 /// Appends an answer without effect. An ACK needs an action, so it unsets a variable that is never set.
 pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
-    Ack::begin(out, id.stream_id, id.frame_id).unset_var(Scope::Txn, b"unknown").finish();
+    Ack::begin(out, id.stream_id, id.frame_id).set(&UNKNOWN, Data::Null).finish();
 }
 
 #[cfg(test)]

@@ -81,25 +81,29 @@ fn a_malformed_frame_is_refused_with_its_status_and_closed() {
             4,
         ),
         ("a second hello", hello(), 4),
-        ("what agents say: hello", typed(Kind::AgentHello, b""), 4),
-        ("what agents say: disconnect", typed(Kind::AgentDisconnect, b""), 4),
-        ("what agents say: ack", typed(Kind::Ack, b""), 4),
-        ("a fragment", flagged(Kind::Notify, 0), 10),
-        ("a fragment taken back", flagged(Kind::Notify, Head::ABORT), 10),
-        ("the rest of a fragment", flagged(Kind::Unset, Head::FIN), 10),
-        ("a name that passes its end", typed(Kind::Notify, b"\x08request"), 4),
-        ("no number of arguments", typed(Kind::Notify, b"\x07request"), 4),
-        ("fewer arguments than it says", typed(Kind::Notify, b"\x07request\x02\x01a\x00"), 4),
-        ("a byte after its end", typed(Kind::Notify, b"\x07request\x00\x01"), 4),
-        ("text that passes its end", typed(Kind::Notify, b"\x07request\x01\x01a\x08\x05shop"), 4),
-        ("half an address", typed(Kind::Notify, b"\x07request\x01\x06source\x07\0\0\0\0"), 4),
-        ("a data type that is reserved", typed(Kind::Notify, b"\x07request\x01\x01a\x0a"), 4),
-        ("32 bits that are 40", typed(Kind::Notify, b"\x07request\x01\x01a\x03\xff\xf0\xfe\xfe\xff\x7e"), 4),
-        ("a fault in the second message", typed(Kind::Notify, b"\x07request\x00\x04hold\x01"), 4),
-        ("a fault in a message of no name of ours", typed(Kind::Notify, b"\x05other\x01\x01a\x0f"), 4),
-        ("a goodbye with a stream", frame(Head::new(Kind::HaproxyDisconnect, 1, 0), b""), 4),
-        ("a garbled goodbye", frame(Head::of_connection(Kind::HaproxyDisconnect), b"\x0bstatus"), 4),
-        ("half a goodbye", frame(Head { flags: 0, ..Head::of_connection(Kind::HaproxyDisconnect) }, b""), 10),
+        ("what agents say: hello", typed(Kind::AGENT_HELLO, b""), 4),
+        ("what agents say: disconnect", typed(Kind::AGENT_DISCONNECT, b""), 4),
+        ("what agents say: ack", typed(Kind::ACK, b""), 4),
+        ("a fragment", flagged(Kind::NOTIFY, 0), 10),
+        ("a fragment taken back", flagged(Kind::NOTIFY, Head::ABORT), 10),
+        ("the rest of a fragment", flagged(Kind::UNSET, Head::FIN), 10),
+        ("a name that passes its end", typed(Kind::NOTIFY, b"\x08request"), 4),
+        ("no number of arguments", typed(Kind::NOTIFY, b"\x07request"), 4),
+        ("fewer arguments than it says", typed(Kind::NOTIFY, b"\x07request\x02\x01a\x00"), 4),
+        ("a byte after its end", typed(Kind::NOTIFY, b"\x07request\x00\x01"), 4),
+        ("text that passes its end", typed(Kind::NOTIFY, b"\x07request\x01\x01a\x08\x05shop"), 4),
+        ("half an address", typed(Kind::NOTIFY, b"\x07request\x01\x06source\x07\0\0\0\0"), 4),
+        ("a data type that is reserved", typed(Kind::NOTIFY, b"\x07request\x01\x01a\x0a"), 4),
+        ("32 bits that are 40", typed(Kind::NOTIFY, b"\x07request\x01\x01a\x03\xff\xf0\xfe\xfe\xff\x7e"), 4),
+        ("a fault in the second message", typed(Kind::NOTIFY, b"\x07request\x00\x04hold\x01"), 4),
+        ("a fault in a message of no name of ours", typed(Kind::NOTIFY, b"\x05other\x01\x01a\x0f"), 4),
+        ("a goodbye with a stream", frame(Head::new(Kind::HAPROXY_DISCONNECT, 1, 0), b""), 4),
+        ("a garbled goodbye", frame(Head::of_connection(Kind::HAPROXY_DISCONNECT), b"\x0bstatus"), 4),
+        (
+            "half a goodbye",
+            frame(Head { flags: 0, ..Head::of_connection(Kind::HAPROXY_DISCONNECT) }, b""),
+            10,
+        ),
     ];
     let mut refused = BTreeMap::new();
     for (what, bytes, status) in cases {
@@ -132,7 +136,7 @@ fn frames_of_unknown_types_are_skipped() {
     let slowlane = slowlane();
     let mut line = Line::greeted(slowlane.spop);
     for byte in [4, 100, 104, 255] {
-        line.say(&typed(Kind::Unknown(byte), b"\xff\xff"));
+        line.say(&typed(Kind(byte), b"\xff\xff"));
     }
     let heard = line.ask(1, "192.0.2.1", "free.example");
     assert_eq!(verdict(&heard), "pass");
@@ -148,7 +152,7 @@ fn a_refused_handshake_is_told_why_after_a_second() {
     let of = hello_of;
     let versions = |value| of(&[(VERSIONS.0, value), FRAME_SIZE, CAPABILITIES]);
     let size = |value| of(&[VERSIONS, (FRAME_SIZE.0, value), CAPABILITIES]);
-    let head = Head::of_connection(Kind::HaproxyHello);
+    let head = Head::of_connection(Kind::HAPROXY_HELLO);
     let cases: &[(&str, Vec<u8>, u32)] = &[
         ("no version", of(&[FRAME_SIZE, CAPABILITIES]), 5),
         ("nothing at all", of(&[]), 5),
@@ -165,7 +169,7 @@ fn a_refused_handshake_is_told_why_after_a_second() {
         ("a hello with a stream", frame(Head { stream_id: 1, ..head }, b""), 4),
         ("half a hello", frame(Head { flags: 0, ..head }, b""), 10),
         ("a notify first", request(1, "192.0.2.1", "free.example"), 4),
-        ("an agent", frame(Head::of_connection(Kind::AgentHello), b""), 4),
+        ("an agent", frame(Head::of_connection(Kind::AGENT_HELLO), b""), 4),
         ("a browser", raw(b"GET / HTTP/1.1\r\n\r\n"), 4),
         ("a browser with TLS", raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 4),
         ("a terminal", raw(b"\r\n\r\n"), 3),
@@ -321,7 +325,7 @@ fn who_does_not_finish_what_was_begun_is_timed_out() {
         ("silent", begun(b"")),
         ("in the length of a hello", begun(&hello()[..2])),
         ("in a hello", begun(&half(&hello()))),
-        ("unknown frames, and never a hello", begun(&typed(Kind::Unknown(9), b""))),
+        ("unknown frames, and never a hello", begun(&typed(Kind(9), b""))),
     ];
     let mut greeted = begun(&[hello(), hold(7, 60_000), half(&asked)].concat());
 
@@ -421,7 +425,7 @@ fn the_largest_ids_come_back_too() {
     let slowlane = slowlane();
     let mut line = Line::greeted(slowlane.spop);
     for (stream_id, frame_id) in [(u64::MAX, u64::MAX), (0, 0), (240, 2_288)] {
-        line.say(&frame(Head::new(Kind::Notify, stream_id, frame_id), b"\x07request\x00"));
+        line.say(&frame(Head::new(Kind::NOTIFY, stream_id, frame_id), b"\x07request\x00"));
         let heard = line.hear();
         let Heard::Ack { stream_id: stream, frame_id: frame, .. } = heard else { panic!("{heard:?}") };
         assert_eq!((stream, frame), (stream_id, frame_id));

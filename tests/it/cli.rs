@@ -345,7 +345,7 @@ fn a_socket_file_that_nobody_listens_on_is_replaced_and_taken_away_at_the_end() 
     stream.read_to_end(&mut answer).unwrap();
     let (hello, bytes) = Frame::cut(&answer, u32::MAX).unwrap().unwrap();
     let (goodbye, _) = Frame::cut(&answer[bytes..], u32::MAX).unwrap().unwrap();
-    assert_eq!((hello.head.kind, goodbye.head.kind), (Kind::AgentHello, Kind::AgentDisconnect));
+    assert_eq!((hello.head.kind, goodbye.head.kind), (Kind::AGENT_HELLO, Kind::AGENT_DISCONNECT));
 
     process.signal("TERM");
     assert!(process.wait().success());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
-use spop::{Ack, Connection, Data, Error, Frame, Head, Notify, Scope, Step};
+use spop::{Ack, Connection, Data, Error, Frame, Head, Notify, Scope, Step, Variable};
 
 use crate::cli::{Ran, ran};
 use crate::support::slowlane::Slowlane;
@@ -171,7 +171,7 @@ fn read(notify: Notify<'_>) -> Result<(), Error> {
 fn ack(stream_id: u64, frame_id: u64, fault: Fault) -> Vec<u8> {
     let mut bytes = Vec::new();
     let stream_id = if fault == Fault::ShortIds { stream_id & 0xffff } else { stream_id };
-    Ack::begin(&mut bytes, stream_id, frame_id).set_var(Scope::Txn, b"a", Data::Null).finish();
+    Ack::begin(&mut bytes, stream_id, frame_id).set(&Variable::new(Scope::Txn, b"a"), Data::Null).finish();
     if fault == Fault::NoFin {
         // The flags end 4 bytes behind the type.
         bytes[8] &= !(Head::FIN as u8);

@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use spop::{Ack, Connection, Data, Frame, Scope, Step};
+use spop::{Ack, Connection, Data, Frame, Scope, Step, Variable};
+
+const COUNTED: Variable = Variable::new(Scope::Txn, b"count");
 
 static COUNT: AtomicI64 = AtomicI64::new(0);
 
@@ -27,7 +29,7 @@ pub(crate) fn serve(mut stream: TcpStream) -> Result<(), Box<dyn std::error::Err
                 Step::Notify(notify) => {
                     let count = Data::Int64(COUNT.fetch_add(1, Ordering::Relaxed) + 1);
                     let ack = Ack::begin(&mut out, notify.stream_id, notify.frame_id);
-                    ack.set_var(Scope::Txn, b"count", count).finish();
+                    ack.set(&COUNTED, count).finish();
                 }
             }
         }

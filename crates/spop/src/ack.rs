@@ -1,8 +1,6 @@
 //! ACK, the answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
 
-use std::iter;
-
-use crate::cursor::Cursor;
+use crate::cursor::{self, Cursor};
 use crate::data::Data;
 use crate::error::Error;
 use crate::frame::Frame;
@@ -27,29 +25,19 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Each at the place of its number.
+    const ALL: [Scope; 5] = [Scope::Proc, Scope::Sess, Scope::Txn, Scope::Req, Scope::Res];
+
     fn decode(cursor: &mut Cursor<'_>) -> Result<Scope, Error> {
-        match cursor.byte()? {
-            0 => Ok(Scope::Proc),
-            1 => Ok(Scope::Sess),
-            2 => Ok(Scope::Txn),
-            3 => Ok(Scope::Req),
-            4 => Ok(Scope::Res),
-            scope => Err(Error::UnknownScope(scope)),
-        }
+        let number = cursor.byte()?;
+        Scope::ALL.get(usize::from(number)).copied().ok_or(Error::UnknownScope(number))
     }
 }
 
-/// A variable that is set often: the constant start of its action is encoded only once.
+/// A variable to set: the constant start of its action is encoded only once.
 ///
-/// ```
-/// use spop::{Ack, Data, Scope, Variable};
-///
-/// const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
-/// let (mut out, mut same) = (Vec::new(), Vec::new());
-/// Ack::begin(&mut out, 7, 1).set(&VERDICT, Data::Str(b"pass")).finish();
-/// Ack::begin(&mut same, 7, 1).set_var(Scope::Txn, b"verdict", Data::Str(b"pass")).finish();
-/// assert_eq!(out, same);
-/// ```
+/// HAProxy puts the scope and its `option var-prefix` before the name: `verdict` in scope `Txn` becomes
+/// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
     /// All 16 bytes are copied, in one instruction; the surplus is then cut off.
@@ -79,10 +67,7 @@ impl Variable {
     }
 }
 
-/// A change of a variable of HAProxy.
-///
-/// HAProxy puts the scope and its `option var-prefix` before the name: `verdict` in scope `Txn` becomes
-/// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
+/// A change of a variable of HAProxy, as the other side of an agent reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
     /// The value `Null` unsets the variable.
@@ -98,20 +83,6 @@ pub enum Action<'a> {
 }
 
 impl<'a> Action<'a> {
-    fn encode(self, out: &mut Vec<u8>) {
-        match self {
-            Action::SetVar { scope, name, value } => {
-                out.extend_from_slice(&[SET_VAR, SET_VAR_ARGUMENTS, scope as u8]);
-                string::encode(name, out);
-                value.encode(out);
-            }
-            Action::UnsetVar { scope, name } => {
-                out.extend_from_slice(&[UNSET_VAR, UNSET_VAR_ARGUMENTS, scope as u8]);
-                string::encode(name, out);
-            }
-        }
-    }
-
     fn decode(cursor: &mut Cursor<'a>) -> Result<Action<'a>, Error> {
         match cursor.array()? {
             [SET_VAR, SET_VAR_ARGUMENTS] => Ok(Action::SetVar {
@@ -130,10 +101,11 @@ impl<'a> Action<'a> {
 /// An answer, with the stream-id and frame-id of its NOTIFY.
 ///
 /// ```
-/// use spop::{Ack, Action, Data, Error, Frame, Scope};
+/// use spop::{Ack, Action, Data, Error, Frame, Scope, Variable};
 ///
+/// const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
 /// let mut out = Vec::new();
-/// Ack::begin(&mut out, 7, 1).set_var(Scope::Txn, b"verdict", Data::Str(b"pass")).finish();
+/// Ack::begin(&mut out, 7, 1).set(&VERDICT, Data::Str(b"pass")).finish();
 ///
 /// let (frame, _) = Frame::cut(&out, 256)?.unwrap();
 /// let ack = Ack::decode(frame)?;
@@ -155,7 +127,7 @@ impl<'a> Ack<'a> {
     /// An ACK needs an action before it can be finished: after an empty one, HAProxy 3.1 lets the request wait until
     /// its timeout.
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
-        EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::Ack, stream_id, frame_id)) }
+        EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::ACK, stream_id, frame_id)) }
     }
 
     /// Decodes a frame of the kind `Ack`.
@@ -170,14 +142,7 @@ impl<'a> Ack<'a> {
 
     /// The actions, up to the first invalid one. Like HAProxy, it stops there; earlier actions remain valid.
     pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
-        let mut rest = Cursor::new(self.payload);
-        iter::from_fn(move || {
-            let action = (!rest.is_empty()).then(|| Action::decode(&mut rest))?;
-            if action.is_err() {
-                rest = Cursor::new(b"");
-            }
-            Some(action)
-        })
+        cursor::each(self.payload, Action::decode)
     }
 }
 
@@ -192,18 +157,6 @@ impl<'o> EmptyAck<'o> {
     #[inline]
     pub fn set(self, variable: &Variable, value: Data<'_>) -> AckWriter<'o> {
         AckWriter { frame: self.frame }.set(variable, value)
-    }
-
-    pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> AckWriter<'o> {
-        self.action(Action::SetVar { scope, name, value })
-    }
-
-    pub fn unset_var(self, scope: Scope, name: &[u8]) -> AckWriter<'o> {
-        self.action(Action::UnsetVar { scope, name })
-    }
-
-    pub fn action(self, action: Action<'_>) -> AckWriter<'o> {
-        AckWriter { frame: self.frame }.action(action)
     }
 }
 
@@ -223,19 +176,6 @@ impl AckWriter<'_> {
         self
     }
 
-    pub fn set_var(self, scope: Scope, name: &[u8], value: Data<'_>) -> Self {
-        self.action(Action::SetVar { scope, name, value })
-    }
-
-    pub fn unset_var(self, scope: Scope, name: &[u8]) -> Self {
-        self.action(Action::UnsetVar { scope, name })
-    }
-
-    pub fn action(self, action: Action<'_>) -> Self {
-        action.encode(self.frame.out);
-        self
-    }
-
     pub fn finish(self) {
         self.frame.finish();
     }
@@ -248,17 +188,18 @@ mod tests {
     use super::*;
     use crate::data::tests::{any_bytes, any_data};
     use crate::hello::tests::cut;
+    use crate::read_error::ReadError;
 
-    fn any_action() -> impl Strategy<Value = Action<'static>> {
-        let scope = prop::sample::select(vec![Scope::Proc, Scope::Sess, Scope::Txn, Scope::Req, Scope::Res]);
-        (scope, any_bytes(), prop::option::of(any_data())).prop_map(|(scope, name, value)| match value {
-            Some(value) => Action::SetVar { scope, name, value },
-            None => Action::UnsetVar { scope, name },
+    /// A variable, its value, and the action that sets it.
+    fn any_set() -> impl Strategy<Value = (Variable, Data<'static>, Action<'static>)> {
+        let name = any_bytes().prop_map(|name| &name[..name.len().min(OPENING_BYTES - 4)]);
+        (prop::sample::select(Scope::ALL.to_vec()), name, any_data()).prop_map(|(scope, name, value)| {
+            (Variable::new(scope, name), value, Action::SetVar { scope, name, value })
         })
     }
 
     fn actions(payload: &[u8]) -> Vec<Result<Action<'_>, Error>> {
-        let ack = Ack::decode(Frame { head: Head::new(Kind::Ack, 1, 1), payload }).unwrap();
+        let ack = Ack::decode(Frame { head: Head::new(Kind::ACK, 1, 1), payload }).unwrap();
         ack.actions().collect()
     }
 
@@ -266,14 +207,14 @@ mod tests {
     fn it_has_these_bytes() {
         let mut out = b"before".to_vec();
         Ack::begin(&mut out, 0, 1)
-            .set_var(Scope::Txn, b"verdict", Data::Str(b"delay"))
-            .set_var(Scope::Txn, b"delay", Data::Int64(250))
-            .unset_var(Scope::Sess, b"slo")
+            .set(&Variable::new(Scope::Txn, b"verdict"), Data::Str(b"delay"))
+            .set(&Variable::new(Scope::Txn, b"delay"), Data::Int64(250))
+            .set(&Variable::new(Scope::Sess, b"slo"), Data::Null)
             .finish();
-        let bytes = b"before\x00\x00\x00\x2c\x67\x00\x00\x00\x01\x00\x01\
+        let bytes = b"before\x00\x00\x00\x2d\x67\x00\x00\x00\x01\x00\x01\
             \x01\x03\x02\x07verdict\x08\x05delay\
             \x01\x03\x02\x05delay\x04\xfa\x00\
-            \x02\x02\x01\x03slo";
+            \x01\x03\x01\x03slo\x00";
         assert_eq!(out, bytes);
     }
 
@@ -292,25 +233,26 @@ mod tests {
             "a wrong number of arguments"
         );
         assert_eq!(actions(b"\x02\x02\x05\x01a"), [Err(Error::UnknownScope(5))]);
-        assert_eq!(actions(b"\x01\x03\x02\x01a"), [Err(Error::Truncated)]);
+        assert_eq!(actions(b"\x01\x03\x02\x01a"), [Err(Error::Read(ReadError::Truncated))]);
     }
 
     proptest! {
         #[test]
         fn it_reads_back(
-            first in any_action(),
-            more in prop::collection::vec(any_action(), 0..6),
+            first in any_set(),
+            more in prop::collection::vec(any_set(), 0..6),
             stream_id: u64,
             frame_id: u64,
         ) {
             let mut out = Vec::new();
-            let ack = Ack::begin(&mut out, stream_id, frame_id).action(first);
-            more.iter().fold(ack, |ack, &action| ack.action(action)).finish();
+            let ack = Ack::begin(&mut out, stream_id, frame_id).set(&first.0, first.1);
+            more.iter().fold(ack, |ack, (variable, value, _)| ack.set(variable, *value)).finish();
 
             let ack = Ack::decode(cut(&out)).unwrap();
             prop_assert_eq!((ack.stream_id, ack.frame_id), (stream_id, frame_id));
             let actions: Result<Vec<_>, _> = ack.actions().collect();
-            prop_assert_eq!(actions, Ok([vec![first], more].concat()));
+            let sets = [vec![first], more].concat();
+            prop_assert_eq!(actions, Ok(sets.into_iter().map(|(_, _, action)| action).collect()));
         }
 
         #[test]

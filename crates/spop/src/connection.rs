@@ -143,26 +143,26 @@ impl Connection {
 
     fn step<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         match (self.state, frame.head.kind) {
-            (_, Kind::HaproxyDisconnect) => self.goodbye(frame, out),
+            (_, Kind::HAPROXY_DISCONNECT) => self.goodbye(frame, out),
 
             // A side that has sent its DISCONNECT ignores all frames but that of the other side (3.2.8).
             (State::Closing, _) => Ok(Step::Continue),
 
-            // Unknown frames may be skipped (3.2.2).
-            (_, Kind::Unknown(_)) => Ok(Step::Continue),
-
             // Only agents send these (3.2.2).
-            (_, Kind::AgentHello | Kind::AgentDisconnect | Kind::Ack) => Err(Error::AgentFrame),
+            (_, Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT | Kind::ACK) => Err(Error::AgentFrame),
 
             // There is one HELLO, the first frame (3.2.4).
-            (State::AwaitingHello, Kind::HaproxyHello) => self.greet(frame, out),
-            (State::AwaitingHello, Kind::Notify | Kind::Unset) => Err(Error::BeforeHello),
-            (State::Established, Kind::HaproxyHello) => Err(Error::SecondHello),
+            (State::AwaitingHello, Kind::HAPROXY_HELLO) => self.greet(frame, out),
+            (State::AwaitingHello, Kind::NOTIFY | Kind::UNSET) => Err(Error::BeforeHello),
+            (State::Established, Kind::HAPROXY_HELLO) => Err(Error::SecondHello),
 
-            (State::Established, Kind::Notify) => Notify::decode(frame).map(Step::Notify),
+            (State::Established, Kind::NOTIFY) => Notify::decode(frame).map(Step::Notify),
 
             // The rest of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
-            (State::Established, Kind::Unset) => Err(Error::Fragmented),
+            (State::Established, Kind::UNSET) => Err(Error::Fragmented),
+
+            // Unknown frames may be skipped (3.2.2).
+            _ => Ok(Step::Continue),
         }
     }
 
@@ -212,6 +212,7 @@ mod tests {
     use crate::data::Data;
     use crate::head::Head;
     use crate::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK, HELLO, cut, hello_of};
+    use crate::read_error::ReadError;
 
     const OURS: u32 = 65_536;
 
@@ -228,13 +229,13 @@ mod tests {
 
     fn agent_hello(out: &[u8]) -> AgentHello<'_> {
         let [frame] = said(out)[..] else { panic!("{out:?}") };
-        assert_eq!(frame.head, Head::of_connection(Kind::AgentHello));
+        assert_eq!(frame.head, Head::of_connection(Kind::AGENT_HELLO));
         AgentHello::decode(frame).unwrap()
     }
 
     fn agent_disconnect(out: &[u8]) -> Disconnect<'_> {
         let [frame] = said(out)[..] else { panic!("{out:?}") };
-        assert_eq!(frame.head, Head::of_connection(Kind::AgentDisconnect));
+        assert_eq!(frame.head, Head::of_connection(Kind::AGENT_DISCONNECT));
         Disconnect::decode(frame).unwrap()
     }
 
@@ -310,7 +311,7 @@ mod tests {
         }
         let (mut connection, mut out) = (Connection::new(OURS), Vec::new());
         let garbled = Frame { payload: b"\xff", ..cut(HAPROXY_3_2) };
-        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Truncated, true));
+        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Read(ReadError::Truncated), true));
         assert_eq!(agent_disconnect(&out).status, Status::INVALID);
     }
 
@@ -326,7 +327,7 @@ mod tests {
 
     #[test]
     fn before_hello_nothing_else_is_taken() {
-        for kind in [Kind::Notify, Kind::Unset] {
+        for kind in [Kind::NOTIFY, Kind::UNSET] {
             let step = Connection::new(OURS).receive(frame(kind), &mut Vec::new());
             assert_eq!(step, refused(Error::BeforeHello, true));
         }
@@ -343,8 +344,8 @@ mod tests {
     fn a_notify_is_handed_on_and_nothing_is_said() {
         let (mut connection, mut out) = (established(), Vec::new());
         for stream_id in [0, 1, u64::MAX] {
-            let head = Head::new(Kind::Notify, stream_id, 1);
-            let step = connection.receive(Frame { head, ..frame(Kind::Notify) }, &mut out);
+            let head = Head::new(Kind::NOTIFY, stream_id, 1);
+            let step = connection.receive(Frame { head, ..frame(Kind::NOTIFY) }, &mut out);
             let Step::Notify(notify) = step else { panic!("{step:?}") };
             assert_eq!((notify.stream_id, notify.frame_id), (stream_id, 1));
         }
@@ -353,8 +354,8 @@ mod tests {
 
     #[test]
     fn fragments_are_refused_with_their_own_status() {
-        let part = Frame { head: Head { flags: 0, ..frame(Kind::Notify).head }, payload: b"" };
-        for frame in [part, frame(Kind::Unset)] {
+        let part = Frame { head: Head { flags: 0, ..frame(Kind::NOTIFY).head }, payload: b"" };
+        for frame in [part, frame(Kind::UNSET)] {
             let (mut connection, mut out) = (established(), Vec::new());
             assert_eq!(connection.receive(frame, &mut out), refused(Error::Fragmented, false));
             assert_eq!(agent_disconnect(&out).status.code(), 10);
@@ -365,13 +366,13 @@ mod tests {
     fn what_agents_send_is_refused_and_what_nobody_knows_is_skipped() {
         for connection in [established(), Connection::new(OURS)] {
             let late = connection.state == State::AwaitingHello;
-            for kind in [Kind::AgentHello, Kind::AgentDisconnect, Kind::Ack] {
+            for kind in [Kind::AGENT_HELLO, Kind::AGENT_DISCONNECT, Kind::ACK] {
                 let step = connection.clone().receive(frame(kind), &mut Vec::new());
                 assert_eq!(step, refused(Error::AgentFrame, late));
             }
             for byte in [4, 100, 104, 255] {
                 let mut out = Vec::new();
-                let step = connection.clone().receive(frame(Kind::Unknown(byte)), &mut out);
+                let step = connection.clone().receive(frame(Kind(byte)), &mut out);
                 assert_eq!((step, out), (Step::Continue, vec![]));
             }
         }
@@ -392,7 +393,7 @@ mod tests {
         let (mut connection, mut out) = (established(), Vec::new());
         let bytes = goodbye(Status::NORMAL);
         let garbled = Frame { payload: b"\x0bstatus", ..cut(&bytes) };
-        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Truncated, false));
+        assert_eq!(connection.receive(garbled, &mut out), refused(Error::Read(ReadError::Truncated), false));
         assert_eq!(agent_disconnect(&out).status, Status::INVALID);
     }
 
@@ -404,7 +405,7 @@ mod tests {
 
         out.clear();
         connection.leave(&mut out);
-        for kind in [Kind::Notify, Kind::Unset, Kind::HaproxyHello, Kind::Ack, Kind::Unknown(9)] {
+        for kind in [Kind::NOTIFY, Kind::UNSET, Kind::HAPROXY_HELLO, Kind::ACK, Kind(9)] {
             assert_eq!(connection.receive(frame(kind), &mut out), Step::Continue);
         }
         let close = Close { status: Status::NORMAL, late: false, error: None };

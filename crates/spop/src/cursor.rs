@@ -1,5 +1,7 @@
 //! A cursor over the unread bytes of a frame.
 
+use std::iter;
+
 use crate::read_error::ReadError;
 use crate::varint;
 
@@ -9,6 +11,21 @@ use crate::varint;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
+}
+
+/// The values that `read` finds in `bytes`, up to the first error.
+pub(crate) fn each<'a, T, E>(
+    bytes: &'a [u8],
+    read: fn(&mut Cursor<'a>) -> Result<T, E>,
+) -> impl Iterator<Item = Result<T, E>> {
+    let mut rest = Cursor::new(bytes);
+    iter::from_fn(move || {
+        let value = (!rest.is_empty()).then(|| read(&mut rest))?;
+        if value.is_err() {
+            rest = Cursor::new(b"");
+        }
+        Some(value)
+    })
 }
 
 impl<'a> Cursor<'a> {

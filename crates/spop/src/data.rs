@@ -149,6 +149,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::read_error::ReadError;
 
     /// Any value. The bytes of a string are leaked, which a short test run can afford.
     pub(crate) fn any_data() -> impl Strategy<Value = Data<'static>> {
@@ -247,7 +248,7 @@ pub(super) mod tests {
             data.encode(&mut bytes);
             prop_assert_eq!(decode(&bytes), Ok(data));
             for end in 0..bytes.len() {
-                prop_assert_eq!(decode(&bytes[..end]), Err(Error::Truncated));
+                prop_assert_eq!(decode(&bytes[..end]), Err(Error::Read(ReadError::Truncated)));
             }
         }
     }

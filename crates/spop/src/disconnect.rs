@@ -57,11 +57,11 @@ impl<'a> Disconnect<'a> {
     }
 
     pub fn encode_as_agent(&self, out: &mut Vec<u8>) {
-        self.encode(Kind::AgentDisconnect, out);
+        self.encode(Kind::AGENT_DISCONNECT, out);
     }
 
     pub fn encode_as_haproxy(&self, out: &mut Vec<u8>) {
-        self.encode(Kind::HaproxyDisconnect, out);
+        self.encode(Kind::HAPROXY_DISCONNECT, out);
     }
 
     fn encode(&self, kind: Kind, out: &mut Vec<u8>) {
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_disconnect_that_says_nothing_has_an_unknown_reason() {
         let mut out = Vec::new();
-        FrameWriter::begin(&mut out, Head::of_connection(Kind::HaproxyDisconnect)).finish();
+        FrameWriter::begin(&mut out, Head::of_connection(Kind::HAPROXY_DISCONNECT)).finish();
         let silent = Disconnect { status: Status::UNKNOWN, message: b"" };
         assert_eq!(Disconnect::decode(cut(&out)), Ok(silent));
     }

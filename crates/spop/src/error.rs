@@ -14,10 +14,8 @@ pub enum Error {
     Foreign(&'static str),
     #[error("frame of {bytes} bytes: a head has at least 7")]
     TooSmall { bytes: u32 },
-    #[error("frame ends in the middle of a value")]
-    Truncated,
-    #[error("integer of more than 64 bits")]
-    VarintRange,
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("32-bit integer of more than 32 bits")]
     Int32Range,
     #[error("data type {0} is reserved")]
@@ -52,9 +50,9 @@ impl Error {
     /// The status code of SPOE.txt 3.5.
     ///
     /// ```
-    /// use spop::{Error, Status};
+    /// use spop::{Error, ReadError, Status};
     /// assert_eq!(Error::TooBig { bytes: 20_000, bytes_max: 16_380 }.status(), Status::TOO_BIG);
-    /// assert_eq!(Error::Truncated.status(), Status::INVALID);
+    /// assert_eq!(Error::Read(ReadError::Truncated).status(), Status::INVALID);
     /// ```
     pub const fn status(self) -> Status {
         match self {
@@ -67,8 +65,7 @@ impl Error {
             Error::BadFrameSize => Status::BAD_FRAME_SIZE,
             Error::TooSmall { .. }
             | Error::Foreign(_)
-            | Error::Truncated
-            | Error::VarintRange
+            | Error::Read(_)
             | Error::Int32Range
             | Error::ReservedType(_)
             | Error::UnexpectedId
@@ -77,15 +74,6 @@ impl Error {
             | Error::AgentFrame
             | Error::UnknownAction
             | Error::UnknownScope(_) => Status::INVALID,
-        }
-    }
-}
-
-impl From<ReadError> for Error {
-    fn from(error: ReadError) -> Error {
-        match error {
-            ReadError::Truncated => Error::Truncated,
-            ReadError::VarintRange => Error::VarintRange,
         }
     }
 }

@@ -35,7 +35,7 @@ impl<'a> Frame<'a> {
     /// use spop::{Frame, Kind};
     /// let bytes = b"\0\0\0\x07\x03\0\0\0\x01\x05\x01 and more";
     /// let (frame, consumed) = Frame::cut(bytes, 256).unwrap().unwrap();
-    /// assert_eq!((frame.head.kind, frame.head.stream_id, frame.head.frame_id), (Kind::Notify, 5, 1));
+    /// assert_eq!((frame.head.kind, frame.head.stream_id, frame.head.frame_id), (Kind::NOTIFY, 5, 1));
     /// assert_eq!(&bytes[consumed..], b" and more");
     /// assert_eq!(Frame::cut(&bytes[..10], 256), Ok(None));
     /// assert!(Frame::cut(b"\0\0\x01\x01", 256).is_err());
@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use crate::data::tests::any_bytes;
     use crate::head::tests::any_head;
+    use crate::read_error::ReadError;
 
     #[test]
     fn a_length_is_judged_before_its_frame_is_there() {
@@ -146,7 +147,7 @@ mod tests {
     #[test]
     fn ids_that_pass_the_end_of_the_frame_are_no_ids() {
         let bytes = b"\0\0\0\x07\x03\0\0\0\x01\xf0\xf0\x00\x00";
-        assert_eq!(Frame::cut(bytes, 256), Err(Error::Truncated));
+        assert_eq!(Frame::cut(bytes, 256), Err(Error::Read(ReadError::Truncated)));
     }
 
     proptest! {

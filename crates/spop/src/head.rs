@@ -14,47 +14,19 @@ use crate::varint;
 /// The shortest head: both ids in one byte each.
 pub(super) const HEAD_BYTES_MIN: u32 = 7;
 
-/// The type of a frame (SPOE.txt 3.2.2).
+/// The type of a frame (SPOE.txt 3.2.2). SPOP 2.0 defines no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A further part of a fragmented payload.
-    Unset,
-    HaproxyHello,
-    HaproxyDisconnect,
-    Notify,
-    AgentHello,
-    AgentDisconnect,
-    Ack,
-    /// A type that SPOP 2.0 does not define.
-    Unknown(u8),
-}
+pub struct Kind(pub u8);
 
 impl Kind {
-    const fn from_byte(byte: u8) -> Kind {
-        match byte {
-            0 => Kind::Unset,
-            1 => Kind::HaproxyHello,
-            2 => Kind::HaproxyDisconnect,
-            3 => Kind::Notify,
-            101 => Kind::AgentHello,
-            102 => Kind::AgentDisconnect,
-            103 => Kind::Ack,
-            _ => Kind::Unknown(byte),
-        }
-    }
-
-    const fn to_byte(self) -> u8 {
-        match self {
-            Kind::Unset => 0,
-            Kind::HaproxyHello => 1,
-            Kind::HaproxyDisconnect => 2,
-            Kind::Notify => 3,
-            Kind::AgentHello => 101,
-            Kind::AgentDisconnect => 102,
-            Kind::Ack => 103,
-            Kind::Unknown(byte) => byte,
-        }
-    }
+    /// A further part of a fragmented payload.
+    pub const UNSET: Kind = Kind(0);
+    pub const HAPROXY_HELLO: Kind = Kind(1);
+    pub const HAPROXY_DISCONNECT: Kind = Kind(2);
+    pub const NOTIFY: Kind = Kind(3);
+    pub const AGENT_HELLO: Kind = Kind(101);
+    pub const AGENT_DISCONNECT: Kind = Kind(102);
+    pub const ACK: Kind = Kind(103);
 }
 
 /// The head of a frame.
@@ -85,14 +57,14 @@ impl Head {
     }
 
     pub(super) fn encode(self, out: &mut Vec<u8>) {
-        out.push(self.kind.to_byte());
+        out.push(self.kind.0);
         out.extend_from_slice(&self.flags.to_be_bytes());
         varint::encode(self.stream_id, out);
         varint::encode(self.frame_id, out);
     }
 
     pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Head, Error> {
-        let kind = Kind::from_byte(cursor.byte()?);
+        let kind = Kind(cursor.byte()?);
         let flags = u32::from_be_bytes(cursor.array()?);
         let stream_id = cursor.varint()?;
         let frame_id = cursor.varint()?;
@@ -122,7 +94,7 @@ pub(super) mod tests {
     pub(crate) fn any_head() -> impl Strategy<Value = Head> {
         let ids = || prop_oneof![0..2_u64, any::<u64>()];
         (any::<u8>(), any::<u32>(), ids(), ids()).prop_map(|(kind, flags, stream_id, frame_id)| Head {
-            kind: Kind::from_byte(kind),
+            kind: Kind(kind),
             flags,
             stream_id,
             frame_id,
@@ -130,16 +102,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_byte_is_a_kind() {
-        for byte in 0..=u8::MAX {
-            assert_eq!(Kind::from_byte(byte).to_byte(), byte);
-        }
-    }
-
-    #[test]
     fn flags_are_big_endian() {
         let mut out = Vec::new();
-        Head::new(Kind::Notify, 240, 1).encode(&mut out);
+        Head::new(Kind::NOTIFY, 240, 1).encode(&mut out);
         assert_eq!(out, b"\x03\x00\x00\x00\x01\xf0\x00\x01");
     }
 

@@ -84,7 +84,7 @@ impl<'a> HaproxyHello<'a> {
 
     /// Appends the frame, with its items in HAProxy's order.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let frame = FrameWriter::begin(out, Head::of_connection(Kind::HaproxyHello));
+        let frame = FrameWriter::begin(out, Head::of_connection(Kind::HAPROXY_HELLO));
         pair::encode(SUPPORTED_VERSIONS, Data::Str(self.supported_versions), frame.out);
         pair::encode(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
         pair::encode(CAPABILITIES, Data::Str(self.capabilities), frame.out);
@@ -134,7 +134,7 @@ impl<'a> AgentHello<'a> {
     /// Appends the frame. Send it in one write: HAProxy 3.1 to 3.2.22 drops the connection if a hello arrives in two
     /// parts.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let frame = FrameWriter::begin(out, Head::of_connection(Kind::AgentHello));
+        let frame = FrameWriter::begin(out, Head::of_connection(Kind::AGENT_HELLO));
         pair::encode(VERSION, Data::Str(VERSION_2_0), frame.out);
         pair::encode(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
         pair::encode(CAPABILITIES, Data::Str(self.capabilities), frame.out);
@@ -166,6 +166,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::data::tests::any_bytes;
+    use crate::read_error::ReadError;
 
     /// The hello of HAProxy 2.6 and 3.0, with an invented engine-id.
     pub(crate) const HAPROXY_2_6: &[u8] = b"\x00\x00\x00\x81\x01\x00\x00\x00\x01\x00\x00\
@@ -202,7 +203,7 @@ pub(super) mod tests {
 
     /// A HAPROXY-HELLO of these items.
     pub(crate) fn hello_of(items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
-        of(Kind::HaproxyHello, items)
+        of(Kind::HAPROXY_HELLO, items)
     }
 
     fn of(kind: Kind, items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
@@ -317,7 +318,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_hello_is_whole_and_has_no_ids() {
-        let head = Head::of_connection(Kind::HaproxyHello);
+        let head = Head::of_connection(Kind::HAPROXY_HELLO);
         let decode = |head| HaproxyHello::decode(Frame { head, ..cut(HAPROXY_3_2) });
         assert_eq!(decode(head), Ok(HELLO));
         assert_eq!(decode(Head { flags: 0, ..head }), Err(Error::Fragmented));
@@ -336,7 +337,7 @@ pub(super) mod tests {
                 24 => Err(Error::NoFrameSize),
                 43 => Ok(HaproxyHello { capabilities: b"", engine_id: None, ..HELLO }),
                 68 => Ok(HaproxyHello { engine_id: None, ..HELLO }),
-                _ => Err(Error::Truncated),
+                _ => Err(Error::Read(ReadError::Truncated)),
             };
             let frame = Frame { payload: &whole.payload[..end], ..whole };
             assert_eq!(HaproxyHello::decode(frame), want, "{end}");
@@ -347,12 +348,12 @@ pub(super) mod tests {
     fn an_agent_that_haproxy_would_refuse_is_refused() {
         let hello = |version, size| {
             let items = [(VERSION, version), (MAX_FRAME_SIZE, size)];
-            AgentHello::decode(cut(&of(Kind::AgentHello, &items))).map(|hello| hello.frame_bytes_max)
+            AgentHello::decode(cut(&of(Kind::AGENT_HELLO, &items))).map(|hello| hello.frame_bytes_max)
         };
         assert_eq!(hello(Data::Str(b"2.0"), Data::Uint32(256)), Ok(256));
         assert_eq!(hello(Data::Str(b"2"), Data::Uint32(256)), Err(Error::BadVersion));
         assert_eq!(hello(Data::Str(b"2.0"), Data::Uint32(255)), Err(Error::BadFrameSize));
-        let nothing = of(Kind::AgentHello, &[]);
+        let nothing = of(Kind::AGENT_HELLO, &[]);
         assert_eq!(AgentHello::decode(cut(&nothing)), Err(Error::NoVersion));
     }
 

@@ -21,7 +21,9 @@
 //! borrow from the read buffer, and answers are appended to the write buffer:
 //!
 //! ```
-//! use spop::{Ack, Connection, Data, Error, Frame, Scope, Step};
+//! use spop::{Ack, Connection, Data, Error, Frame, Scope, Step, Variable};
+//!
+//! const ARGUMENTS: Variable = Variable::new(Scope::Txn, b"arguments");
 //!
 //! /// Answers every whole frame in `bytes` and returns their length.
 //! fn answer(connection: &mut Connection, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Error> {
@@ -41,7 +43,7 @@
 //!                     }
 //!                 }
 //!                 Ack::begin(out, notify.stream_id, notify.frame_id)
-//!                     .set_var(Scope::Txn, b"arguments", Data::Int64(arguments))
+//!                     .set(&ARGUMENTS, Data::Int64(arguments))
 //!                     .finish();
 //!             }
 //!         }
@@ -59,7 +61,7 @@
 //! assert_eq!(answer(&mut Connection::new(16_380), &asked, &mut answered), Ok(asked.len()));
 //!
 //! let (hello, length) = Frame::cut(&answered, 16_380)?.unwrap();
-//! assert_eq!(hello.head.kind, Kind::AgentHello);
+//! assert_eq!(hello.head.kind, Kind::AGENT_HELLO);
 //! let (ack, _) = Frame::cut(&answered[length..], 16_380)?.unwrap();
 //! let actions: Vec<_> = Ack::decode(ack)?.actions().collect();
 //! assert_eq!(actions, [Ok(Action::SetVar { scope: Scope::Txn, name: b"arguments", value: Data::Int64(1) })]);

@@ -60,7 +60,7 @@ impl<'a> Notify<'a> {
 
     /// Starts a NOTIFY at the end of `out`.
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> NotifyWriter<'_> {
-        NotifyWriter { frame: FrameWriter::begin(out, Head::new(Kind::Notify, stream_id, frame_id)) }
+        NotifyWriter { frame: FrameWriter::begin(out, Head::new(Kind::NOTIFY, stream_id, frame_id)) }
     }
 }
 
@@ -157,6 +157,7 @@ pub(super) mod tests {
     use super::*;
     use crate::data::tests::{any_bytes, any_data};
     use crate::hello::tests::cut;
+    use crate::read_error::ReadError;
 
     pub(crate) type Spoken = Vec<(&'static [u8], Vec<(&'static [u8], Data<'static>)>)>;
 
@@ -171,7 +172,7 @@ pub(super) mod tests {
     }
 
     fn of(payload: &[u8]) -> Notify<'_> {
-        Notify::decode(Frame { head: Head::new(Kind::Notify, 0, 1), payload }).unwrap()
+        Notify::decode(Frame { head: Head::new(Kind::NOTIFY, 0, 1), payload }).unwrap()
     }
 
     type Received<'a> = Vec<(&'a [u8], Vec<(&'a [u8], Data<'a>)>)>;
@@ -226,11 +227,18 @@ pub(super) mod tests {
     #[test]
     fn a_walk_finds_what_is_missing_and_what_is_too_much() {
         assert_eq!(names(of(b"")), Ok(vec![]));
-        assert_eq!(names(of(b"\x01a")), Err(Error::Truncated), "no number of arguments");
-        assert_eq!(names(of(b"\x01a\x01")), Err(Error::Truncated), "an argument too few");
-        assert_eq!(names(of(b"\x01a\x00\x09")), Err(Error::Truncated), "bytes after the last message");
+        assert_eq!(names(of(b"\x01a")), Err(Error::Read(ReadError::Truncated)), "no number of arguments");
+        assert_eq!(names(of(b"\x01a\x01")), Err(Error::Read(ReadError::Truncated)), "an argument too few");
+        assert_eq!(
+            names(of(b"\x01a\x00\x09")),
+            Err(Error::Read(ReadError::Truncated)),
+            "bytes after the last message"
+        );
         assert_eq!(names(of(b"\x01a\x01\x01x\x0a\x00")), Err(Error::ReservedType(10)));
-        assert_eq!(names(of(b"\xff\xf0\xfe\xfe\xfe\xfe\xfe\xfe\xfe\x0e")), Err(Error::Truncated));
+        assert_eq!(
+            names(of(b"\xff\xf0\xfe\xfe\xfe\xfe\xfe\xfe\xfe\x0e")),
+            Err(Error::Read(ReadError::Truncated))
+        );
     }
 
     #[test]
@@ -243,7 +251,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_fragment_is_refused_and_abort_on_a_whole_payload_is_ignored() {
-        let head = Head::new(Kind::Notify, 0, 1);
+        let head = Head::new(Kind::NOTIFY, 0, 1);
         let decode = |flags| Notify::decode(Frame { head: Head { flags, ..head }, payload: b"" });
         assert_eq!(decode(0), Err(Error::Fragmented));
         assert_eq!(decode(Head::ABORT), Err(Error::Fragmented));

@@ -1,8 +1,6 @@
 //! A name and its value, the item of a KV-LIST: `<KV-NAME:string><KV-VALUE:typed data>`.
 
-use std::iter;
-
-use crate::cursor::Cursor;
+use crate::cursor::{self, Cursor};
 use crate::data::Data;
 use crate::error::Error;
 use crate::string;
@@ -22,18 +20,11 @@ pub(super) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Data<'a>)
 /// The items of a KV-LIST, the payload of hellos and disconnects. It ends after the first invalid one.
 ///
 /// ```
-/// use spop::{Data, Error, items};
+/// use spop::{Data, Error, ReadError, items};
 /// let hello: Vec<_> = items(b"\x07version\x08\x032.0").collect();
 /// assert_eq!(hello, [Ok((&b"version"[..], Data::Str(b"2.0")))]);
-/// assert_eq!(items(b"\x07vers").collect::<Vec<_>>(), [Err(Error::Truncated)]);
+/// assert_eq!(items(b"\x07vers").collect::<Vec<_>>(), [Err(Error::Read(ReadError::Truncated))]);
 /// ```
 pub fn items(payload: &[u8]) -> impl Iterator<Item = Result<(&[u8], Data<'_>), Error>> {
-    let mut rest = Cursor::new(payload);
-    iter::from_fn(move || {
-        let item = (!rest.is_empty()).then(|| decode(&mut rest))?;
-        if item.is_err() {
-            rest = Cursor::new(b"");
-        }
-        Some(item)
-    })
+    cursor::each(payload, decode)
 }

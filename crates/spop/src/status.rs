@@ -15,19 +15,14 @@ pub struct Status(u32);
 
 impl Status {
     pub const NORMAL: Status = Status(0);
-    pub const IO: Status = Status(1);
     pub const TIMEOUT: Status = Status(2);
     pub const TOO_BIG: Status = Status(3);
     pub const INVALID: Status = Status(4);
     pub const NO_VERSION: Status = Status(5);
     pub const NO_FRAME_SIZE: Status = Status(6);
-    pub const NO_CAPABILITIES: Status = Status(7);
     pub const BAD_VERSION: Status = Status(8);
     pub const BAD_FRAME_SIZE: Status = Status(9);
     pub const FRAGMENTED: Status = Status(10);
-    pub const INTERLACED: Status = Status(11);
-    pub const NO_FRAME_ID: Status = Status(12);
-    pub const NO_RESOURCE: Status = Status(13);
     pub const UNKNOWN: Status = Status(99);
 
     pub const fn new(code: u32) -> Status {

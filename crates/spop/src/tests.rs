@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::ack::{Ack, Scope};
+use crate::ack::{Ack, Scope, Variable};
 use crate::connection::{Close, Connection, Step};
 use crate::data::Data;
 use crate::disconnect::Disconnect;
@@ -14,6 +14,8 @@ use crate::notify::Notify;
 use crate::notify::tests::{Spoken, any_messages, encode};
 
 const FRAME_BYTES_MAX: u32 = 16_380;
+
+const ARGUMENTS: Variable = Variable::new(Scope::Txn, b"arguments");
 
 /// The messages that an agent received and sent, and how it ended.
 #[derive(Debug, Default, PartialEq)]
@@ -55,7 +57,7 @@ fn receive(connection: &mut Connection, frame: Frame<'_>, transcript: &mut Trans
             Ok(arguments) => {
                 transcript.received.push((notify.stream_id, arguments));
                 let ack = Ack::begin(&mut transcript.said, notify.stream_id, notify.frame_id);
-                ack.set_var(Scope::Txn, b"arguments", Data::Int64(arguments as i64)).finish();
+                ack.set(&ARGUMENTS, Data::Int64(arguments as i64)).finish();
                 None
             }
         },

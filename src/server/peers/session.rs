@@ -213,7 +213,7 @@ impl Session {
                 updates += 1;
                 let [admitted, denied] = [0, 1].map(|place| {
                     let value = update.column(table, Column::GPC).get(place);
-                    value.map_or(0, |value| value.number() as u32)
+                    value.map_or(0, |&value| value as u32)
                 });
                 let Some(count) = proxy.counted(
                     &agent.throttle,

@@ -263,12 +263,12 @@ impl Conversation {
     /// Counts a frame other than a NOTIFY.
     fn count(&mut self, kind: Kind) {
         match kind {
-            Kind::HaproxyHello => {
+            Kind::HAPROXY_HELLO => {
                 let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
                 self.connected = Some(self.agent.status.engines.connected(id, &self.peer));
                 self.agent.metrics.frames.hello.inc()
             }
-            Kind::HaproxyDisconnect => self.agent.metrics.frames.disconnect.inc(),
+            Kind::HAPROXY_DISCONNECT => self.agent.metrics.frames.disconnect.inc(),
             _ => return,
         };
     }

@@ -123,7 +123,7 @@ impl Line {
 
 /// The stream-id of an ACK that lets a request pass.
 fn checked(frame: Frame<'_>) -> usize {
-    assert_eq!(frame.head.kind, Kind::Ack);
+    assert_eq!(frame.head.kind, Kind::ACK);
     let ack = Ack::decode(frame).unwrap();
     let is_pass =
         |action| matches!(action, Ok(Action::SetVar { name: b"verdict", value: Data::Str(b"pass"), .. }));

@@ -130,7 +130,7 @@ impl Line {
 
 /// The stream-id of an ACK that sets a verdict.
 fn checked(frame: Frame<'_>) -> usize {
-    assert_eq!(frame.head.kind, Kind::Ack);
+    assert_eq!(frame.head.kind, Kind::ACK);
     let ack = Ack::decode(frame).unwrap();
     let is_verdict = |action| matches!(action, Ok(Action::SetVar { name: b"verdict", .. }));
     assert!(ack.actions().next().is_some_and(is_verdict), "an ACK without a verdict");

@@ -77,7 +77,7 @@ fn greet(stream: &mut (impl Read + Write)) {
     let mut answer = [0; 256];
     let count = stream.read(&mut answer).unwrap();
     let (frame, _) = Frame::cut(&answer[..count], 256).unwrap().expect("a whole AGENT-HELLO");
-    assert_eq!(frame.head.kind, Kind::AgentHello);
+    assert_eq!(frame.head.kind, Kind::AGENT_HELLO);
 }
 
 fn connect(server: SocketAddr) -> net::TcpStream {

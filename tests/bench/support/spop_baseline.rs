@@ -1,11 +1,17 @@
 //! The baseline: a minimal agent. It reads the ids of each NOTIFY and answers a constant.
 
-use ::spop::{Ack, Connection, Data, Frame, Kind, Scope};
+use ::spop::{Ack, Connection, Data, Frame, Kind, Scope, Variable};
 
 use super::plain_server;
 
 /// Makes this binary the baseline agent.
 pub const ARGUMENT: &str = "--baseline";
+
+const VERDICT: Variable = Variable::new(Scope::Txn, b"verdict");
+const DELAY: Variable = Variable::new(Scope::Txn, b"delay");
+const SLO: Variable = Variable::new(Scope::Txn, b"slo");
+const KEY: Variable = Variable::new(Scope::Txn, b"key");
+const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
 
 /// The content of its answers.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +35,7 @@ fn answer_frames(answer: Answer, protocol: &mut Connection, bytes: &[u8], out: &
     while let Some((frame, length)) = Frame::cut(&bytes[used..], 65_536).unwrap() {
         used += length;
         match frame.head.kind {
-            Kind::Notify => answer_notify(answer, frame, out),
+            Kind::NOTIFY => answer_notify(answer, frame, out),
             _ => drop(protocol.receive(frame, out)),
         }
     }
@@ -38,14 +44,14 @@ fn answer_frames(answer: Answer, protocol: &mut Connection, bytes: &[u8], out: &
 
 fn answer_notify(answer: Answer, notify: Frame<'_>, out: &mut Vec<u8>) {
     let ack = Ack::begin(out, notify.head.stream_id, notify.head.frame_id);
-    let ack = ack.set_var(Scope::Txn, b"verdict", Data::Str(b"pass"));
+    let ack = ack.set(&VERDICT, Data::Str(b"pass"));
     match answer {
         Answer::Verdict => ack.finish(),
         Answer::Everything => ack
-            .set_var(Scope::Txn, b"delay", Data::Int64(0))
-            .set_var(Scope::Txn, b"slo", Data::Int64(3001))
-            .set_var(Scope::Txn, b"key", Data::Int64(i64::MIN))
-            .set_var(Scope::Txn, b"remaining", Data::Int64(999_999))
+            .set(&DELAY, Data::Int64(0))
+            .set(&SLO, Data::Int64(3001))
+            .set(&KEY, Data::Int64(i64::MIN))
+            .set(&REMAINING, Data::Int64(999_999))
             .finish(),
     }
 }

@@ -54,8 +54,7 @@ fn serve<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Course {
             News::Updated(table, update) => {
                 course.updates += 1;
                 let values = update.column(table, Column::GPC);
-                let counts =
-                    [0, 1].map(|place: usize| values.get(place).map_or(0, |value| value.number() as u32));
+                let counts = [0, 1].map(|place: usize| values.get(place).map_or(0, |&value| value as u32));
                 proxy.counted(&throttle, &table.name, update.key, counts, moment, &mut pushes);
             }
             News::Synced => proxy.has_reported_all(),

@@ -129,7 +129,7 @@ impl Served {
 
     /// The ids of all ACKs. Each ACK sets or unsets something.
     fn ids(&self) -> Vec<Id> {
-        let acks = self.frames().into_iter().filter(|frame| frame.head.kind == Kind::Ack);
+        let acks = self.frames().into_iter().filter(|frame| frame.head.kind == Kind::ACK);
         let mut ids: Vec<Id> = acks
             .map(|frame| {
                 let ack = Ack::decode(frame).expect("an ACK of ours");

@@ -1,15 +1,20 @@
 //! Whatever can be read is written again so that it reads the same.
 
-use spop::{Ack, Action, AgentHello, Data, Disconnect, Error, Frame, HaproxyHello, Head, Kind, Notify};
+use spop::{
+    Ack, Action, AgentHello, Data, Disconnect, Error, Frame, HaproxyHello, Head, Kind, Notify, Variable,
+};
+
+/// The longest name of a variable that an agent sets.
+const NAME_BYTES_MAX: usize = 12;
 
 pub fn run(bytes: &[u8]) {
     frame(bytes);
     let of = |kind| Frame { head: Head::of_connection(kind), payload: bytes };
-    haproxy_hello(of(Kind::HaproxyHello));
-    agent_hello(of(Kind::AgentHello));
-    disconnect(of(Kind::AgentDisconnect));
-    notify(of(Kind::Notify));
-    ack(of(Kind::Ack));
+    haproxy_hello(of(Kind::HAPROXY_HELLO));
+    agent_hello(of(Kind::AGENT_HELLO));
+    disconnect(of(Kind::AGENT_DISCONNECT));
+    notify(of(Kind::NOTIFY));
+    ack(of(Kind::ACK));
 }
 
 /// A frame has one form only: it comes out as the same bytes.
@@ -68,13 +73,25 @@ fn walk(frame: Frame<'_>) -> Result<Heard<'_>, Error> {
     Ok(heard)
 }
 
+/// An agent sets variables with short names, and does nothing else.
 fn ack(frame: Frame) {
-    let Ok(actions) = actions(frame) else { return };
-    let Some((first, more)) = actions.split_first() else { return };
+    let Ok(mut actions) = actions(frame) else { return };
+    actions.retain(|action| set(action).is_some());
+    let mut sets = actions.iter().filter_map(set);
+    let Some((variable, value)) = sets.next() else { return };
     let mut out = Vec::new();
-    let writer = Ack::begin(&mut out, 0, 0).action(*first);
-    more.iter().fold(writer, |writer, &action| writer.action(action)).finish();
+    let writer = Ack::begin(&mut out, 0, 0).set(&variable, value);
+    sets.fold(writer, |writer, (variable, value)| writer.set(&variable, value)).finish();
     assert_eq!(self::actions(cut(&out)), Ok(actions));
+}
+
+fn set<'a>(action: &Action<'a>) -> Option<(Variable, Data<'a>)> {
+    match *action {
+        Action::SetVar { scope, name, value } if name.len() <= NAME_BYTES_MAX => {
+            Some((Variable::new(scope, name), value))
+        }
+        _ => None,
+    }
 }
 
 fn actions(frame: Frame<'_>) -> Result<Vec<Action<'_>>, Error> {

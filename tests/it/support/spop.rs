@@ -148,7 +148,7 @@ pub fn hello_of(items: &[(&[u8], Data<'_>)]) -> Vec<u8> {
         payload.extend_from_slice(name);
         value.encode(&mut payload);
     }
-    frame(Head::of_connection(Kind::HaproxyHello), &payload)
+    frame(Head::of_connection(Kind::HAPROXY_HELLO), &payload)
 }
 
 /// Any frame.
@@ -199,12 +199,12 @@ fn cut(bytes: &[u8]) -> Frame<'_> {
 
 fn taken_apart(frame: Frame<'_>) -> Heard {
     match frame.head.kind {
-        Kind::AgentHello => Heard::Hello,
-        Kind::AgentDisconnect => {
+        Kind::AGENT_HELLO => Heard::Hello,
+        Kind::AGENT_DISCONNECT => {
             let Disconnect { status, message } = Disconnect::decode(frame).unwrap();
             Heard::Disconnect { status: status.code(), message: String::from_utf8_lossy(message).into() }
         }
-        Kind::Ack => {
+        Kind::ACK => {
             let ack = Ack::decode(frame).unwrap();
             let variables = ack.actions().map(|action| match action.unwrap() {
                 Action::SetVar { name, value, .. } => (text(name), shown(value)),

@@ -34,7 +34,7 @@ pub(super) fn listing(kind: Kind, items: &[Item<'_>]) -> Vec<u8> {
 
 /// A hello of exactly these items.
 pub(super) fn hello_of(items: &[Item<'_>]) -> Vec<u8> {
-    listing(Kind::HaproxyHello, items)
+    listing(Kind::HAPROXY_HELLO, items)
 }
 
 pub(super) fn goodbye(code: u32) -> Vec<u8> {
@@ -60,5 +60,5 @@ pub(super) fn flagged(mut bytes: Vec<u8>, flags: u32) -> Vec<u8> {
 
 /// A NOTIFY with any payload.
 pub(super) fn notify_of(payload: &[u8]) -> Vec<u8> {
-    frame(Head::new(Kind::Notify, 1, 1), payload)
+    frame(Head::new(Kind::NOTIFY, 1, 1), payload)
 }

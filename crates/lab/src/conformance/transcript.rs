@@ -68,7 +68,7 @@ impl Transcript {
     /// Whether an open connection needs no further wait.
     pub(super) fn is_complete(&self, until: Until) -> bool {
         let is_last = |(number, received): (usize, Result<Received<'_>, String>)| match received {
-            Ok(received) => number == 1 || received.frame.head.kind == Kind::AgentDisconnect,
+            Ok(received) => number == 1 || received.frame.head.kind == Kind::AGENT_DISCONNECT,
             Err(_) => true,
         };
         match until {
@@ -85,7 +85,7 @@ impl Transcript {
             return "more comes than any agent needs to say".into();
         }
         let frames = cut(&self.received).collect::<Result<Vec<_>, _>>().unwrap_or_default();
-        let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AgentDisconnect);
+        let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AGENT_DISCONNECT);
         match (goodbye.map(|received| Disconnect::decode(received.frame)), self.end) {
             (Some(Ok(Disconnect { status, .. })), _) => format!("AGENT-DISCONNECT, status {status}"),
             (Some(Err(error)), _) => format!("an AGENT-DISCONNECT that is wrong: {error}"),
@@ -93,9 +93,9 @@ impl Transcript {
             (None, End::Overdue | End::Open | End::Flooded) => {
                 match frames.last().map(|last| last.frame.head.kind) {
                     None => "nothing comes in time".into(),
-                    Some(Kind::AgentHello) => "nothing comes in time after AGENT-HELLO".into(),
-                    Some(Kind::Ack) => "nothing comes in time after an ACK".into(),
-                    Some(kind) => format!("nothing comes in time after a frame {kind:?}"),
+                    Some(Kind::AGENT_HELLO) => "nothing comes in time after AGENT-HELLO".into(),
+                    Some(Kind::ACK) => "nothing comes in time after an ACK".into(),
+                    Some(Kind(number)) => format!("nothing comes in time after a frame of type {number}"),
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Transcript {
 /// The longest NOTIFY of these bytes, as the length field has it.
 pub(super) fn longest_notify(bytes: &[u8]) -> usize {
     let sent = cut(bytes).map_while(Result::ok);
-    let notifies = sent.filter(|sent| sent.frame.head.kind == Kind::Notify);
+    let notifies = sent.filter(|sent| sent.frame.head.kind == Kind::NOTIFY);
     notifies.map(|notify| notify.bytes).max().unwrap_or_default()
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn frames_are_whole_or_told_to_be_broken() {
-        let ack = frame(Head::new(Kind::Ack, 1, 1), b"");
+        let ack = frame(Head::new(Kind::ACK, 1, 1), b"");
         assert_eq!(received(&ack, End::Open).frames().unwrap()[0].bytes, ack.len() - 4);
         assert!(received(&ack[..9], End::Open).frames().unwrap().is_empty());
         assert!(received(&ack[..9], End::Closed).frames().unwrap_err().contains("the middle of a frame"));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_not_read_as_frames() {
-        let ack = frame(Head::new(Kind::Ack, 1, 1), b"");
+        let ack = frame(Head::new(Kind::ACK, 1, 1), b"");
         let flooded = received(&ack, End::Flooded);
         assert_eq!(flooded.frames(), Err("more comes than any agent needs to say".into()));
         assert_eq!(flooded.ending(), "more comes than any agent needs to say");
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn the_longest_notify_is_found_among_other_frames() {
-        let [short, long] = [3, 300].map(|bytes| frame(Head::new(Kind::Notify, 1, 1), &vec![0; bytes]));
-        let other = frame(Head::of_connection(Kind::HaproxyHello), &[0; 900]);
+        let [short, long] = [3, 300].map(|bytes| frame(Head::new(Kind::NOTIFY, 1, 1), &vec![0; bytes]));
+        let other = frame(Head::of_connection(Kind::HAPROXY_HELLO), &[0; 900]);
         assert_eq!(longest_notify(&[&other[..], &short, &long, &short].concat()), long.len() - 4);
         assert_eq!(longest_notify(&other), 0);
         assert_eq!(longest_notify(&[&short[..], b"HTTP/1.1"].concat()), short.len() - 4);
@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_its_frames_a_goodbye_or_garbage() {
-        let ack = frame(Head::new(Kind::Ack, 1, 1), b"");
-        let goodbye = frame(Head::of_connection(Kind::AgentDisconnect), b"");
+        let ack = frame(Head::new(Kind::ACK, 1, 1), b"");
+        let goodbye = frame(Head::of_connection(Kind::AGENT_DISCONNECT), b"");
         let is_complete = |bytes: &[u8], until| received(bytes, End::Open).is_complete(until);
         assert!(is_complete(b"", Until::Sent));
         assert!(!is_complete(&ack, Until::Closed));

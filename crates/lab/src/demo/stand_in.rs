@@ -95,7 +95,7 @@ impl StandIn {
 
 /// The variables of an ACK.
 fn reported(frame: Frame<'_>) -> Option<Reported> {
-    if frame.head.kind != Kind::Ack {
+    if frame.head.kind != Kind::ACK {
         return None;
     }
     let mut reported = Reported::default();

@@ -1,8 +1,7 @@
-//! Protocol errors of the other side.
+//! Protocol errors of the other side, and those that two peers report to each other.
 
 use thiserror::Error;
 
-use crate::peers::protocol_error::ProtocolError;
 use crate::read_error::ReadError;
 
 /// An error of the sender. It ends the connection.
@@ -10,10 +9,8 @@ use crate::read_error::ReadError;
 pub enum Error {
     #[error("message of {bytes} bytes: at most {bytes_max} are allowed")]
     TooBig { bytes: u64, bytes_max: u64 },
-    #[error("message ends in the middle of a value")]
-    Truncated,
-    #[error("integer of more than 64 bits")]
-    VarintRange,
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("message with {0} bytes too many")]
     TooLong(usize),
     #[error("message class {0} does not exist")]
@@ -52,11 +49,15 @@ impl Error {
     }
 }
 
-impl From<ReadError> for Error {
-    fn from(error: ReadError) -> Error {
-        match error {
-            ReadError::Truncated => Error::Truncated,
-            ReadError::VarintRange => Error::VarintRange,
-        }
-    }
+/// Messages that report an error, and end the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ProtocolError {
+    Protocol = 0,
+    SizeLimit = 1,
+}
+
+impl ProtocolError {
+    /// Each at the place of its number.
+    pub(super) const ALL: [ProtocolError; 2] = [ProtocolError::Protocol, ProtocolError::SizeLimit];
 }

@@ -9,6 +9,7 @@
 use std::str;
 
 use crate::peers::error::Error;
+use crate::read_error::ReadError;
 
 /// The longest handshake. HAProxy's names are at most some hundred bytes.
 const HELLO_BYTES_MAX: usize = 1_024;
@@ -53,7 +54,7 @@ impl Status {
             return if is_too_long { Err(Error::TooLongName(bytes.len() as u64)) } else { Ok(None) };
         };
         let digits = bytes[..end].get(..3).and_then(|digits| str::from_utf8(digits).ok());
-        let status = digits.and_then(|digits| digits.parse().ok()).ok_or(Error::Truncated)?;
+        let status = digits.and_then(|digits| digits.parse().ok()).ok_or(ReadError::Truncated)?;
         Ok(Some((Status(status), end + 1)))
     }
 

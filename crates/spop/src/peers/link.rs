@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::peers::definition::{Column, Definition, KeyType};
-use crate::peers::error::Error;
+use crate::peers::error::{Error, ProtocolError};
 use crate::peers::frame::Frame;
 use crate::peers::message::{self, Control, Message};
-use crate::peers::protocol_error::ProtocolError;
-use crate::peers::update::{Update, Value};
+use crate::peers::update::Update;
 
 /// The most tables of the other side.
 pub const TABLES_MAX: usize = 64;
@@ -40,7 +39,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// let mut updates = Vec::new();
 /// let read = link.receive(bytes, now, &mut out, &mut |news| {
 ///     if let News::Updated(table, update) = news {
-///         updates.push((table.name.clone(), update.column(table, 9)[0].number()));
+///         updates.push((table.name.clone(), update.column(table, 9)[0]));
 ///     }
 /// });
 /// assert_eq!((read, updates), (Ok(bytes.len()), vec![("t".to_owned(), 3)]));
@@ -183,9 +182,7 @@ impl Link {
             self.ours_current = Some(place);
         }
         table.last = table.last.wrapping_add(1);
-        let values = values.iter().map(|&number| Value::Number(number)).collect();
-        let update = Update { id: Some(table.last), remaining: None, key, values };
-        message::update(&update, &table.definition, out);
+        message::update(table.last, key, values, out);
         true
     }
 
@@ -301,8 +298,7 @@ mod tests {
             rest.push(byte);
             let mut note = |news: News<'_>| {
                 if let News::Updated(table, update) = news {
-                    let numbers: Vec<u64> = update.values.iter().map(|value| value.number()).collect();
-                    read.push((table.name.clone(), update.key.to_vec(), numbers));
+                    read.push((table.name.clone(), update.key.to_vec(), update.values));
                 }
             };
             let length = haproxy.receive(&rest, NOW, &mut acks, &mut note).unwrap();
@@ -356,14 +352,9 @@ mod tests {
         let counts = table(1, "t", 9, 1);
         let mut bytes = Vec::new();
         message::define(&counts, &mut bytes);
-        let values = || vec![Value::Number(3)];
-        for id in [Some(u32::MAX), None, None] {
-            message::update(
-                &Update { id, remaining: None, key: b"k", values: values() },
-                &counts,
-                &mut bytes,
-            );
-        }
+        message::update(u32::MAX, b"k", &[3], &mut bytes);
+        let incremental = b"\x0a\x81\x03\x01k\x03";
+        bytes.extend_from_slice(&[*incremental; 2].concat());
         link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
         assert_eq!(out, b"\x0a\x84\x05\x01\0\0\0\x01", "update 1 follows 0, which follows 2^32 - 1");
     }

@@ -2,10 +2,9 @@
 
 use crate::cursor::Cursor;
 use crate::peers::definition::Definition;
-use crate::peers::error::Error;
+use crate::peers::error::{Error, ProtocolError};
 use crate::peers::frame::Frame;
-use crate::peers::protocol_error::ProtocolError;
-use crate::peers::update::{Form, Update};
+use crate::peers::update::{self, Form, Update};
 use crate::varint;
 
 const CONTROL: u8 = 0;
@@ -62,6 +61,7 @@ pub enum Control {
 }
 
 impl Control {
+    /// Each at the place of its number.
     const ALL: [Control; 5] = [
         Control::ResyncRequest,
         Control::ResyncFinished,
@@ -90,14 +90,13 @@ impl<'a> Message<'a> {
         let form = |has_id, has_remaining| Body { bytes: body, form: Form { has_id, has_remaining } };
         match (class, kind) {
             (CONTROL, kind) => {
-                let control = Control::ALL.into_iter().find(|control| *control as u8 == kind);
+                let control = Control::ALL.get(usize::from(kind)).copied();
                 control.map(Message::Control).ok_or(unknown)
             }
-            (ERROR, kind) => ProtocolError::ALL
-                .into_iter()
-                .find(|error| *error as u8 == kind)
-                .map(Message::ProtocolError)
-                .ok_or(unknown),
+            (ERROR, kind) => {
+                let error = ProtocolError::ALL.get(usize::from(kind)).copied();
+                error.map(Message::ProtocolError).ok_or(unknown)
+            }
             (STICK_TABLE, UPDATE) => Ok(Message::Update(form(true, false))),
             (STICK_TABLE, INCREMENTAL) => Ok(Message::Update(form(false, false))),
             (STICK_TABLE, UPDATE_TIMED) => Ok(Message::Update(form(true, true))),
@@ -147,18 +146,11 @@ pub(super) fn ack(table: u64, update: u32, out: &mut Vec<u8>) {
     Frame { class: STICK_TABLE, kind: ACK, body: &body }.encode(out);
 }
 
-/// Appends an update of the current table.
-pub(super) fn update(update: &Update<'_>, table: &Definition, out: &mut Vec<u8>) {
+/// Appends an update of the current table, whose keys are texts and whose columns are numbers.
+pub(super) fn update(id: u32, key: &[u8], values: &[u64], out: &mut Vec<u8>) {
     let mut body = Vec::new();
-    update.encode(table, &mut body);
-    let Form { has_id, has_remaining } = update.form();
-    let kind = match (has_id, has_remaining) {
-        (true, false) => UPDATE,
-        (false, false) => INCREMENTAL,
-        (true, true) => UPDATE_TIMED,
-        (false, true) => INCREMENTAL_TIMED,
-    };
-    Frame { class: STICK_TABLE, kind, body: &body }.encode(out);
+    update::encode(id, key, values, &mut body);
+    Frame { class: STICK_TABLE, kind: UPDATE, body: &body }.encode(out);
 }
 
 #[cfg(test)]

@@ -27,14 +27,12 @@ mod frame;
 mod hello;
 mod link;
 mod message;
-mod protocol_error;
 mod update;
 
-pub use definition::{Column, Definition, KeyType, Kind};
-pub use error::Error;
+pub use definition::{Column, Definition, KeyType};
+pub use error::{Error, ProtocolError};
 pub use frame::{BODY_BYTES_MAX, Frame};
 pub use hello::{Hello, Status};
 pub use link::{Link, News, TABLES_MAX};
 pub use message::{Control, Message};
-pub use protocol_error::ProtocolError;
-pub use update::{Update, Value, Values};
+pub use update::Update;

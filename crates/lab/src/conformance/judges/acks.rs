@@ -23,12 +23,12 @@ pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Judged {
 
 /// Each NOTIFY has one ACK, but some may go without.
 fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Judged {
-    let mut open = heads(transcript.asked(), Kind::Notify);
+    let mut open = heads(transcript.asked(), Kind::NOTIFY);
     if open.is_empty() {
         return Err(format!("the handshake before it fails: {}", transcript.ending()));
     }
     let frames = transcript.frames()?;
-    for acked in heads(frames.iter().map(|received| received.frame), Kind::Ack) {
+    for acked in heads(frames.iter().map(|received| received.frame), Kind::ACK) {
         match open.iter().position(|head| ids(head) == ids(&acked)) {
             Some(at) => drop(open.remove(at)),
             None => return Err(format!("an ACK has the ids {}, which are not open", ids(&acked))),
@@ -42,14 +42,14 @@ fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Judged {
 
 fn is_refused(transcript: &Transcript) -> Result<bool, String> {
     let frames = transcript.frames()?;
-    Ok(frames.iter().any(|received| received.frame.head.kind == Kind::AgentDisconnect))
+    Ok(frames.iter().any(|received| received.frame.head.kind == Kind::AGENT_DISCONNECT))
 }
 
 pub(crate) fn acks_nothing(transcript: &Transcript) -> Judged {
     // Whatever else comes, or how it ends, is for other judges.
     match transcript.frames() {
         Err(reason) if transcript.end == End::Flooded => Err(reason),
-        Ok(frames) if frames.iter().any(|received| received.frame.head.kind == Kind::Ack) => {
+        Ok(frames) if frames.iter().any(|received| received.frame.head.kind == Kind::ACK) => {
             Err("it is answered by an ACK".into())
         }
         _ => Ok(()),
@@ -97,7 +97,7 @@ pub(crate) fn name_variables(transcript: &Transcript) -> Judged {
 /// Asks for each ACK. Without any, there is nothing to judge.
 fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Judged) -> Judged {
     let frames = transcript.frames()?;
-    let mut acks = frames.iter().filter(|received| received.frame.head.kind == Kind::Ack).peekable();
+    let mut acks = frames.iter().filter(|received| received.frame.head.kind == Kind::ACK).peekable();
     acks.peek().ok_or_else(|| format!("no ACK: {}", transcript.ending()))?;
     acks.try_for_each(judge)
 }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn of(flags: u32, payload: &[u8]) -> Vec<u8> {
-        frame(Head { flags, ..Head::new(Kind::Ack, 1, 1) }, payload)
+        frame(Head { flags, ..Head::new(Kind::ACK, 1, 1) }, payload)
     }
 
     #[test]

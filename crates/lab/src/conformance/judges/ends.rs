@@ -50,7 +50,7 @@ fn status(transcript: &Transcript) -> Result<i64, String> {
 
 fn goodbye(transcript: &Transcript) -> Result<Frame<'_>, String> {
     let frames = transcript.frames()?;
-    let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AgentDisconnect);
+    let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AGENT_DISCONNECT);
     let goodbye = goodbye.map(|received| received.frame);
     goodbye.ok_or_else(|| format!("no AGENT-DISCONNECT: {}", transcript.ending()))
 }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_goodbye_is_a_frame_of_the_connection() {
         assert_eq!(leaves(&spoken(&[ack(1, 1), goodbye(0)])), Ok(()));
-        let head = Head::of_connection(Kind::AgentDisconnect);
+        let head = Head::of_connection(Kind::AGENT_DISCONNECT);
         assert!(leaves(&spoken(&[frame(Head { flags: 0, ..head }, b"")])).is_err());
         assert!(leaves(&spoken(&[frame(Head { frame_id: 1, ..head }, b"")])).is_err());
         assert!(leaves(&closed(&[ack(1, 1)])).unwrap_err().contains("closes without"));
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_goodbye_has_a_status_and_a_message() {
-        let of = |payload| spoken(&[frame(Head::of_connection(Kind::AgentDisconnect), payload)]);
+        let of = |payload| spoken(&[frame(Head::of_connection(Kind::AGENT_DISCONNECT), payload)]);
         assert_eq!(gives_a_reason(&spoken(&[goodbye(77)])), Ok(()));
         assert!(gives_a_reason(&of(b"\x0bstatus-code\x03\x00")).unwrap_err().contains("no message"));
         assert!(gives_a_reason(&of(b"\x07message\x08\x00")).unwrap_err().contains("no status-code"));

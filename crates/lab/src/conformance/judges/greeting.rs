@@ -18,8 +18,8 @@ pub(crate) fn greets(transcript: &Transcript) -> Judged {
 /// An AGENT-HELLO or an AGENT-DISCONNECT, either by the book.
 pub(crate) fn answers(transcript: &Transcript) -> Judged {
     match transcript.frames()?.first().map(|first| first.frame.head.kind) {
-        Some(Kind::AgentHello | Kind::AgentDisconnect) => Ok(()),
-        Some(kind) => Err(format!("the first frame is {kind:?}")),
+        Some(Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT) => Ok(()),
+        Some(Kind(number)) => Err(format!("the first frame is of type {number}")),
         None => Err(transcript.ending()),
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn has_capabilities(transcript: &Transcript) -> Judged {
 /// The AGENT-HELLO.
 fn hello(transcript: &Transcript) -> Result<Frame<'_>, String> {
     match transcript.frames()?.first() {
-        Some(first) if first.frame.head.kind == Kind::AgentHello => Ok(first.frame),
+        Some(first) if first.frame.head.kind == Kind::AGENT_HELLO => Ok(first.frame),
         _ => Err(format!("no AGENT-HELLO: {}", transcript.ending())),
     }
 }
@@ -75,7 +75,7 @@ fn announced(transcript: &Transcript) -> Vec<(u32, u32)> {
 
 /// An item of HAProxy's hello.
 fn offer<'a>(transcript: &'a Transcript, name: &str) -> Option<Data<'a>> {
-    let hello = transcript.asked().find(|frame| frame.head.kind == Kind::HaproxyHello)?;
+    let hello = transcript.asked().find(|frame| frame.head.kind == Kind::HAPROXY_HELLO)?;
     item(hello, "HAProxy's hello", name).ok().flatten()
 }
 
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn a_hello_of_a_stream_or_without_fin_is_none() {
-        let head = Head::of_connection(Kind::AgentHello);
+        let head = Head::of_connection(Kind::AGENT_HELLO);
         let of = |head| spoken(&[crate::conformance::frames::frame(head, b"")]);
         assert!(greets(&of(Head { stream_id: 1, ..head })).is_err());
         assert!(sets_fin(&of(Head { flags: 0, ..head })).is_err());
-        assert!(answers(&of(Head { kind: Kind::Ack, ..head })).is_err());
+        assert!(answers(&of(Head { kind: Kind::ACK, ..head })).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use crate::conformance::frames::{HELLO, Item, hello, listing};
 use crate::conformance::setting::tests::setting;
 use crate::conformance::transcript::{End, Transcript};
-use spop::{Ack, Data, Disconnect, Kind, Scope, Status};
+use spop::{Ack, Data, Disconnect, Kind, Scope, Status, Variable};
 
 /// A plain hello and the NOTIFYs 1/1 and 2/1 were sent; these frames came back.
 pub(super) fn spoken(frames: &[Vec<u8>]) -> Transcript {
@@ -20,7 +20,7 @@ pub(super) fn silent() -> Transcript {
 }
 
 pub(super) fn hello_of(items: &[Item<'_>]) -> Vec<u8> {
-    listing(Kind::AgentHello, items)
+    listing(Kind::AGENT_HELLO, items)
 }
 
 /// An AGENT-HELLO that agrees to this frame size.
@@ -34,7 +34,7 @@ pub(super) fn greeting(frame_bytes_max: u32) -> Vec<u8> {
 
 pub(super) fn ack(stream_id: u64, frame_id: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Ack::begin(&mut bytes, stream_id, frame_id).set_var(Scope::Txn, b"a", Data::Null).finish();
+    Ack::begin(&mut bytes, stream_id, frame_id).set(&Variable::new(Scope::Txn, b"a"), Data::Null).finish();
     bytes
 }
 

@@ -84,7 +84,7 @@ pub(super) fn notifies(suite: &mut Exchanges, setting: &Setting) {
     suite.greeted(greeted(setting.notify_second(b""), 1));
     suite.should("message-no-name", "3.2", "answers a message with an empty name", acks_or_refuses);
 
-    let unknown = frame(Head::new(Kind::Unknown(42), 1, 1), b"\xff\xff");
+    let unknown = frame(Head::new(Kind(42), 1, 1), b"\xff\xff");
     suite.greeted(greeted([unknown, notify()].concat(), 1));
     let claim = "skips or refuses a frame of an unknown type";
     suite.must("unknown-frame-type", "3.2.2", claim, acks_or_refuses);

@@ -15,7 +15,7 @@ use spop::{Head, Kind};
 const MESSAGE: &[u8] = b"\x07request\x00";
 
 pub(super) fn frames(suite: &mut Exchanges, setting: &Setting) {
-    let hello_head = Head::of_connection(Kind::HaproxyHello);
+    let hello_head = Head::of_connection(Kind::HAPROXY_HELLO);
     suite.plain(only(setting.notify(1, 1)));
     suite.survives("notify-first", "survives a NOTIFY before any hello");
     suite.should("notify-first-ack", "3.2.4", "sends no ACK before the handshake", acks_nothing);
@@ -46,10 +46,10 @@ pub(super) fn frames(suite: &mut Exchanges, setting: &Setting) {
     suite.of(Needs::WholePayloads, 1, refused(flagged(notify_of(MESSAGE), 0)));
     suite.survives("fragment", "survives a NOTIFY without FIN");
     suite.should("fragment-refused", "3.5", "refuses it with status 10", refuses_as::<10>);
-    suite.greeted(refused(frame(Head::new(Kind::Unset, 1, 1), MESSAGE)));
+    suite.greeted(refused(frame(Head::new(Kind::UNSET, 1, 1), MESSAGE)));
     suite.survives("fragment-rest", "survives the rest of a payload that never began");
     suite.should("fragment-rest-refused", "3.2.9", "refuses it", refuses);
-    suite.greeted(refused(frame(Head::new(Kind::Ack, 1, 1), b"")));
+    suite.greeted(refused(frame(Head::new(Kind::ACK, 1, 1), b"")));
     suite.survives("frame-of-agent", "survives an ACK from HAProxy's side");
     suite.should("frame-of-agent-refused", "3.2.2", "refuses it", refuses);
 
