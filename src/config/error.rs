@@ -64,6 +64,9 @@ pub(crate) enum ConfigError {
     Unwritable(String),
 }
 
+/// Gets each mistake with the section and the key that have it.
+pub(super) type Report<'r> = &'r mut dyn FnMut(&str, &str, ConfigError);
+
 impl ConfigError {
     /// The file and the line, as far as the error has them, and the rest of the message.
     pub(crate) fn place(&self) -> (Option<&Path>, Option<usize>, String) {

@@ -1,6 +1,5 @@
 //! The config file in TOML. Every key has a default, and unknown keys are errors.
 
-use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::peers::Peers;
 use crate::config::policy::Policy;
 use crate::config::values::{
-    allow, duration, every, expire, hosts, is_secret, node, period, prefix, sample, socket_mode, store,
+    allow, duration, duration_within, expire, hosts, is_secret, node, prefix, sample, socket_mode, store,
     verdicts, within, written, written_mode, written_store,
 };
 use crate::observe::decision_log::{self, Place, Sample};
@@ -230,7 +229,7 @@ impl Default for Table {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct State {
     pub(super) file: Option<PathBuf>,
-    #[serde(deserialize_with = "every", serialize_with = "written")]
+    #[serde(deserialize_with = "duration_within::<1_000, 3_600_000, _>", serialize_with = "written")]
     pub(super) every: Duration,
 }
 
@@ -253,7 +252,7 @@ pub(super) struct Cluster {
     pub(super) ca: Option<PathBuf>,
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
-    #[serde(deserialize_with = "period", serialize_with = "written")]
+    #[serde(deserialize_with = "duration_within::<10, 10_000, _>", serialize_with = "written")]
     pub(super) period: Duration,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
     pub(super) silent_after: Duration,
@@ -294,26 +293,7 @@ impl Default for Cluster {
     }
 }
 
-/// The keys of `[cluster]` for a slowlane that is the store of others.
-pub(super) struct TokenServer {
-    pub(super) listen: Vec<Address>,
-    pub(super) allow: Vec<Network>,
-    pub(super) token_file: Option<PathBuf>,
-    pub(super) tls: Tls,
-}
-
 impl Cluster {
-    /// The keys for a node, and those for a store.
-    pub(super) fn split(mut self) -> (Cluster, TokenServer) {
-        let server = TokenServer {
-            listen: mem::take(&mut self.listen),
-            allow: mem::take(&mut self.allow),
-            token_file: self.token_file.take(),
-            tls: mem::take(&mut self.tls),
-        };
-        (self, server)
-    }
-
     /// None without a store: this slowlane is alone. A token server is its own store by default. `identity` is the
     /// node's certificate and the key.
     pub(super) fn settings(

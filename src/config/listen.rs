@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::error::ConfigError;
+use crate::config::error::{ConfigError, Report};
 use crate::config::file::Tls;
 use crate::server::tls;
 use slowlane_core::base::address::Address;
@@ -28,6 +28,34 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
+    /// Reports TLS files that lack another.
+    pub(super) fn new(
+        section: &'static str,
+        addresses: Vec<Address>,
+        allow: Vec<Network>,
+        Tls { cert, key, client_ca }: Tls,
+        connections_max: usize,
+        handshake_max: Duration,
+        report: Report<'_>,
+    ) -> Listen {
+        let name = match section {
+            "spop" => "SPOP",
+            "http" => "HTTP check",
+            section => section,
+        };
+        let tls_section = format!("{section}.tls");
+        let tls = match (cert, key, client_ca) {
+            (None, None, Some(_)) => {
+                half(&tls_section, "client_ca", "cert", report);
+                None
+            }
+            (cert, key, client_ca) => {
+                pair(&tls_section, cert, key, report).map(|(cert, key)| tls::Files { cert, key, client_ca })
+            }
+        };
+        Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
+    }
+
     /// The listener as TLS has to know it.
     pub(crate) fn secured(&self) -> tls::Listener {
         let protocols: &[&[u8]] = if matches!(self.section, "http" | "admin") { &[b"http/1.1"] } else { &[] };
@@ -42,10 +70,7 @@ impl Listen {
 }
 
 /// Reports addresses that two listeners have: the kernel would give each connection to either of them, or to one alone.
-pub(super) fn report_collisions<'l>(
-    listens: impl Iterator<Item = &'l Listen>,
-    report: &mut dyn FnMut(&str, &str, ConfigError),
-) {
+pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, report: Report<'_>) {
     let mut before: Vec<(&'static str, &Address)> = Vec::new();
     for (section, address) in
         listens.flat_map(|listen| listen.addresses.iter().map(|address| (listen.section, address)))
@@ -58,37 +83,21 @@ pub(super) fn report_collisions<'l>(
     }
 }
 
-/// The files of a listener's TLS. `report` gets a mistake with its section and key.
-pub(super) fn tls_files(
-    section: &'static str,
-    written: Tls,
-    report: &mut dyn FnMut(&str, &str, ConfigError),
-) -> Option<tls::Files> {
-    let Tls { cert, key, client_ca } = written;
-    let (has, lacks) = match (cert, key, client_ca) {
-        (Some(cert), Some(key), client_ca) => return Some(tls::Files { cert, key, client_ca }),
-        (None, None, None) => return None,
-        (Some(_), None, _) => ("cert", "key"),
-        (None, Some(_), _) => ("key", "cert"),
-        (None, None, Some(_)) => ("client_ca", "cert"),
-    };
-    let section = format!("{section}.tls");
-    report(&section.clone(), has, ConfigError::HalfTls { section, has, lacks });
-    None
-}
-
-/// The certificate and the key of a node, which go together.
-pub(super) fn node_files(
+/// A certificate and its key, which go together.
+pub(super) fn pair(
+    section: &str,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-    report: &mut dyn FnMut(&str, &str, ConfigError),
+    report: Report<'_>,
 ) -> Option<(PathBuf, PathBuf)> {
-    let (has, lacks) = match (cert, key) {
-        (Some(cert), Some(key)) => return Some((cert, key)),
-        (None, None) => return None,
-        (Some(_), None) => ("cert", "key"),
-        (None, Some(_)) => ("key", "cert"),
-    };
-    report("cluster", has, ConfigError::HalfTls { section: "cluster".into(), has, lacks });
-    None
+    match (&cert, &key) {
+        (Some(_), None) => half(section, "cert", "key", report),
+        (None, Some(_)) => half(section, "key", "cert", report),
+        _ => {}
+    }
+    cert.zip(key)
+}
+
+fn half(section: &str, has: &'static str, lacks: &'static str, report: Report<'_>) {
+    report(section, has, ConfigError::HalfTls { section: section.to_owned(), has, lacks });
 }

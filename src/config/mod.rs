@@ -13,14 +13,15 @@ mod show;
 mod values;
 mod warnings;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, mem};
 
+use error::Report;
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use file::Flags;
 pub(crate) use listen::Listen;
-use listen::{HANDSHAKE_MAX, node_files, tls_files};
+use listen::{HANDSHAKE_MAX, pair};
 use mistakes::ConfigMistake;
 pub(crate) use peers::PeersConfig;
 use warnings::Secret;
@@ -292,8 +293,19 @@ impl Config {
             });
         };
         let secrets = secrets(&written, file.as_ref());
-        let file::File { spop, http, admin, hold, table, policy, cluster, peers, state, decision_log, log } =
-            written;
+        let file::File {
+            spop,
+            http,
+            admin,
+            hold,
+            table,
+            policy,
+            mut cluster,
+            peers,
+            state,
+            decision_log,
+            log,
+        } = written;
         let policy::Policy { dir, layout, key_secret_file } = policy;
         let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
         let admin = AdminConfig::new(admin, &mut report);
@@ -303,14 +315,13 @@ impl Config {
             None
         });
         let peers = PeersConfig::new(peers, &mut report);
-        let (cluster, listens) = cluster.split();
-        let token_server = TokenServerConfig::new(listens, &mut report);
+        let token_server = TokenServerConfig::new(&mut cluster, &mut report);
         let listens = [Some(&spop.listen), Some(&http.listen), Some(&admin.listen)];
         let others =
             [token_server.as_ref().map(|server| &server.listen), peers.as_ref().map(|peers| &peers.listen)];
         listen::report_collisions(listens.into_iter().chain(others).flatten(), &mut report);
-        let cert = node_files(cluster.cert.clone(), cluster.key.clone(), &mut report);
-        let cluster = cluster.settings(cert, key_secret.is_some(), token_server.is_some());
+        let identity = pair("cluster", cluster.cert.take(), cluster.key.take(), &mut report);
+        let cluster = cluster.settings(identity, key_secret.is_some(), token_server.is_some());
         let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
             spop,
@@ -333,78 +344,69 @@ impl Config {
     }
 }
 
-/// Gets each mistake with the section and the key that have it.
-type Report<'r> = &'r mut dyn FnMut(&str, &str, ConfigError);
-
 impl SpopConfig {
     fn new(written: file::Spop, report: Report<'_>) -> SpopConfig {
-        let file::Spop { listen: addresses, allow, connections_max, frame_bytes_max, timeout, tls } = written;
-        let tls = tls_files("spop", tls, report);
-        let (name, section, handshake_max) = ("SPOP", "spop", timeout);
-        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
+        let file::Spop { listen, allow, connections_max, frame_bytes_max, timeout, tls } = written;
+        let listen = Listen::new("spop", listen, allow, tls, connections_max, timeout, report);
         SpopConfig { listen, frame_bytes_max, timeout }
     }
 }
 
 impl HttpConfig {
     fn new(written: file::Http, report: Report<'_>) -> HttpConfig {
-        let file::Http { listen: addresses, allow, connections_max, idle_timeout, tls } = written;
-        let tls = tls_files("http", tls, report);
-        let (name, section, handshake_max) = ("HTTP check", "http", idle_timeout.min(HANDSHAKE_MAX));
-        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
+        let file::Http { listen, allow, connections_max, idle_timeout, tls } = written;
+        let handshake_max = idle_timeout.min(HANDSHAKE_MAX);
+        let listen = Listen::new("http", listen, allow, tls, connections_max, handshake_max, report);
         HttpConfig { listen, idle_timeout }
     }
 }
 
 impl AdminConfig {
     fn new(written: file::Admin, report: Report<'_>) -> AdminConfig {
-        let file::Admin { listen: addresses, allow, token, token_file, hosts, socket, socket_mode, tls } =
-            written;
-        let tls = tls_files("admin", tls, report);
-        // A token that cannot be read is one mistake, and not a listener without a token as well.
-        let is_secret = token.is_some() || token_file.is_some();
-        let token = match (token, token_file) {
-            (Some(token), Some(_)) => {
-                report("admin", "token_file", ConfigError::TwoTokens);
-                Some(token)
-            }
-            (None, Some(path)) => read_token(path).map_err(|error| report("admin", "token_file", error)).ok(),
-            (token, None) => token,
-        };
-        let open = addresses.iter().try_for_each(|address| Guarded::Admin.unless_local(address));
-        if let Err(open) = open
-            && !is_secret
-        {
-            report("admin", "listen", open.into());
-        }
-        let (connections_max, handshake_max) = (ADMIN_CONNECTIONS_MAX, HANDSHAKE_MAX);
-        let (name, section) = ("admin", "admin");
-        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
+        let file::Admin { listen, allow, token, token_file, hosts, socket, socket_mode, tls } = written;
+        let listen = Listen::new("admin", listen, allow, tls, ADMIN_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
+        let token = guard(&listen, Guarded::Admin, token, token_file, report);
         let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
         AdminConfig { listen, token, hosts, socket, socket_mode }
     }
 }
 
 impl TokenServerConfig {
-    /// None without an address.
-    fn new(written: file::TokenServer, report: Report<'_>) -> Option<TokenServerConfig> {
-        let file::TokenServer { listen: addresses, allow, token_file, tls } = written;
-        let tls = tls_files("cluster", tls, report);
-        let is_secret = token_file.is_some();
-        let token = token_file
-            .and_then(|path| read_token(path).map_err(|error| report("cluster", "token_file", error)).ok());
-        let open = addresses.iter().try_for_each(|address| Guarded::TokenServer.unless_local(address));
-        if let Err(open) = open
-            && !is_secret
-        {
-            report("cluster", "listen", open.into());
-        }
-        let is_one = !addresses.is_empty();
-        let (connections_max, handshake_max) = (NODE_CONNECTIONS_MAX, HANDSHAKE_MAX);
-        let (name, section) = ("cluster", "cluster");
-        let listen = Listen { name, section, addresses, connections_max, allow, tls, handshake_max };
-        is_one.then_some(TokenServerConfig { listen, token })
+    /// Takes its keys out of `[cluster]`. None without an address.
+    fn new(written: &mut file::Cluster, report: Report<'_>) -> Option<TokenServerConfig> {
+        let file::Cluster { listen, allow, token_file, tls, .. } = written;
+        let (listen, allow, tls) = (mem::take(listen), mem::take(allow), mem::take(tls));
+        let listen = Listen::new("cluster", listen, allow, tls, NODE_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
+        let token = guard(&listen, Guarded::TokenServer, None, token_file.take(), report);
+        (!listen.addresses.is_empty()).then_some(TokenServerConfig { listen, token })
     }
+}
+
+/// The token of a listener that needs one if other machines can reach it.
+fn guard(
+    listen: &Listen,
+    guarded: Guarded,
+    token: Option<Token>,
+    file: Option<PathBuf>,
+    report: Report<'_>,
+) -> Option<Token> {
+    // A token that cannot be read is one mistake, and not a listener without a token as well.
+    let is_secret = token.is_some() || file.is_some();
+    let open = listen.addresses.iter().find_map(|address| guarded.unless_local(address).err());
+    let token = match (token, file) {
+        (Some(token), Some(_)) => {
+            report(listen.section, "token_file", ConfigError::TwoTokens);
+            Some(token)
+        }
+        (None, Some(path)) => {
+            read_token(path).map_err(|error| report(listen.section, "token_file", error)).ok()
+        }
+        (token, None) => token,
+    };
+    if let Some(open) = open.filter(|_| !is_secret) {
+        report(listen.section, "listen", open.into());
+    }
+    token
 }
 
 /// The files that hold secrets.

@@ -1,19 +1,18 @@
 //! The section `[peers]`: HAProxys that keep the pace by themselves.
 
-use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::config::error::ConfigError;
+use crate::config::error::{ConfigError, Report};
 use crate::config::file::Tls;
-use crate::config::listen::{HANDSHAKE_MAX, Listen, tls_files};
+use crate::config::listen::{HANDSHAKE_MAX, Listen};
+use crate::config::values::{checked, fit};
 use crate::server::peers::Settings;
 use slowlane_core::base::address::Address;
 
 /// The most connections of peers. Each proxy has one.
 const CONNECTIONS_MAX: usize = 200;
 
-/// The longest name of a peer.
-const NAME_BYTES_MAX: usize = 64;
+const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";
 
 /// The keys of the section.
 #[derive(Debug, Deserialize, Serialize)]
@@ -52,15 +51,12 @@ pub(crate) struct PeersConfig {
 }
 
 impl PeersConfig {
-    /// None without an address to listen on or to connect to. `report` gets each mistake with its section and key.
-    pub(super) fn new(
-        written: Peers,
-        report: &mut dyn FnMut(&str, &str, ConfigError),
-    ) -> Option<PeersConfig> {
-        let Peers { listen: addresses, name, allow, dial, fields, tls } = written;
-        let tls = tls_files("peers", tls, report);
-        let knows_clients = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        if let Some(open) = addresses.iter().find(|address| !address.is_local())
+    /// None without an address to listen on or to connect to.
+    pub(super) fn new(written: Peers, report: Report<'_>) -> Option<PeersConfig> {
+        let Peers { listen, name, allow, dial, fields, tls } = written;
+        let listen = Listen::new("peers", listen, Vec::new(), tls, CONNECTIONS_MAX, HANDSHAKE_MAX, report);
+        let knows_clients = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        if let Some(open) = listen.addresses.iter().find(|address| !address.is_local())
             && !knows_clients
         {
             report("peers", "listen", ConfigError::OpenPeers(open.to_string()));
@@ -69,16 +65,7 @@ impl PeersConfig {
         if let Some((_, remote)) = dial.iter().find(|(_, address)| !address.is_local()) {
             report("peers", "dial", ConfigError::RemotePeer(remote.to_string()));
         }
-        let is_one = !addresses.is_empty() || !dial.is_empty();
-        let listen = Listen {
-            name: "peers",
-            section: "peers",
-            addresses,
-            connections_max: CONNECTIONS_MAX,
-            allow: Vec::new(),
-            tls,
-            handshake_max: HANDSHAKE_MAX,
-        };
+        let is_one = !listen.addresses.is_empty() || !dial.is_empty();
         let settings = Settings { name, allow, dial, fields };
         is_one.then_some(PeersConfig { listen, settings })
     }
@@ -92,32 +79,22 @@ fn dialled(text: &str) -> Option<(String, Address)> {
 
 /// Whether it can stand in the handshake of the protocol: words are divided by spaces there.
 fn is_name(text: &str) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if is_name(&text) { Ok(text) } else { Err(no_name(&text)) }
+    checked(deserializer, |name: &String| fit(name, is_name(name), NAME))
 }
 
 fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
-    match texts.iter().find(|text| !is_name(text)) {
-        None => Ok(texts),
-        Some(text) => Err(no_name(text)),
-    }
-}
-
-fn no_name<E: Error>(text: &str) -> E {
-    E::custom(format!("{text:?}: expected a name of 1 to {NAME_BYTES_MAX} bytes without spaces, like lb1"))
+    checked(deserializer, |names: &Vec<String>| {
+        names.iter().try_for_each(|name| fit(name, is_name(name), NAME))
+    })
 }
 
 fn dial<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
-    match texts.iter().find(|text| dialled(text).is_none()) {
-        None => Ok(texts),
-        Some(text) => Err(D::Error::custom(format!(
-            "{text:?}: expected the name of a peer and its address, like lb1@127.0.0.1:10000"
-        ))),
-    }
+    let expected = "the name of a peer and its address, like lb1@127.0.0.1:10000";
+    checked(deserializer, |texts: &Vec<String>| {
+        texts.iter().try_for_each(|text| fit(text, dialled(text).is_some(), expected))
+    })
 }

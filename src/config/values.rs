@@ -1,6 +1,6 @@
 //! The values of a config file: their notation and their ranges.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::time::Duration;
 
 use serde::de::{Error, Unexpected, Visitor};
@@ -13,6 +13,20 @@ use slowlane_core::base::kind::Kind as VerdictKind;
 use slowlane_core::base::network::Network;
 use slowlane_core::base::units;
 
+/// A value that passes a test. Otherwise, the error of the test says what is expected.
+pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>>(
+    deserializer: D,
+    test: impl FnOnce(&T) -> Result<(), E>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(deserializer)?;
+    test(&value).map(|()| value).map_err(D::Error::custom)
+}
+
+/// The test of a text. Its error quotes the text.
+pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String> {
+    if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
+}
+
 /// A duration over zero: all of them are limits.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
@@ -21,6 +35,16 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
         Ok(duration) => Ok(duration),
         Err(error) => Err(D::Error::custom(format!("{text:?}: {error}"))),
     }
+}
+
+/// A duration within a range.
+pub(super) fn duration_within<'de, const MIN_MS: u64, const MAX_MS: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Duration, D::Error> {
+    let duration = duration(deserializer)?;
+    let [min, max] = [MIN_MS, MAX_MS].map(Duration::from_millis);
+    let expected = || format!("expected {} to {}", units::written(min), units::written(max));
+    if (min..=max).contains(&duration) { Ok(duration) } else { Err(D::Error::custom(expected())) }
 }
 
 /// The inverse of [`duration`].
@@ -50,36 +74,18 @@ pub(super) fn is_secret(store: &Option<StoreUrl>) -> bool {
 
 /// The other nodes show it to their operators.
 pub(super) fn node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let is_fit = (1..=NODE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
-    let expected = format!("{text:?}: expected a name of 1 to {NODE_BYTES_MAX} bytes, like lb1");
-    if is_fit { Ok(Some(text)) } else { Err(D::Error::custom(expected)) }
+    let is_fit = |name: &String| (1..=64).contains(&name.len()) && !name.chars().any(char::is_control);
+    let test = |name: &String| fit(name, is_fit(name), "a name of 1 to 64 bytes, like lb1");
+    checked(deserializer, test).map(Some)
 }
 
-const NODE_BYTES_MAX: usize = 64;
-
+/// It is a part of every key in the store.
 pub(super) fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let is_fit =
-        text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'{');
-    let expected =
-        format!("{text:?}: expected at most {PREFIX_BYTES_MAX} letters without {{, like slowlane:");
-    if is_fit { Ok(text) } else { Err(D::Error::custom(expected)) }
-}
-
-/// A prefix is a part of every key in the store.
-const PREFIX_BYTES_MAX: usize = 64;
-
-pub(super) fn period<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let period = duration(deserializer)?;
-    let is_fit = (Duration::from_millis(10)..=Duration::from_secs(10)).contains(&period);
-    if is_fit { Ok(period) } else { Err(D::Error::custom("expected 10ms to 10s")) }
-}
-
-pub(super) fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let every = duration(deserializer)?;
-    let is_fit = (Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&every);
-    if is_fit { Ok(every) } else { Err(D::Error::custom("expected 1s to 1h")) }
+    let is_letter = |byte: u8| byte.is_ascii_graphic() && byte != b'{';
+    checked(deserializer, |text: &String| {
+        let is_fit = text.len() <= 64 && text.bytes().all(is_letter);
+        fit(text, is_fit, "at most 64 letters without {, like slowlane:")
+    })
 }
 
 /// At most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the past.
@@ -90,18 +96,16 @@ pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durat
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
+/// At most a thousand networks: every new connection is compared with each.
 pub(super) fn allow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
-    let networks: Vec<Network> = Vec::deserialize(deserializer)?;
-    let expected = || D::Error::custom(format!("expected at most {NETWORKS_MAX} networks"));
-    if networks.len() > NETWORKS_MAX { Err(expected()) } else { Ok(networks) }
+    checked(deserializer, |networks: &Vec<Network>| match networks.len() {
+        0..=1_000 => Ok(()),
+        _ => Err("expected at most 1000 networks"),
+    })
 }
 
-/// Every new connection is compared with each.
-const NETWORKS_MAX: usize = 1_000;
-
 pub(super) fn hosts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let hosts = Vec::deserialize(deserializer)?;
-    Hosts::new(&hosts).map(|_| hosts).map_err(D::Error::custom)
+    checked(deserializer, |hosts: &Vec<String>| Hosts::new(hosts).map(drop))
 }
 
 /// File permissions in octal, as for `chmod`: three or four digits, at most 0777.
@@ -117,15 +121,17 @@ pub(super) fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S
 }
 
 pub(super) fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let sample = f64::deserialize(deserializer)?;
-    let expected = || D::Error::custom(format!("{sample}: expected a fraction, more than 0 and at most 1"));
-    Sample::new(sample).map(|_| sample).ok_or_else(expected)
+    checked(deserializer, |sample: &f64| match Sample::new(*sample) {
+        Some(_) => Ok(()),
+        None => Err(format!("{sample}: expected a fraction, more than 0 and at most 1")),
+    })
 }
 
 pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<VerdictKind>, D::Error> {
-    let verdicts = Vec::deserialize(deserializer)?;
-    let expected = || D::Error::custom("expected one or more of \"pass\", \"delay\", \"deny\"");
-    if verdicts.is_empty() { Err(expected()) } else { Ok(verdicts) }
+    checked(deserializer, |verdicts: &Vec<VerdictKind>| match verdicts[..] {
+        [] => Err("expected one or more of \"pass\", \"delay\", \"deny\""),
+        _ => Ok(()),
+    })
 }
 
 /// A whole number within a range.
