@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use slowlane_core::base::shown::shown;
 
 /// The most engines listed one by one. Later ones are counted together.
 const ENGINES_MAX: usize = 64;
@@ -21,11 +24,11 @@ const OTHERS: &str = "others";
 pub struct Engines(Mutex<Vec<Engine>>);
 
 /// An engine with its connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Engine {
-    pub id: Box<str>,
+    pub id: String,
     /// The address that it connects from, without the port.
-    pub from: Box<str>,
+    pub from: String,
     pub connections: u32,
 }
 
@@ -33,24 +36,26 @@ impl Engines {
     /// Counts a connection until the returned value is dropped.
     pub fn connected(self: &Arc<Engines>, id: Option<&str>, from: &str) -> Connected {
         let mut engines = self.0.lock();
-        let (id, from) = (begin(id.unwrap_or(NAMELESS)), from);
-        let has_room = engines.len() < ENGINES_MAX;
-        let is_known = |engine: &Engine| (&*engine.id, &*engine.from) == (id, from);
-        let (id, from) = match has_room || engines.iter().any(is_known) {
-            true => (id, from),
-            false => (OTHERS, ""),
-        };
-        let engine = engines.iter_mut().find(|engine| (&*engine.id, &*engine.from) == (id, from));
-        match engine {
-            Some(engine) => engine.connections += 1,
-            None => engines.push(Engine { id: id.into(), from: from.into(), connections: 1 }),
+        let (mut id, mut from) = (shown(begin(id.unwrap_or(NAMELESS))), shown(from));
+        if engines.len() >= ENGINES_MAX && !engines.iter().any(|engine| engine.is(&id, &from)) {
+            (id, from) = (OTHERS.to_owned(), String::new());
         }
-        Connected { engines: self.clone(), id: id.into(), from: from.into() }
+        match engines.iter_mut().find(|engine| engine.is(&id, &from)) {
+            Some(engine) => engine.connections += 1,
+            None => engines.push(Engine { id: id.clone(), from: from.clone(), connections: 1 }),
+        }
+        Connected { engines: self.clone(), id, from }
     }
 
     /// The engines in the order of their first connection.
     pub fn list(&self) -> Vec<Engine> {
         self.0.lock().clone()
+    }
+}
+
+impl Engine {
+    fn is(&self, id: &str, from: &str) -> bool {
+        self.id == id && self.from == from
     }
 }
 
@@ -62,16 +67,14 @@ fn begin(id: &str) -> &str {
 #[derive(Debug)]
 pub struct Connected {
     engines: Arc<Engines>,
-    id: Box<str>,
-    from: Box<str>,
+    id: String,
+    from: String,
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
         let mut engines = self.engines.0.lock();
-        if let Some(engine) =
-            engines.iter_mut().find(|engine| (&engine.id, &engine.from) == (&self.id, &self.from))
-        {
+        if let Some(engine) = engines.iter_mut().find(|engine| engine.is(&self.id, &self.from)) {
             engine.connections -= 1;
         }
         // An engine without connections makes room for another.
@@ -90,7 +93,7 @@ mod tests {
         let second = engines.connected(Some("a"), "192.0.2.1");
         let third = engines.connected(None, "192.0.2.1");
         let reported = |engines: &Engines| -> Vec<(String, u32)> {
-            engines.list().into_iter().map(|engine| (engine.id.into(), engine.connections)).collect()
+            engines.list().into_iter().map(|engine| (engine.id, engine.connections)).collect()
         };
         assert_eq!(reported(&engines), [("a".into(), 2), ("-".into(), 1)]);
         drop((first, third));

@@ -36,12 +36,12 @@ pub use label::{Kept, Label};
 pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 pub use quota::{QuotaLine, Quotas};
-pub use reloads::{Reload, Reloads};
+pub use reloads::{ReloadLine, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    BlockUse, BlockedKey, ClusterUse, Connections, Delay, EngineLine, FieldLine, Holds, KeyCount, KeyLine,
-    Minutes, ReloadLine, SloLine, Snapshot, Sources, TableUse,
+    BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine, Snapshot,
+    Sources, TableUse,
 };
 pub use state::Status;
-pub use throttled::Throttled;
+pub use throttled::{KeyCount, Throttled};
 pub use why::Why;

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
+use slowlane_core::base::shown::shown;
 use slowlane_core::base::time::Timestamp;
 
 /// The most reloads kept.
@@ -16,11 +18,13 @@ const ERRORS_MAX: usize = 8;
 const ERROR_CHARS_MAX: usize = 300;
 
 /// A reload of the policy, successful or refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reload {
-    pub at: Timestamp,
-    /// A text like `12 SLOs; website.map 3 lines`; `None` if the reload was refused.
-    pub summary: Option<String>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadLine {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    pub ok: bool,
+    /// A text like `12 SLOs; website.map 3 lines`; empty if the reload was refused.
+    pub summary: String,
     /// The first problems of a refused reload, or the first warnings of a successful one.
     pub problems: Vec<String>,
     pub problems_total: usize,
@@ -29,7 +33,7 @@ pub struct Reload {
 /// The last reloads, and what stands until the process ends.
 #[derive(Debug, Default)]
 pub struct Reloads {
-    list: Mutex<VecDeque<Reload>>,
+    list: Mutex<VecDeque<ReloadLine>>,
     /// The config file has been edited since the start, and how the edit gets in force.
     edited: Mutex<Option<String>>,
 }
@@ -58,15 +62,21 @@ impl Reloads {
     }
 
     /// The reloads, newest first.
-    pub fn list(&self) -> Vec<Reload> {
+    pub fn list(&self) -> Vec<ReloadLine> {
         self.list.lock().iter().cloned().collect()
     }
 
     fn add(&self, at: Timestamp, summary: Option<String>, problems: &str) {
         let first = problems.lines().take(ERRORS_MAX);
-        let first = first.map(|line| line.chars().take(ERROR_CHARS_MAX).collect());
-        let problems_total = problems.lines().count();
-        let reload = Reload { at, summary, problems: first.collect(), problems_total };
+        let reload = ReloadLine {
+            at_ms: at.since_epoch().as_millis() as u64,
+            ok: summary.is_some(),
+            summary: summary.unwrap_or_default(),
+            problems: first
+                .map(|line| shown(line.chars().take(ERROR_CHARS_MAX).collect::<String>()))
+                .collect(),
+            problems_total: problems.lines().count(),
+        };
         let mut reloads = self.list.lock();
         reloads.truncate(RELOADS_MAX - 1);
         reloads.push_front(reload);
@@ -90,7 +100,7 @@ mod tests {
         assert_eq!(list.len(), 10);
         assert_eq!((list[0].problems.len(), list[0].problems_total), (8, 20));
         assert_eq!(list[0].problems[0].len(), 300);
-        assert_eq!(list[1].summary.as_deref(), Some("49 SLOs"));
+        assert_eq!(list[1].summary, "49 SLOs");
         assert_eq!(list[1].problems, ["one doubt", "another"]);
     }
 

@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::busy::Busy;
-use crate::observe::status::cluster::{ClusterLine, ClusterStatus};
-use crate::observe::status::engines::Engines;
+use crate::observe::status::cluster::ClusterLine;
+use crate::observe::status::engines::{Engine, Engines};
 use crate::observe::status::heavy_hitters::Ranked;
-use crate::observe::status::history::{Between, History, Second};
+use crate::observe::status::history::{Between, Second};
 use crate::observe::status::label::Kept;
-use crate::observe::status::missing::{Missing, MissingLine};
+use crate::observe::status::missing::MissingLine;
 use crate::observe::status::peers::{PeersSeen, PeersUse};
-use crate::observe::status::reloads::{Reload, Reloads};
-use crate::observe::status::throttled::Throttled;
+use crate::observe::status::reloads::ReloadLine;
+use crate::observe::status::state::Status;
+use crate::observe::status::throttled::{KeyCount, Throttled};
 use slowlane_core::base::blocked::{Blocked, BlockedBy};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::query;
@@ -25,7 +27,7 @@ use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
-use slowlane_core::throttle::Throttle;
+use slowlane_core::throttle::{BlockUsage, Throttle};
 
 /// The most throttled keys listed, and the most keys of dry runs.
 const KEYS_MAX: usize = 100;
@@ -61,7 +63,7 @@ pub struct Snapshot {
     pub delay: Delay,
     pub minutes: Minutes,
     pub table: TableUse,
-    pub blocks: BlockUse,
+    pub blocks: BlockUsage,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterUse>,
     /// None: no proxy enforces limits locally.
@@ -82,13 +84,6 @@ pub struct Snapshot {
     pub reloads: Vec<ReloadLine>,
     /// The fields that the policy needs, and that no request carries.
     pub fields_missing: Vec<MissingLine>,
-}
-
-/// A number of keys. If they are too many to be listed, it is an estimate to 3 % of those in the last minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyCount {
-    pub number: u64,
-    pub is_exact: bool,
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -116,14 +111,6 @@ pub struct TableUse {
     #[serde(rename = "annex_bytes")]
     pub aux_bytes: u64,
     pub law_fallbacks: u64,
-}
-
-/// The numbers of blocks in force.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockUse {
-    pub operators: usize,
-    /// Keys that an SLO has blocked.
-    pub keys: usize,
 }
 
 /// The cluster, as this node sees it.
@@ -155,14 +142,7 @@ pub struct Connections {
     pub spop: u64,
     pub http: u64,
     pub admin: u64,
-    pub engines: Vec<EngineLine>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct EngineLine {
-    pub id: String,
-    pub from: String,
-    pub connections: u32,
+    pub engines: Vec<Engine>,
 }
 
 /// An SLO with its objective and its current rates.
@@ -248,54 +228,37 @@ pub struct FieldLine {
     pub value: String,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ReloadLine {
-    pub at_ms: u64,
-    pub ok: bool,
-    /// The summary of the policy, empty if it was refused.
-    pub summary: String,
-    pub problems: Vec<String>,
-    pub problems_total: usize,
-}
+impl Status {
+    /// The snapshot as JSON. All readers of a second share one.
+    pub fn json(&self, sources: &Sources<'_>) -> Bytes {
+        let mut json = self.json.lock();
+        let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
+        json.get_or_insert_with(make).clone()
+    }
 
-/// The parts of the status that a snapshot shows.
-pub(super) struct Parts<'s> {
-    pub(super) throttled: &'s Throttled,
-    pub(super) engines: &'s Engines,
-    pub(super) reloads: &'s Reloads,
-    pub(super) missing: &'s Missing,
-    pub(super) history: &'s History,
-    pub(super) busy: &'s Busy,
-    pub(super) cluster: &'s ClusterStatus,
-}
-
-impl Snapshot {
-    pub(super) fn of(parts: &Parts<'_>, sources: &Sources<'_>) -> Snapshot {
-        let Parts { throttled, history, .. } = parts;
+    /// The snapshot of this moment.
+    pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
+        let (throttled, history, busy) = (&self.throttled, self.history.lock(), self.busy.lock());
         let &Sources { throttle, metrics, holds_max, uptime, now, peers } = sources;
         let (policy, peers) = (throttle.policy(), peers());
         let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
-        let line = |ranked: &Ranked| KeyLine {
-            proxies: proxies(&ranked.key),
-            ..key(ranked, parts, throttle, &policy, now)
-        };
+        let line = |ranked: &Ranked| key(ranked, throttled, &busy, sources, &policy, proxies(&ranked.key));
         let mut keys: Vec<KeyLine> = throttled.top(KEYS_MAX).iter().map(line).collect();
         let dry_runs = throttled.dry_runs(KEYS_MAX);
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
-        let (keys_total, dry_run_keys_total) =
-            (KeyCount::of(throttled.count()), KeyCount::of(throttled.count_of_dry_runs()));
+        let (keys_total, dry_run_keys_total) = (throttled.count(), throttled.count_of_dry_runs());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
-            at_ms: millis(now),
+            at_ms: now.since_epoch().as_millis() as u64,
             uptime_s: uptime.as_secs(),
             rates: rounded(history.now().map(|between| between.verdicts()).unwrap_or_default()),
             delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
             minutes: Minutes::of(history.seconds()),
             table: TableUse::of(throttle),
-            blocks: BlockUse::of(throttle, now),
-            cluster: parts.cluster.get().map(|line| ClusterUse::of(&line)),
+            blocks: throttle.block_usage(now),
+            cluster: self.cluster.get().map(|line| ClusterUse::of(&line)),
             peers: peers.usage,
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,
@@ -303,15 +266,15 @@ impl Snapshot {
                 refused: metrics.holds_refused.get(),
                 abandoned: metrics.holds_abandoned.get(),
             },
-            connections: Connections::of(parts.engines, metrics),
+            connections: Connections::of(&self.engines, metrics),
             slos: slos(&policy, history.now(), &keys, keys_are_more),
             slos_total: policy.slos().count(),
             keys,
             keys_total,
             dry_run_keys_total,
             one_in: throttled.one_in(),
-            reloads: reloads(parts.reloads),
-            fields_missing: parts.missing.lines(&policy),
+            reloads: self.reloads.list(),
+            fields_missing: self.missing.lines(&policy),
         }
     }
 }
@@ -327,12 +290,6 @@ impl ClusterUse {
             other_slos: line.others().count(),
             keys,
         }
-    }
-}
-
-impl KeyCount {
-    fn of((number, is_exact): (u64, bool)) -> KeyCount {
-        KeyCount { number, is_exact }
     }
 }
 
@@ -364,13 +321,6 @@ impl TableUse {
     }
 }
 
-impl BlockUse {
-    fn of(throttle: &Throttle, now: Timestamp) -> BlockUse {
-        let usage = throttle.block_usage(now);
-        BlockUse { operators: usage.operators, keys: usage.keys }
-    }
-}
-
 impl BlockedKey {
     /// The block that refused a request, if it still holds.
     pub(super) fn of(blocked: Blocked, throttle: &Throttle, now: Timestamp) -> Option<BlockedKey> {
@@ -385,16 +335,11 @@ impl BlockedKey {
 impl Connections {
     fn of(engines: &Engines, metrics: &Metrics) -> Connections {
         let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
-        let engines = engines.list().into_iter().map(|engine| EngineLine {
-            id: shown(engine.id.as_bytes()),
-            from: shown(engine.from.as_bytes()),
-            connections: engine.connections,
-        });
         Connections {
             spop: open(&metrics.spop),
             http: open(&metrics.http),
             admin: open(&metrics.admin),
-            engines: engines.collect(),
+            engines: engines.list(),
         }
     }
 }
@@ -415,13 +360,8 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine], keys_are_mo
         listed.truncate(SLOS_MAX);
         listed.sort_by_key(|(_, slo)| slo.id);
     }
-    listed
-        .iter()
-        .map(|(_, slo)| SloLine {
-            keys_are_more,
-            ..line(slo, policy, now, known.get(&slo.id.number()).copied().unwrap_or_default())
-        })
-        .collect()
+    let known = |slo: &Slo| known.get(&slo.id.number()).copied().unwrap_or_default();
+    listed.iter().map(|(_, slo)| line(slo, policy, now, known(slo), keys_are_more)).collect()
 }
 
 /// Facts about the keys of an SLO.
@@ -436,7 +376,7 @@ fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
     numbers.into_iter().flatten().reduce(f64::max)
 }
 
-fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> SloLine {
+fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known, keys_are_more: bool) -> SloLine {
     let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
@@ -460,7 +400,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known) -> S
         in_flight: known.clients.filter(|_| in_flight_max.is_some()),
         in_flight_max,
         keys: known.keys,
-        keys_are_more: false,
+        keys_are_more,
         per,
     }
 }
@@ -471,13 +411,21 @@ const NOW: Duration = Duration::from_secs(10);
 /// The time span for an SLO below 1/s. In a shorter one, a single request changes the rate too much.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
-fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy, now: Timestamp) -> KeyLine {
+fn key(
+    ranked: &Ranked,
+    throttled: &Throttled,
+    busy: &Busy,
+    sources: &Sources<'_>,
+    policy: &Policy,
+    proxies: usize,
+) -> KeyLine {
     let Ranked { key, hitter, .. } = ranked;
+    let &Sources { throttle, now, .. } = sources;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
     let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
     let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
     let rates = entry.map(|entry| {
-        parts.busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
             // The key is too new for its meter.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
@@ -488,11 +436,11 @@ fn key(ranked: &Ranked, parts: &Parts<'_>, throttle: &Throttle, policy: &Policy,
         slo: slo.number(),
         dry_run: false,
         refused: policy.is_refusal(*key),
-        proxies: 0,
+        proxies,
         blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
         fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
         why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
-        throttled_per_s: round(parts.throttled.per_second(ranked, now)),
+        throttled_per_s: round(throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
@@ -519,21 +467,6 @@ const _: () = assert!(PERIOD_MS == 1_000);
 
 fn field(fact: Kept<'_>) -> FieldLine {
     FieldLine { name: shown(fact.name), value: fact.shown() }
-}
-
-fn reloads(reloads: &Reloads) -> Vec<ReloadLine> {
-    let line = |reload: Reload| ReloadLine {
-        at_ms: millis(reload.at),
-        ok: reload.summary.is_some(),
-        summary: reload.summary.unwrap_or_default(),
-        problems: reload.problems.iter().map(shown).collect(),
-        problems_total: reload.problems_total,
-    };
-    reloads.list().into_iter().map(line).collect()
-}
-
-fn millis(moment: Timestamp) -> u64 {
-    moment.as_nanos() / 1_000_000
 }
 
 fn rounded(rates: [f64; 3]) -> [f64; 3] {

@@ -12,7 +12,6 @@ use crate::observe::status::engines::Engines;
 use crate::observe::status::history::{History, Totals};
 use crate::observe::status::missing::Missing;
 use crate::observe::status::reloads::Reloads;
-use crate::observe::status::snapshot::{Parts, Snapshot, Sources};
 use crate::observe::status::throttled::Throttled;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::table::Table;
@@ -25,10 +24,10 @@ pub struct Status {
     pub reloads: Reloads,
     pub missing: Missing,
     pub cluster: ClusterStatus,
-    history: Mutex<History>,
-    busy: Mutex<Busy>,
+    pub(super) history: Mutex<History>,
+    pub(super) busy: Mutex<Busy>,
     /// The snapshot of this second, if there was a request for it.
-    json: Mutex<Option<Bytes>>,
+    pub(super) json: Mutex<Option<Bytes>>,
 }
 
 impl Status {
@@ -47,19 +46,5 @@ impl Status {
         self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
         self.busy.lock().tick(now, self.throttled.keys(), table);
         *self.json.lock() = None;
-    }
-
-    /// The snapshot of this moment.
-    pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
-        let Status { throttled, engines, reloads, missing, cluster, .. } = self;
-        let (history, busy) = (&self.history.lock(), &self.busy.lock());
-        Snapshot::of(&Parts { throttled, engines, reloads, missing, history, busy, cluster }, sources)
-    }
-
-    /// The snapshot as JSON. All readers of a second share one.
-    pub fn json(&self, sources: &Sources<'_>) -> Bytes {
-        let mut json = self.json.lock();
-        let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
-        json.get_or_insert_with(make).clone()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
@@ -98,13 +99,13 @@ impl Throttled {
         self.dry_runs.top(keys_max)
     }
 
-    /// The number of throttled keys, and whether it is exact. An estimate covers the last minute.
-    pub fn count(&self) -> (u64, bool) {
+    /// The number of throttled keys.
+    pub fn count(&self) -> KeyCount {
         self.keys.counted()
     }
 
     /// The same for keys that a dry run would throttle.
-    pub fn count_of_dry_runs(&self) -> (u64, bool) {
+    pub fn count_of_dry_runs(&self) -> KeyCount {
         self.dry_runs.counted()
     }
 
@@ -132,6 +133,13 @@ impl Throttled {
 /// The fraction of a weight that remains after some seconds: 2^(-seconds / half-life).
 fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
+}
+
+/// A number of keys. If they are too many to be listed, it is an estimate to 3 % of those in the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyCount {
+    pub number: u64,
+    pub is_exact: bool,
 }
 
 /// A request with the verdict of one SLO.
@@ -166,15 +174,15 @@ impl Sketch {
         }
     }
 
-    /// The number of keys, and whether it is exact: then each has a place.
-    fn counted(&self) -> (u64, bool) {
+    /// The number of keys. It is exact if each has a place.
+    fn counted(&self) -> KeyCount {
         let places = self.shards.iter().map(|shard| {
             let hitters = shard.0.lock();
             (hitters.keys().len() as u64, hitters.is_complete())
         });
         let (known, is_exact) =
             places.fold((0, true), |(all, exact), (some, complete)| (all + some, exact && complete));
-        (if is_exact { known } else { self.distinct.count().max(known) }, is_exact)
+        KeyCount { number: if is_exact { known } else { self.distinct.count().max(known) }, is_exact }
     }
 
     fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {

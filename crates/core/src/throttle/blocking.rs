@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
@@ -61,11 +63,13 @@ impl fmt::Display for BlockOrigin {
 }
 
 /// Numbers of the blocks for the operator to watch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUsage {
     pub operators: usize,
+    /// Keys that an SLO has blocked.
     pub keys: usize,
     /// Keys that were not blocked, because too many already were.
+    #[serde(skip)]
     pub refused: u64,
 }
 
