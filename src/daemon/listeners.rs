@@ -23,7 +23,7 @@ use crate::server::listener::{Guarded, Listener, UNIX_MODE};
 use crate::server::peers::{self, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
-use crate::server::transfer::Transfers;
+use crate::server::transfer::{State, Transfer};
 use crate::sync::TokenServer;
 use crate::watch::ReloadHandle;
 use slowlane_core::base::address::Address;
@@ -118,8 +118,14 @@ impl Listeners {
     }
 
     /// Starts to serve, also the connections of an earlier process.
-    pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, earlier: Transfers) {
-        let Transfers { spop, http } = earlier;
+    pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, earlier: Vec<Transfer>) {
+        let (mut spop, mut http) = (Vec::new(), Vec::new());
+        for Transfer { stream, state } in earlier {
+            match state {
+                State::Spop(spop_state) => spop.push((stream, spop_state)),
+                State::Http(unread) => http.push((stream, unread)),
+            }
+        }
         let (spoe, check, page) = (self.spoe.clone(), self.check.clone(), self.page.clone());
         self.spop.open(agent, shutdown, spop, move |stream, spop_state, agent, shutdown| {
             spoe.clone().serve(stream, spop_state, agent, shutdown)

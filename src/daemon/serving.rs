@@ -20,9 +20,9 @@ use crate::server::Agent;
 use crate::server::admin::UpgradeRequest;
 use crate::server::inherited::Inherited;
 use crate::server::shutdown::{self, Trigger};
-use crate::server::transfer::{Transfer, Transfers};
+use crate::server::transfer::Transfer;
 use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
-use crate::upgrade::{Handover, NotUpgraded, OldProcess, Program};
+use crate::upgrade::{Handover, OldProcess, Program};
 use crate::watch::{Reload, ReloadHandle};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
@@ -70,7 +70,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     if let Some(found) = found {
         found.restore(&built.agent.throttle);
     }
-    built.open(config, Transfers::default())
+    built.open(config, Vec::new())
 }
 
 /// Builds all parts, takes everything from the process before this one, and starts to serve.
@@ -86,7 +86,9 @@ pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> a
         systemd::ready();
     };
     old_process.taken(built.agent.clone(), named)?;
-    built.open(config, connections.open())
+    // A socket that the runtime does not take is left out, and closed.
+    let earlier = connections.into_iter().filter_map(|(socket, state)| Transfer::open(socket, state).ok());
+    built.open(config, earlier.collect())
 }
 
 fn summary(agent: &Agent, reload: Option<&Reload>) -> String {
@@ -118,7 +120,7 @@ impl Built {
         Ok(Built { agent, listeners, reload, cluster, upgrades })
     }
 
-    fn open(self, config: &Config, earlier: Transfers) -> anyhow::Result<Serving> {
+    fn open(self, config: &Config, earlier: Vec<Transfer>) -> anyhow::Result<Serving> {
         let Built { agent, listeners, reload, cluster, upgrades } = self;
         let mut node = None;
         if let (Some(config), Some(cluster), Some(metrics)) =
@@ -175,9 +177,12 @@ impl Serving {
         let given = spawn_blocking(move || handover.hand_over(&program)).await;
         let successor = match given.map_err(|error| error.to_string())? {
             Ok(successor) => successor,
-            Err(NotUpgraded { failure, transfers }) => {
-                if let Some(transfers) = transfers {
-                    self.serve_on(transfers);
+            Err(failure) => {
+                // The listeners are opened again, unless they have served all the time.
+                if let Some(stopped) = self.end.go_on() {
+                    let shutdown = self.end.shutdown();
+                    self.listeners.open(&self.agent, &shutdown, stopped);
+                    rounds::watchdog(&shutdown);
                 }
                 return Err(failure.to_string());
             }
@@ -201,14 +206,6 @@ impl Serving {
             tracing::warn!("the new process is not notified of disconnects: {error}");
         }
         Ok(news)
-    }
-
-    /// Opens the listeners again after a handover that failed.
-    fn serve_on(&self, stopped: Vec<Transfer>) {
-        let since = self.end.go_on();
-        let shutdown = self.end.shutdown();
-        self.listeners.open(&self.agent, &shutdown, Transfers::of(stopped.into_iter().chain(since)));
-        rounds::watchdog(&shutdown);
     }
 
     /// Waits for the last held answers, once another process has taken over.

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::iter;
+use std::mem::replace;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -85,27 +86,30 @@ impl Trigger {
         self.serving.wait().await;
     }
 
-    /// Stops all tasks from deciding. Returns the connections that can go on in another process.
-    ///
-    /// # Errors
-    /// Some tasks have not stopped in time. `Err` has the connections of the others.
-    pub(crate) async fn hand_over(&self, within: Duration) -> Result<Vec<Transfer>, Vec<Transfer>> {
+    /// Stops all tasks from deciding. False: some have not stopped in time.
+    pub(crate) async fn hand_over(&self, within: Duration) -> bool {
         self.phase.send_replace(Phase::HandOver);
-        let stopped = timeout(within, self.deciding.wait()).await;
-        let inherited = self.passed_on();
-        if stopped.is_ok() { Ok(inherited) } else { Err(inherited) }
+        timeout(within, self.deciding.wait()).await.is_ok()
     }
 
-    /// Ends the handover: new tasks serve again. Returns the connections that were passed on since it failed.
-    pub(crate) fn go_on(&self) -> Vec<Transfer> {
-        self.phase.send_replace(Phase::Serve);
-        // From here on no task passes anything on.
-        self.passed_on()
-    }
-
-    fn passed_on(&self) -> Vec<Transfer> {
+    /// The connections that can go on in another process.
+    pub(crate) fn passed_on(&self) -> Vec<Transfer> {
         let mut transfers = self.transfers.lock();
         iter::from_fn(|| transfers.try_recv().ok()).collect()
+    }
+
+    /// Takes back connections that the other process has not taken.
+    pub(crate) fn give_back(&self, transfers: Vec<Transfer>) {
+        for transfer in transfers {
+            self.transfer.send(transfer).expect("the trigger has the receiver");
+        }
+    }
+
+    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no task has stopped.
+    pub(crate) fn go_on(&self) -> Option<Vec<Transfer>> {
+        let has_begun = self.phase.send_if_modified(|phase| replace(phase, Phase::Serve) != Phase::Serve);
+        // From here on no task passes anything on.
+        has_begun.then(|| self.passed_on())
     }
 }
 
@@ -194,11 +198,11 @@ impl Signal {
 mod tests {
     use std::time::Duration;
 
-    use bytes::Bytes;
     use tokio::task::yield_now;
 
     use super::*;
     use crate::server::stream::Stream;
+    use crate::server::transfer::State;
 
     /// Waits for the shutdown as a busy connection does: each request polls the wait anew.
     async fn busy(signal: Signal, mut asked: mpsc::Receiver<()>) -> u32 {
@@ -217,7 +221,7 @@ mod tests {
         for tries in 0..3 {
             let (trigger, shutdown) = channel();
             for _ in 0..tries {
-                drop(trigger.hand_over(Duration::ZERO).await);
+                assert!(!trigger.hand_over(Duration::ZERO).await);
                 trigger.go_on();
             }
             let (ask, asked) = mpsc::channel(1);
@@ -238,17 +242,17 @@ mod tests {
     /// A connection of nobody.
     fn transfer() -> Transfer {
         let (stream, _) = tokio::net::UnixStream::pair().unwrap();
-        Transfer::Http(Stream::Unix(stream), Bytes::from_static(b"GET"))
+        Transfer { stream: Stream::Unix(stream), state: State::Http(b"GET".to_vec()) }
     }
 
     #[tokio::test]
     async fn a_handover_that_fails_leaves_no_connection_behind() {
         let (trigger, shutdown) = channel();
         assert!(shutdown.handover().is_none());
-        let given = trigger.hand_over(Duration::ZERO).await;
-        assert!(given.is_err_and(|given| given.is_empty()), "this task has not stopped deciding");
+        assert!(trigger.go_on().is_none());
+        assert!(!trigger.hand_over(Duration::ZERO).await, "this task has not stopped deciding");
         shutdown.handover().unwrap().pass_on(transfer());
-        assert_eq!(trigger.go_on().len(), 1);
+        assert_eq!(trigger.go_on().unwrap().len(), 1);
         assert!(shutdown.handover().is_none(), "from now on it would be passed on to nobody");
 
         let stopping = async {
@@ -256,9 +260,12 @@ mod tests {
             shutdown.handover().unwrap().pass_on(transfer());
             drop(shutdown);
         };
-        let (given, ()) = tokio::join!(trigger.hand_over(Duration::from_secs(60)), stopping);
-        assert_eq!(given.unwrap().len(), 1);
-        assert!(trigger.go_on().is_empty());
+        let (has_stopped, ()) = tokio::join!(trigger.hand_over(Duration::from_secs(60)), stopping);
+        assert!(has_stopped);
+        let given = trigger.passed_on();
+        assert_eq!(given.len(), 1);
+        trigger.give_back(given);
+        assert_eq!(trigger.go_on().unwrap().len(), 1);
     }
 
     #[tokio::test]

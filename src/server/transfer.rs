@@ -3,45 +3,40 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::server::spop_state::SpopState;
 use crate::server::stream::Stream;
 
-/// A connection that goes on in another process, with what was read of it and not yet used.
+/// A connection that goes on in another process.
 #[derive(Debug)]
-pub(crate) enum Transfer {
-    Spop(Stream, SpopState),
-    Http(Stream, Bytes),
+pub(crate) struct Transfer {
+    pub(crate) stream: Stream,
+    pub(crate) state: State,
 }
 
-/// The connections from an earlier process, by their protocol.
-#[derive(Debug, Default)]
-pub(crate) struct Transfers {
-    pub spop: Vec<(Stream, SpopState)>,
-    pub http: Vec<(Stream, Bytes)>,
+/// The state of a connection, by its protocol.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum State {
+    /// A connection of HAProxy.
+    Spop(SpopState),
+    /// A connection of nginx or another proxy: what was read of it and not yet used.
+    Http(Vec<u8>),
 }
 
-impl Transfers {
-    pub(crate) fn of(transfers: impl IntoIterator<Item = Transfer>) -> Transfers {
-        let mut sorted = Transfers::default();
-        for transfer in transfers {
-            match transfer {
-                Transfer::Spop(stream, spop_state) => sorted.spop.push((stream, spop_state)),
-                Transfer::Http(stream, unread) => sorted.http.push((stream, unread)),
-            }
-        }
-        sorted
-    }
-}
-
-impl AsFd for Transfer {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Transfer::Spop(stream, _) | Transfer::Http(stream, _) => stream.as_fd(),
-        }
+impl Transfer {
+    /// Makes a stream of a socket from another process, for the runtime of the caller.
+    ///
+    /// # Errors
+    /// The runtime does not take the socket.
+    pub(crate) fn open(socket: OwnedFd, state: State) -> io::Result<Transfer> {
+        let stream = match SockRef::from(&socket).domain()? == Domain::UNIX {
+            false => Stream::Tcp(TcpStream::from_std(socket.into())?),
+            true => Stream::Unix(UnixStream::from_std(socket.into())?),
+        };
+        Ok(Transfer { stream, state })
     }
 }
 
@@ -53,15 +48,4 @@ impl AsFd for Stream {
             Stream::Unix(stream) => stream.as_fd(),
         }
     }
-}
-
-/// Makes a stream of a socket from another process, for the runtime of the caller.
-///
-/// # Errors
-/// The runtime does not take the socket.
-pub(crate) fn stream(socket: OwnedFd) -> io::Result<Stream> {
-    Ok(match SockRef::from(&socket).domain()? == Domain::UNIX {
-        false => Stream::Tcp(TcpStream::from_std(socket.into())?),
-        true => Stream::Unix(UnixStream::from_std(socket.into())?),
-    })
 }

@@ -22,7 +22,6 @@ mod tests {
     use std::io::ErrorKind;
     use std::sync::Arc;
 
-    use bytes::Bytes;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
     use tokio::time::{Instant, sleep, timeout};
@@ -162,7 +161,7 @@ mod tests {
             let check = Check::new(Duration::from_secs(75));
             let served = async {
                 match is_check {
-                    true => check.serve(stream, Bytes::new(), agent, shutdown).await,
+                    true => check.serve(stream, Vec::new(), agent, shutdown).await,
                     false => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
                 }
             };

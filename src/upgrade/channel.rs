@@ -13,6 +13,7 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
+use crate::store_protocol::frame;
 use crate::upgrade::message::Message;
 
 /// The longest message: what was read and written of one connection.
@@ -44,11 +45,7 @@ impl Channel {
     }
 
     pub(super) fn send(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let mut bytes = vec![0; size_of::<u32>()];
-        bytes = postcard::to_extend(message, bytes).map_err(io::Error::other)?;
-        let length = u32::try_from(bytes.len() - size_of::<u32>()).map_err(io::Error::other)?;
-        bytes[..size_of::<u32>()].copy_from_slice(&length.to_le_bytes());
-
+        let bytes = frame(message);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors = descriptor.as_slice();
@@ -94,6 +91,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::server::transfer::State;
 
     #[test]
     fn each_descriptor_comes_with_its_own_message() {
@@ -106,9 +104,9 @@ mod tests {
             file
         };
         let (one, other) = (file("one"), file("other"));
-        ours.send(&Message::Http(b"1".to_vec()), Some(one.as_fd())).unwrap();
+        ours.send(&Message::Connection(State::Http(b"1".to_vec())), Some(one.as_fd())).unwrap();
         ours.send(&Message::Yours, None).unwrap();
-        ours.send(&Message::Http(vec![7; 10_000]), Some(other.as_fd())).unwrap();
+        ours.send(&Message::Connection(State::Http(vec![7; 10_000])), Some(other.as_fd())).unwrap();
         drop(ours);
         let text = |descriptor: Option<OwnedFd>| {
             let mut text = String::new();
@@ -116,11 +114,11 @@ mod tests {
             text
         };
         let (first, descriptor) = theirs.receive().unwrap();
-        assert!(matches!(first, Message::Http(unread) if unread == b"1"));
+        assert!(matches!(first, Message::Connection(State::Http(unread)) if unread == b"1"));
         assert_eq!(text(descriptor), "one");
         assert!(matches!(theirs.receive().unwrap(), (Message::Yours, None)));
         let (third, descriptor) = theirs.receive().unwrap();
-        assert!(matches!(third, Message::Http(unread) if unread.len() == 10_000));
+        assert!(matches!(third, Message::Connection(State::Http(unread)) if unread.len() == 10_000));
         assert_eq!(text(descriptor), "other");
         assert!(theirs.receive().is_err(), "the other end is closed");
     }

@@ -17,7 +17,7 @@ use crate::server::listener::Listener;
 use crate::server::shutdown::Trigger;
 use crate::server::transfer::Transfer;
 use crate::upgrade::channel::Channel;
-use crate::upgrade::message::{Message, Offer, VERSION};
+use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::Program;
 use slowlane_core::base::verdict::Decision;
 use slowlane_core::snapshot::{Head, save_changes, save_keys, save_rest};
@@ -74,43 +74,30 @@ pub(crate) enum Failure {
     Busy,
 }
 
-/// An upgrade that failed. The caller serves on, these connections included.
-#[derive(Debug)]
-pub(crate) struct NotUpgraded {
-    pub(crate) failure: Failure,
-    /// None: no connection was stopped.
-    pub(crate) transfers: Option<Vec<Transfer>>,
-}
-
-impl From<Failure> for NotUpgraded {
-    fn from(failure: Failure) -> NotUpgraded {
-        NotUpgraded { failure, transfers: None }
-    }
-}
-
 impl Handover {
     /// Starts the program and hands over to it. It waits, so it needs a thread of its own.
     ///
     /// # Errors
-    /// The new process has not taken over, and is ended. This one has everything that it had.
-    pub(crate) fn hand_over(&self, program: &Program) -> Result<Successor, NotUpgraded> {
+    /// The new process has not taken over, and is ended. This one has everything that it had, and its trigger the
+    /// connections that have stopped.
+    pub(crate) fn hand_over(&self, program: &Program) -> Result<Successor, Failure> {
         let cannot_start = |error| Failure::Start(program.path().display().to_string(), error);
         let (ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
         let mut process = program.start(OwnedFd::from(theirs)).map_err(cannot_start)?;
         let channel = Channel::new(ours);
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
-            Err(not_upgraded) => {
+            Err(failure) => {
                 // It must have ended before this process goes on: two would serve the same connections.
                 let _ = process.kill();
                 let _ = process.wait();
                 drop(self.agent.throttle.table().tracked());
-                Err(not_upgraded)
+                Err(failure)
             }
         }
     }
 
-    fn give(&self, channel: &Channel) -> Result<(Duration, Receiver<Decision>), NotUpgraded> {
+    fn give(&self, channel: &Channel) -> Result<(Duration, Receiver<Decision>), Failure> {
         self.introduce(channel)?;
         self.give_keys(channel).map_err(Failure::Child)?;
 
@@ -118,21 +105,24 @@ impl Handover {
         let begun = Instant::now();
         let (gone, taken_back) = mpsc::channel();
         self.agent.take_back_elsewhere(gone);
-        let stopped = self.runtime.block_on(self.end.hand_over(STOP_MAX));
-        let transfers = match stopped {
-            Ok(transfers) => transfers,
-            Err(transfers) => return Err(self.failed(Failure::Busy, transfers, &taken_back)),
-        };
-        match self.give_rest(channel, &transfers) {
-            Ok(()) => Ok((begun.elapsed(), taken_back)),
-            Err(error) => Err(self.failed(Failure::Child(error), transfers, &taken_back)),
+        if let Err(failure) = self.stop(channel) {
+            self.agent.take_back_here();
+            taken_back.try_iter().for_each(|decision| self.agent.take_back(&decision));
+            return Err(failure);
         }
+        Ok((begun.elapsed(), taken_back))
     }
 
-    fn failed(&self, failure: Failure, transfers: Vec<Transfer>, gone: &Receiver<Decision>) -> NotUpgraded {
-        self.agent.take_back_here();
-        gone.try_iter().for_each(|decision| self.agent.take_back(&decision));
-        NotUpgraded { failure, transfers: Some(transfers) }
+    /// Stops all tasks from deciding, and gives the rest.
+    fn stop(&self, channel: &Channel) -> Result<(), Failure> {
+        if !self.runtime.block_on(self.end.hand_over(STOP_MAX)) {
+            return Err(Failure::Busy);
+        }
+        let transfers = self.end.passed_on();
+        self.give_rest(channel, &transfers).map_err(|error| {
+            self.end.give_back(transfers);
+            Failure::Child(error)
+        })
     }
 
     /// Gives the listeners, the time and the secret, and waits until the new process has read its files.
@@ -149,7 +139,7 @@ impl Handover {
             }
             let (moment, monotonic) = self.agent.clock.mark();
             let key_secret = self.agent.throttle.policy().key_secret().to_hex();
-            channel.send(&Message::Offer(Offer { moment, monotonic, key_secret }), None)?;
+            channel.send(&Message::Offer { moment, monotonic, key_secret }, None)?;
             expect(channel, |message| matches!(message, Message::Built))
         };
         reported().map_err(Failure::Child)
@@ -182,11 +172,7 @@ impl Handover {
         let changed = throttle.table().tracked();
         save_rest(throttle, self.head(), &changed, writer)?;
         for transfer in transfers {
-            let message = match transfer {
-                Transfer::Spop(_, spop_state) => Message::Spop(spop_state.clone()),
-                Transfer::Http(_, unread) => Message::Http(unread.to_vec()),
-            };
-            channel.send(&message, Some(transfer.as_fd()))?;
+            channel.send(&Message::Connection(transfer.state.clone()), Some(transfer.stream.as_fd()))?;
         }
         for answers in self.agent.dedup.remembered(self.agent.clock.now()) {
             channel.send(&Message::Answers(answers), None)?;

@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::server::dedup::{Answer, Fingerprint};
-use crate::server::spop_state::SpopState;
+use crate::server::transfer::State;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Decision;
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
-/// or of a type in it needs a new number: [`SpopState`], [`Answer`] and [`Decision`] too. Snapshots have a version of
+/// or of a type in it needs a new number: [`State`], [`Answer`] and [`Decision`] too. Snapshots have a version of
 /// their own.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
@@ -21,8 +21,9 @@ pub(super) enum Message {
     Hello(u32),
     /// Old, with the socket: a listener of a listener, with its address in the config.
     Listener(String, Option<Address>),
-    /// Old: its listeners are told, and this is its time and its secret.
-    Offer(Offer),
+    /// Old: its listeners are told. This is a moment of its clock, the same moment of the monotonic clock of the system,
+    /// and its secret.
+    Offer { moment: Timestamp, monotonic: Duration, key_secret: String },
     /// New: config and policy are read, and all addresses are bound.
     Built,
     /// Old, with a stream: a snapshot of all keys; then, in rounds, of those that have changed since.
@@ -31,10 +32,8 @@ pub(super) enum Message {
     Restored,
     /// Old, with a stream: the keys that have changed since, and the blocks.
     Changes,
-    /// Old, with the socket: a connection of HAProxy.
-    Spop(SpopState),
-    /// Old, with the socket: a connection of nginx or another proxy, and what was read of it.
-    Http(Vec<u8>),
+    /// Old, with the socket: a connection.
+    Connection(State),
     /// Old: answers that nginx may ask for again.
     Answers(Vec<(Fingerprint, Answer)>),
     /// Old: that was all. It decides nothing any more.
@@ -45,12 +44,4 @@ pub(super) enum Message {
     Main,
     /// Old: a client left, or its delay cannot be held.
     TakenBack(Box<Decision>),
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Offer {
-    /// A moment of the old process's clock, and the same moment of the monotonic clock of the system.
-    pub(super) moment: Timestamp,
-    pub(super) monotonic: Duration,
-    pub(super) key_secret: String,
 }

@@ -10,7 +10,7 @@
 //!  ◀──────────────────────────────────── Restored
 //!  stops deciding; connections stop where they are
 //!  Changes: the rows written meanwhile, blocks ────▶  puts them back
-//!  Spop…, Http…: connections; Answers…; Yours ─────▶
+//!  Connection…; Answers…; Yours ───────────────────▶
 //!  ◀─────────────────────────────────────── Taken    serves
 //!  Main; TakenBack…, until its last hold is over ──▶
 //! ```
@@ -28,6 +28,6 @@ mod message;
 mod old_process;
 mod program;
 
-pub(crate) use handover::{Handover, NotUpgraded};
+pub(crate) use handover::Handover;
 pub(crate) use old_process::OldProcess;
 pub(crate) use program::Program;

@@ -14,8 +14,7 @@ use rustix::stdio::dup2_stdin;
 use crate::observe::clock::Clock;
 use crate::server::Agent;
 use crate::server::inherited::Inherited;
-use crate::server::spop_state::SpopState;
-use crate::server::transfer::{Transfers, stream};
+use crate::server::transfer::State;
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::HANDOVER;
@@ -36,13 +35,6 @@ pub(crate) struct OldProcess {
     listeners: Inherited,
     pub(crate) clock: Clock,
     pub(crate) key_secret: Option<KeySecret>,
-}
-
-/// Connections that no runtime has yet.
-#[derive(Debug, Default)]
-pub(crate) struct Connections {
-    spop: Vec<(OwnedFd, SpopState)>,
-    http: Vec<(OwnedFd, Vec<u8>)>,
 }
 
 impl OldProcess {
@@ -67,9 +59,9 @@ impl OldProcess {
                     (Message::Listener(acceptor, address), Some(socket)) => {
                         listeners.add(acceptor, address, socket);
                     }
-                    (Message::Offer(offer), None) => {
-                        let clock = Clock::going_on_from(offer.moment, offer.monotonic);
-                        let key_secret = KeySecret::read(offer.key_secret.as_bytes());
+                    (Message::Offer { moment, monotonic, key_secret }, None) => {
+                        let clock = Clock::going_on_from(moment, monotonic);
+                        let key_secret = KeySecret::read(key_secret.as_bytes());
                         return Ok(OldProcess { channel, listeners, clock, key_secret });
                     }
                     (message, _) => bail!("it says {message:?}"),
@@ -89,16 +81,15 @@ impl OldProcess {
     ///
     /// # Errors
     /// The old process has ended or gone on alone.
-    pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Connections> {
+    pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Vec<(OwnedFd, State)>> {
         self.channel.send(&Message::Built, None)?;
         while self.restore(&agent.throttle)? {
             self.channel.send(&Message::Restored, None)?;
         }
-        let mut connections = Connections::default();
+        let mut connections = Vec::new();
         loop {
             match self.channel.receive()? {
-                (Message::Spop(spop_state), Some(socket)) => connections.spop.push((socket, spop_state)),
-                (Message::Http(unread), Some(socket)) => connections.http.push((socket, unread)),
+                (Message::Connection(state), Some(socket)) => connections.push((socket, state)),
                 (Message::Answers(answers), None) => agent.dedup.put_back(answers, self.clock.now()),
                 (Message::Yours, None) => return Ok(connections),
                 (message, _) => bail!("unexpected: {message:?}"),
@@ -145,16 +136,5 @@ impl OldProcess {
         };
         thread::Builder::new().name("predecessor".into()).spawn(listen)?;
         taken.send(&Message::Taken, None)
-    }
-}
-
-impl Connections {
-    /// Gives them to the runtime of the caller. One that it does not take is left out, and closed.
-    pub(crate) fn open(self) -> Transfers {
-        let spop =
-            self.spop.into_iter().filter_map(|(socket, spop_state)| Some((stream(socket).ok()?, spop_state)));
-        let http =
-            self.http.into_iter().filter_map(|(socket, unread)| Some((stream(socket).ok()?, unread.into())));
-        Transfers { spop: spop.collect(), http: http.collect() }
     }
 }

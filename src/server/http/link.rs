@@ -14,7 +14,7 @@ use crate::server::http::conversation::{Conversation, Next};
 use crate::server::inbox::Inbox;
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::{Stream, drain};
-use crate::server::transfer::Transfer;
+use crate::server::transfer::{State, Transfer};
 use slowlane_core::base::time::Timestamp;
 
 /// The reason that a wait is over.
@@ -143,8 +143,8 @@ impl Link {
             && !self.stream.is_tls()
             && let Some(handover) = self.shutdown.handover()
         {
-            let unread = self.inbox.bytes().to_vec().into();
-            handover.pass_on(Transfer::Http(self.stream, unread));
+            let unread = self.inbox.bytes().to_vec();
+            handover.pass_on(Transfer { stream: self.stream, state: State::Http(unread) });
             return Ok(());
         }
         self.conversation.end(self.agent.clock.now());

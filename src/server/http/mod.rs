@@ -6,8 +6,6 @@ mod link;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
@@ -31,7 +29,7 @@ impl Check {
     }
 
     /// Serves a connection. `unread` is what an earlier process read of it and did not use.
-    pub async fn serve(self, stream: Stream, unread: Bytes, agent: Arc<Agent>, shutdown: Shutdown) {
+    pub async fn serve(self, stream: Stream, unread: Vec<u8>, agent: Arc<Agent>, shutdown: Shutdown) {
         let conversation = Conversation::new(self.shared, agent.clone());
         let link = Link::new(stream, &unread, conversation, self.idle_timeout, agent, shutdown);
         if let Err(error) = link.run().await {

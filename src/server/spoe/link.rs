@@ -16,7 +16,7 @@ use crate::server::shutdown::Shutdown;
 use crate::server::spoe::conversation::Conversation;
 use crate::server::spop_state::SpopState;
 use crate::server::stream::{Stream, drain};
-use crate::server::transfer::Transfer;
+use crate::server::transfer::{State, Transfer};
 use slowlane_core::base::time::Timestamp;
 use spop::{Close, Error, Status};
 
@@ -132,7 +132,7 @@ impl Link {
         {
             let unread = self.inbox.bytes().to_vec();
             let spop_state = self.conversation.into_talk(unread, self.unfinished_since);
-            handover.pass_on(Transfer::Spop(self.stream, spop_state));
+            handover.pass_on(Transfer { stream: self.stream, state: State::Spop(spop_state) });
             return Ok(());
         }
         self.leave().await

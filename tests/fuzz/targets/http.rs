@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use slowlane::observe::clock::Clock;
 use slowlane::server::Agent;
 use slowlane::server::http::Check;
@@ -51,7 +50,7 @@ async fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let (mut client, server) = UnixStream::pair().expect("two sockets");
     let (_trigger, shutdown) = shutdown::channel();
     let serving =
-        Check::new(Duration::from_secs(3_600)).serve(Stream::Unix(server), Bytes::new(), agent(), shutdown);
+        Check::new(Duration::from_secs(3_600)).serve(Stream::Unix(server), Vec::new(), agent(), shutdown);
     let asking = async {
         for piece in pieces {
             // The server may have closed.
