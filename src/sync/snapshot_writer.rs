@@ -125,7 +125,7 @@ impl StateFile {
         // It can be read by its owner alone, and its name is new: no link that somebody laid is followed.
         let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
         let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
-        let saved = save(throttle, head, &mut to)?;
+        let saved = save(throttle, head, None, true, &mut to)?;
         to.flush()?;
         drop(to);
         new.as_file().sync_all()?;

@@ -20,7 +20,7 @@ use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::Program;
 use slowlane_core::base::verdict::Decision;
-use slowlane_core::snapshot::{Head, save_changes, save_keys, save_rest};
+use slowlane_core::snapshot::{Head, save};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
 /// it, too, so it is less than systemd's patience with a process that is to end.
@@ -150,13 +150,13 @@ impl Handover {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
         let writer = state(channel, &Message::State)?;
-        save_keys(throttle, self.head(), writer)?;
+        save(throttle, self.head(), None, false, writer)?;
         expect(channel, |message| matches!(message, Message::Restored))?;
         // Each round takes less time than the one before, so fewer keys change in it.
         for _ in 0..ROUNDS_MAX {
             let changed = throttle.table().track();
             let writer = state(channel, &Message::State)?;
-            save_changes(throttle, self.head(), &changed, writer)?;
+            save(throttle, self.head(), Some(&changed), false, writer)?;
             expect(channel, |message| matches!(message, Message::Restored))?;
             if changed.len() <= CHANGED_FEW {
                 break;
@@ -170,7 +170,7 @@ impl Handover {
         let throttle = &self.agent.throttle;
         let writer = state(channel, &Message::Changes)?;
         let changed = throttle.table().tracked();
-        save_rest(throttle, self.head(), &changed, writer)?;
+        save(throttle, self.head(), Some(&changed), true, writer)?;
         for transfer in transfers {
             channel.send(&Message::Connection(transfer.state.clone()), Some(transfer.stream.as_fd()))?;
         }

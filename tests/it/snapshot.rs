@@ -11,7 +11,7 @@ use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::{Decision, Verdict};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, Parts, Restored, SnapshotError, restore, save, save_keys, save_rest};
+use slowlane_core::snapshot::{Head, Parts, Restored, SnapshotError, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -67,7 +67,7 @@ fn ask(throttle: &Throttle, asked: Asked, now: Timestamp) -> Decision {
 fn saved(throttle: &Throttle, now: Timestamp) -> Vec<u8> {
     let (mut bytes, secret) = (Vec::new(), throttle.policy().key_secret());
     let head = Head::new(now, Duration::from_secs(1), secret, Vec::new());
-    let saved = save(throttle, head, &mut bytes).unwrap();
+    let saved = save(throttle, head, None, true, &mut bytes).unwrap();
     assert_eq!(saved.bytes, bytes.len() as u64);
     bytes
 }
@@ -116,7 +116,7 @@ proptest! {
             ask(&first, asked, now);
         }
         first.table().track();
-        save_keys(&first, head(now), &mut keys).unwrap();
+        save(&first, head(now), None, false, &mut keys).unwrap();
         for (asked, is_cleared) in meanwhile {
             now = now + Duration::from_millis(asked.pause_ms);
             let decision = ask(&first, asked, now);
@@ -124,7 +124,7 @@ proptest! {
                 first.forget(decision.key, |_| true);
             }
         }
-        save_rest(&first, head(now), &first.table().tracked(), &mut changes).unwrap();
+        save(&first, head(now), Some(&first.table().tracked()), true, &mut changes).unwrap();
         restored(&keys, &second, now).unwrap();
         restored(&changes, &second, now).unwrap();
         for asked in after {
@@ -163,7 +163,7 @@ proptest! {
     fn a_forged_snapshot_breaks_no_decision(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12)
     ) {
-        let mut bytes = include_bytes!("snapshot/version-2").to_vec();
+        let mut bytes = include_bytes!("snapshot/version-3").to_vec();
         for (place, byte) in changes {
             let place = place.index(bytes.len());
             bytes[place] = byte;
@@ -208,7 +208,7 @@ fn blocks_with_the_longest_values_are_back() {
     let third = throttle();
     let mut rest = Vec::new();
     let head = Head::new(START, Duration::from_secs(1), first.policy().key_secret(), Vec::new());
-    save_rest(&first, head, &[], &mut rest).unwrap();
+    save(&first, head, Some(&[]), true, &mut rest).unwrap();
     assert_eq!(restored(&rest, &third, START).unwrap().blocks, 600, "in an upgrade, too");
 }
 
@@ -240,7 +240,7 @@ fn entries_that_have_expired_stay_away() {
     assert_eq!((restored.rows, restored.over), (1, 1), "an hour is not over");
 }
 
-/// A change of what is saved has to raise the version: these bytes are of version 2.
+/// A change of what is saved has to raise the version: these bytes are of version 3.
 #[test]
 fn the_layout_of_this_version_is_the_one_that_was_written_down() {
     let throttle = throttle();
@@ -253,9 +253,9 @@ fn the_layout_of_this_version_is_the_one_that_was_written_down() {
     let fields = throttle.policy().block_fields([("source", "192.0.2.2")]).unwrap();
     throttle.block(fields, START + Duration::from_secs(60), START).unwrap();
     let second = self::throttle();
-    let written = include_bytes!("snapshot/version-2");
+    let written = include_bytes!("snapshot/version-3");
     if std::env::var_os("SLOWLANE_WRITE_SNAPSHOT").is_some() {
-        let path = crate::support::project("tests/it/snapshot/version-2");
+        let path = crate::support::project("tests/it/snapshot/version-3");
         std::fs::write(path, saved(&throttle, START)).unwrap();
     }
     let restored = restored(written, &second, START).unwrap();

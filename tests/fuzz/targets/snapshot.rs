@@ -9,7 +9,7 @@ use slowlane_core::base::request::{Request, Value};
 use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{FRAME_BYTES_MAX, FrameWriter, Parts, restore};
+use slowlane_core::snapshot::{FRAME_BYTES_MAX, PartWriter, Parts, restore};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -44,19 +44,20 @@ pub fn run(bytes: &[u8]) {
     // What was put back can be written again.
     let head = slowlane_core::snapshot::Head::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
     let mut again = Vec::new();
-    slowlane_core::snapshot::save(&throttle, head, &mut again).expect("memory takes all that is written");
+    slowlane_core::snapshot::save(&throttle, head, None, true, &mut again)
+        .expect("memory takes all that is written");
     Parts::new(&again[..]).and_then(Parts::check).expect("it was just written");
 }
 
 /// The same frames with the right checksums.
 fn framed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut framed = Vec::new();
-    let mut writer = FrameWriter::new(&mut framed)?;
+    let mut writer = PartWriter::new(&mut framed)?;
     let mut rest = bytes.get(OPENING_BYTES..).unwrap_or_default();
     while let Some((head, payload)) = rest.split_first_chunk::<HEAD_BYTES>() {
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let (payload, others) = payload.split_at(length.min(payload.len()));
-        writer.write(&payload[..payload.len().min(FRAME_BYTES_MAX)])?;
+        writer.write_encoded(&payload[..payload.len().min(FRAME_BYTES_MAX)])?;
         rest = others;
     }
     Ok(framed)

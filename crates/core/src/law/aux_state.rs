@@ -1,17 +1,20 @@
-//! A law's memory beside the row of an entry. Most laws have none.
+//! What a key has beside its row: the memory of its law, or its open tickets. Most keys have neither.
 
 use serde::{Deserialize, Serialize};
 
 use crate::law::calendar::Calendar;
 use crate::law::log::Log;
+use crate::law::open_tickets::OpenTickets;
 
-/// The auxiliary state of one entry. A new one is empty and allocates nothing.
+/// The auxiliary state of one key. A new one is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AuxState {
     /// The coming slots of a `fair` bucket.
     Calendar(Calendar),
     /// The admissions under `sliding-log`.
     Log(Log),
+    /// The open tickets of a key whose law counts ends.
+    Tickets(OpenTickets),
 }
 
 impl AuxState {
@@ -20,6 +23,7 @@ impl AuxState {
         match self {
             AuxState::Calendar(calendar) => calendar.bytes(),
             AuxState::Log(log) => log.bytes(),
+            AuxState::Tickets(tickets) => tickets.bytes(),
         }
     }
 
@@ -28,6 +32,7 @@ impl AuxState {
         match self {
             AuxState::Calendar(calendar) => calendar.is_whole(),
             AuxState::Log(log) => log.is_sound(),
+            AuxState::Tickets(tickets) => tickets.is_sound(),
         }
     }
 
@@ -41,6 +46,13 @@ impl AuxState {
     pub(super) fn log(aux: Option<&mut AuxState>) -> Option<&mut Log> {
         match aux {
             Some(AuxState::Log(log)) => Some(log),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn tickets(&mut self) -> Option<&mut OpenTickets> {
+        match self {
+            AuxState::Tickets(tickets) => Some(tickets),
             _ => None,
         }
     }

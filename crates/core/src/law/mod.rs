@@ -11,7 +11,7 @@
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
 //!  adaptive, pace, token_bucket, … closed, open     the laws
 //!  rule        the methods of every law
-//!  aux_state   memory beside the entry              made of calendar, log
+//!  aux_state   memory beside the entry              made of calendar, log, open_tickets
 //!  assured                                          the rate that an SLO has whatever those above it say
 //!  bucket, debt, pacing, window, windowed           arithmetic that laws share
 //!  objective, arrival, admission, judgement, used, options, formula
@@ -35,6 +35,7 @@ mod leaky_bucket;
 mod log;
 mod objective;
 mod open;
+mod open_tickets;
 mod options;
 mod pace;
 mod pacing;
@@ -56,6 +57,7 @@ pub use aux_state::AuxState;
 pub(crate) use formula::number;
 pub use judgement::Judgement;
 pub use objective::Objective;
+pub(crate) use open_tickets::OpenTickets;
 pub use options::{OptionError, Options};
 pub use pacing::Pacing;
 pub use registry::Law;

@@ -1,4 +1,4 @@
-//! Frames: the bytes of a snapshot, in pieces with a checksum each.
+//! Frames: the bytes of a snapshot, a part with its checksum in each.
 //!
 //! ```text
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
@@ -13,9 +13,10 @@ use std::io::{self, Read, Write};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::snapshot::error::SnapshotError;
+use crate::snapshot::parts::{Head, Part};
 
 /// The version of the layout. It changes with every type that a part is made of, and with the meaning of a law's state.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The most bytes of a payload. The largest is an auxiliary state of 512 KiB, whose numbers take up to ten bytes of
 /// eight.
@@ -23,111 +24,155 @@ pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const NAME: &[u8; 14] = b"slowlane state";
 
-/// Writes frames, and counts them.
-pub struct FrameWriter<W> {
+/// The length and the checksum of a frame.
+const HEAD_BYTES: u64 = 12;
+
+/// Writes parts, each in a frame, and counts them.
+pub struct PartWriter<W> {
     to: W,
-    frames: u64,
+    parts: u64,
     bytes: u64,
+    buffer: Vec<u8>,
 }
 
-impl<W: Write> FrameWriter<W> {
+impl<W: Write> PartWriter<W> {
     /// Begins a snapshot.
     ///
     /// # Errors
     /// Those of `to`.
-    pub fn new(mut to: W) -> io::Result<FrameWriter<W>> {
+    pub fn new(mut to: W) -> io::Result<PartWriter<W>> {
         to.write_all(NAME)?;
         to.write_all(&VERSION.to_le_bytes())?;
-        Ok(FrameWriter { to, frames: 0, bytes: (NAME.len() + size_of_val(&VERSION)) as u64 })
+        let bytes = (NAME.len() + size_of_val(&VERSION)) as u64;
+        Ok(PartWriter { to, parts: 0, bytes, buffer: Vec::new() })
     }
 
-    /// Writes a frame.
-    ///
-    /// # Errors
-    /// Those of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
-    pub fn write(&mut self, payload: &[u8]) -> io::Result<()> {
-        let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= FRAME_BYTES_MAX);
-        let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
-        self.to.write_all(&length.to_le_bytes())?;
-        self.to.write_all(&xxh3_64_with_seed(payload, self.frames).to_le_bytes())?;
-        self.to.write_all(payload)?;
-        self.frames += 1;
-        self.bytes += 12 + u64::from(length);
+    pub(super) fn write(&mut self, part: &Part) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let buffer = postcard::to_extend(part, buffer).map_err(io::Error::other)?;
+        self.write_encoded(&buffer)?;
+        self.buffer = buffer;
         Ok(())
     }
 
-    /// The bytes written so far.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Writes a frame with these bytes as its part.
+    ///
+    /// # Errors
+    /// Those of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
+    pub fn write_encoded(&mut self, payload: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= FRAME_BYTES_MAX);
+        let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
+        self.to.write_all(&length.to_le_bytes())?;
+        self.to.write_all(&xxh3_64_with_seed(payload, self.parts).to_le_bytes())?;
+        self.to.write_all(payload)?;
+        self.parts += 1;
+        self.bytes += HEAD_BYTES + u64::from(length);
+        Ok(())
+    }
+
+    /// Writes the end. Returns the bytes of the whole snapshot.
+    pub(super) fn end(mut self) -> io::Result<u64> {
+        self.write(&Part::End(self.parts))?;
+        Ok(self.bytes)
     }
 }
 
-/// Reads frames, and checks each.
-pub(super) struct FrameReader<R> {
+/// The parts of a snapshot, read one by one.
+pub struct Parts<R> {
     from: R,
-    frames: u64,
+    pub head: Head,
+    /// The number of frames read so far.
+    read: u64,
+    /// That of the last one.
     payload: Vec<u8>,
 }
 
-impl<R: Read> FrameReader<R> {
-    /// Reads the beginning of a snapshot.
-    pub(super) fn new(mut from: R) -> Result<FrameReader<R>, SnapshotError> {
-        let mut name = [0; NAME.len()];
+impl<R: Read> Parts<R> {
+    /// Reads the head.
+    ///
+    /// # Errors
+    /// It is no snapshot, one of another version, or one that has no head.
+    pub fn new(mut from: R) -> Result<Parts<R>, SnapshotError> {
+        let (mut name, mut version) = ([0; NAME.len()], [0; 2]);
         from.read_exact(&mut name)?;
         if name != *NAME {
             return Err(SnapshotError::Foreign);
         }
-        match u16::from_le_bytes(array(&mut from)?) {
-            VERSION => Ok(FrameReader { from, frames: 0, payload: Vec::new() }),
-            other => Err(SnapshotError::Version(other, VERSION)),
+        from.read_exact(&mut version)?;
+        let version = u16::from_le_bytes(version);
+        if version != VERSION {
+            return Err(SnapshotError::Version(version, VERSION));
+        }
+        let mut payload = Vec::new();
+        if !read_frame(&mut from, 0, &mut payload)? {
+            return Err(SnapshotError::CutOff);
+        }
+        match decoded(&payload, 0)? {
+            Part::Head(head) => Ok(Parts { from, head, read: 1, payload }),
+            _ => Err(SnapshotError::Damaged(0)),
         }
     }
 
-    /// The payload of the next frame. None: there is nothing more.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, SnapshotError> {
-        let Some(length) = self.length()? else { return Ok(None) };
-        let damaged = || SnapshotError::Damaged(self.frames);
-        if length > FRAME_BYTES_MAX {
-            return Err(damaged());
+    /// The next part. None: it was the end, and nothing comes after it.
+    pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
+        let number = self.read;
+        if !self.advance()? {
+            return Err(SnapshotError::CutOff);
         }
-        let checked = u64::from_le_bytes(array(&mut self.from)?);
-        self.payload.resize(length, 0);
-        self.from.read_exact(&mut self.payload)?;
-        if xxh3_64_with_seed(&self.payload, self.frames) != checked {
-            return Err(damaged());
+        match decoded(&self.payload, number)? {
+            Part::Head(_) => Err(SnapshotError::Damaged(number)),
+            Part::End(parts) if parts == number && !self.advance()? => Ok(None),
+            Part::End(_) => Err(SnapshotError::Damaged(number)),
+            part => Ok(Some(part)),
         }
-        self.frames += 1;
-        Ok(Some(&self.payload))
     }
 
-    /// The length of the next frame.
-    fn length(&mut self) -> Result<Option<usize>, SnapshotError> {
-        let (mut bytes, mut read) = ([0; 4], 0);
-        while read < bytes.len() {
-            match self.from.read(&mut bytes[read..]) {
-                Ok(0) if read == 0 => return Ok(None),
-                Ok(0) => return Err(SnapshotError::CutOff),
-                Ok(count) => read += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
+    /// Reads to the end, to see whether all of it is whole. Only the end is decoded: the checksums tell the rest.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(mut self) -> Result<(), SnapshotError> {
+        while self.advance()? {}
+        let before = self.read - 1;
+        match decoded(&self.payload, before) {
+            Ok(Part::End(parts)) if parts == before => Ok(()),
+            _ => Err(SnapshotError::CutOff),
         }
-        Ok(Some(u32::from_le_bytes(bytes) as usize))
     }
 
-    /// The payload of the last frame that was read.
-    pub(super) fn payload(&self) -> &[u8] {
-        &self.payload
-    }
-
-    /// The number of frames read so far.
-    pub(super) fn count(&self) -> u64 {
-        self.frames
+    /// Reads the next frame. False: there is nothing more.
+    fn advance(&mut self) -> Result<bool, SnapshotError> {
+        let is_there = read_frame(&mut self.from, self.read, &mut self.payload)?;
+        self.read += u64::from(is_there);
+        Ok(is_there)
     }
 }
 
-fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    from.read_exact(&mut bytes)?;
-    Ok(bytes)
+/// Reads the payload of the frame with this number. False: there is nothing more.
+fn read_frame(from: &mut impl Read, number: u64, payload: &mut Vec<u8>) -> Result<bool, SnapshotError> {
+    let mut head = Vec::with_capacity(HEAD_BYTES as usize);
+    from.take(HEAD_BYTES).read_to_end(&mut head)?;
+    if head.is_empty() {
+        return Ok(false);
+    }
+    let (length, checksum) = head.split_first_chunk().ok_or(SnapshotError::CutOff)?;
+    let checksum = checksum.first_chunk().ok_or(SnapshotError::CutOff)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > FRAME_BYTES_MAX {
+        return Err(SnapshotError::Damaged(number));
+    }
+    payload.resize(length, 0);
+    from.read_exact(payload)?;
+    if xxh3_64_with_seed(payload, number) != u64::from_le_bytes(*checksum) {
+        return Err(SnapshotError::Damaged(number));
+    }
+    Ok(true)
+}
+
+fn decoded(payload: &[u8], number: u64) -> Result<Part, SnapshotError> {
+    match postcard::take_from_bytes(payload) {
+        Ok((part, [])) => Ok(part),
+        _ => Err(SnapshotError::Damaged(number)),
+    }
 }

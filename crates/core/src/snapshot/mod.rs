@@ -1,7 +1,7 @@
 //! The snapshot: what a restart does not forget, as the parts of a file.
 //!
 //! ```text
-//! Throttle ─▶ save ─▶ Part, Part, … ─▶ Frames ─▶ bytes       every few seconds, and at the end
+//! Throttle ─▶ save ─▶ Part, Part, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
 //! bytes ─▶ Parts ─▶ Part, Part, … ─▶ restore ─▶ Throttle     at the start
 //! ```
 //! Each part has a checksum, and the last one counts the others: a file that was cut off, or changed in a single bit,
@@ -15,8 +15,8 @@ mod resume;
 mod save;
 
 pub use error::SnapshotError;
-pub use frames::{FRAME_BYTES_MAX, FrameWriter, VERSION};
-pub use parts::{Head, Parts};
+pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, VERSION};
+pub use parts::Head;
 pub use restore::{Restored, restore};
 pub use resume::resumed;
-pub use save::{Saved, save, save_changes, save_keys, save_rest};
+pub use save::{Saved, save};

@@ -2,12 +2,12 @@
 
 use std::io::Read;
 
-use crate::base::slo_id::SloId;
 use crate::base::target::Target;
 use crate::base::time::Timestamp;
 use crate::snapshot::error::SnapshotError;
-use crate::snapshot::parts::{Part, Parts, Row, SavedBlock};
-use crate::throttle::{Block, BlockOrigin, Throttle};
+use crate::snapshot::frames::Parts;
+use crate::snapshot::parts::{Part, Row};
+use crate::throttle::Throttle;
 
 /// What was put back, and what was not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,34 +44,23 @@ pub fn restore(
                     None => restored.over += 1,
                 })
             }
-            Part::AuxCopy(key, expires, copy) if keys => {
-                let is_back = expires > now && throttle.put_aux(key, copy, expires, now);
+            Part::AuxState(key, expires, aux) if keys => {
+                let is_back = expires > now && throttle.aux_store().put_back(key, aux, expires, now);
                 restored.left_out += u64::from(!is_back);
             }
-            Part::Blocks(saved) => {
-                let count = saved.len() as u64;
-                let blocks: Vec<Block> =
-                    saved.into_iter().filter_map(|saved| block(saved, keys, now)).collect();
+            Part::Blocks(mut blocks) => {
+                let count = blocks.len() as u64;
+                // Without its key, the block of an SLO means nothing.
+                let is_known = |target: &Target| keys || matches!(target, Target::Fields(_));
+                blocks.retain(|block| block.until > now && is_known(&block.target));
                 let in_time = blocks.len() as u64;
                 let without_room = throttle.block_again(blocks, now) as u64;
                 restored.blocks += in_time - without_room;
                 restored.left_out += count - in_time + without_room;
             }
             Part::Gone(gone) if keys => gone.into_iter().for_each(|key| throttle.forget(key, |_| true)),
-            Part::Gone(_) | Part::Rows(_) | Part::AuxCopy(..) | Part::Head(_) | Part::End(_) => {}
+            Part::Gone(_) | Part::Rows(_) | Part::AuxState(..) | Part::Head(_) | Part::End(_) => {}
         }
     }
     Ok(restored)
-}
-
-/// None: it is over, it means nothing without its key, or no operator can have set it.
-fn block(saved: SavedBlock, keys: bool, now: Timestamp) -> Option<Block> {
-    let SavedBlock { target, until, slo, is_dry_run } = saved;
-    let (target, slo) = (Target::parse(target.as_bytes()).ok()?, slo.and_then(SloId::new));
-    let origin = match &target {
-        Target::Fields(_) => BlockOrigin::Operator,
-        Target::Key(_) if !keys => return None,
-        Target::Key(_) => BlockOrigin::of_key(slo, is_dry_run),
-    };
-    (until > now).then_some(Block { target, until, origin })
 }

@@ -4,13 +4,10 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::law::{AuxState, Law};
+use crate::law::{AuxState, Law, OpenTickets};
 use crate::table::{BoundedMap, Expiring};
-use crate::throttle::open_tickets::OpenTickets;
 
 /// From this part of the room on, a key leaves with its last open ticket.
 const CROWDED_AT: usize = 4;
@@ -31,7 +28,7 @@ pub struct AuxStore {
 
 #[derive(Debug)]
 struct Kept {
-    beside: AuxEntry,
+    aux: AuxState,
     expires: Timestamp,
 }
 
@@ -41,45 +38,7 @@ impl Expiring for Kept {
     }
 
     fn size(&self) -> usize {
-        BoundedMap::<Kept>::PLACE_BYTES + self.beside.bytes()
-    }
-}
-
-/// The value of a key. A law has an auxiliary state or counts ends, never both.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum AuxEntry {
-    AuxState(AuxState),
-    Open(OpenTickets),
-}
-
-impl AuxEntry {
-    fn aux(&mut self) -> Option<&mut AuxState> {
-        match self {
-            AuxEntry::AuxState(aux) => Some(aux),
-            AuxEntry::Open(_) => None,
-        }
-    }
-
-    fn tickets(&mut self) -> Option<&mut OpenTickets> {
-        match self {
-            AuxEntry::Open(tickets) => Some(tickets),
-            AuxEntry::AuxState(_) => None,
-        }
-    }
-
-    /// The heap memory, in bytes.
-    fn bytes(&self) -> usize {
-        match self {
-            AuxEntry::AuxState(aux) => aux.bytes(),
-            AuxEntry::Open(tickets) => tickets.bytes(),
-        }
-    }
-
-    fn is_sound(&self) -> bool {
-        match self {
-            AuxEntry::AuxState(aux) => aux.is_sound(),
-            AuxEntry::Open(tickets) => tickets.is_sound(),
-        }
+        BoundedMap::<Kept>::PLACE_BYTES + self.aux.bytes()
     }
 }
 
@@ -94,30 +53,27 @@ enum Use<'l> {
 impl Use<'_> {
     /// An empty value, without heap memory. It is over until it is written.
     fn fresh(&self, now: Timestamp) -> Kept {
-        let beside = match *self {
-            Use::Judge { law, .. } => {
-                AuxEntry::AuxState(law.aux().expect("only laws with an auxiliary state are asked for one"))
-            }
-            Use::Ticket { last_serial, .. } => AuxEntry::Open(OpenTickets::after(last_serial)),
+        let aux = match *self {
+            Use::Judge { law, .. } => law.aux().expect("only laws with an auxiliary state are asked for one"),
+            Use::Ticket { last_serial, .. } => AuxState::Tickets(OpenTickets::after(last_serial)),
         };
-        Kept { beside, expires: now }
+        Kept { aux, expires: now }
     }
 
     /// Whether an existing value is one for this use. A value for another use is replaced.
-    fn owns(&self, beside: &AuxEntry) -> bool {
-        match (self, beside) {
-            (Use::Judge { law, .. }, AuxEntry::AuxState(aux)) => law.owns(aux),
-            (Use::Ticket { .. }, AuxEntry::Open(_)) => true,
-            (Use::Judge { .. } | Use::Ticket { .. }, _) => false,
+    fn owns(&self, aux: &AuxState) -> bool {
+        match self {
+            Use::Judge { law, .. } => law.owns(aux),
+            Use::Ticket { .. } => matches!(aux, AuxState::Tickets(_)),
         }
     }
 
     /// The most heap memory that one of its values can take after the next write, in bytes.
-    fn bytes_after(&self, beside: &AuxEntry) -> usize {
-        match (self, beside) {
-            (Use::Judge { law, cost }, AuxEntry::AuxState(aux)) => law.aux_bytes_after(aux, *cost),
-            (_, AuxEntry::Open(tickets)) => tickets.bytes_after(),
-            (Use::Ticket { .. }, AuxEntry::AuxState(aux)) => aux.bytes(),
+    fn bytes_after(&self, aux: &AuxState) -> usize {
+        match (self, aux) {
+            (Use::Judge { law, cost }, aux) => law.aux_bytes_after(aux, *cost),
+            (Use::Ticket { .. }, AuxState::Tickets(tickets)) => tickets.bytes_after(),
+            (Use::Ticket { .. }, aux) => aux.bytes(),
         }
     }
 
@@ -148,8 +104,7 @@ impl AuxStore {
     ) -> R {
         match law.has_aux() {
             false => judge(None),
-            true => self
-                .write(key, &Use::Judge { law, cost }, now, |beside| judge(beside.and_then(AuxEntry::aux))),
+            true => self.write(key, &Use::Judge { law, cost }, now, judge),
         }
     }
 
@@ -157,9 +112,7 @@ impl AuxStore {
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         match law.has_aux() {
             false => write(None),
-            true => self.write_known(key, &Use::Judge { law, cost: 0 }, |beside| {
-                write(beside.and_then(AuxEntry::aux))
-            }),
+            true => self.write_known(key, &Use::Judge { law, cost: 0 }, write),
         }
     }
 
@@ -187,30 +140,28 @@ impl AuxStore {
         let (usage, mut place) = (Use::Judge { law, cost }, self.map.at(key));
         let own_bytes = place.get().map_or(0, |kept| kept.size());
         // A clone may have less spare capacity than the original, so the original is measured.
-        let bytes = |beside: &AuxEntry| usage.bytes_after(beside).max(beside.bytes());
-        let (bytes, mut beside) = match place.get() {
-            Some(kept) if !kept.is_over(now) && usage.owns(&kept.beside) => {
-                (bytes(&kept.beside), kept.beside.clone())
-            }
+        let bytes = |aux: &AuxState| usage.bytes_after(aux).max(aux.bytes());
+        let (bytes, aux) = match place.get() {
+            Some(kept) if !kept.is_over(now) && usage.owns(&kept.aux) => (bytes(&kept.aux), kept.aux.clone()),
             _ => {
-                let fresh = usage.fresh(now).beside;
+                let fresh = usage.fresh(now).aux;
                 (bytes(&fresh), fresh)
             }
         };
         let taken = self.map.taken() - own_bytes + BoundedMap::<Kept>::PLACE_BYTES + bytes;
-        if taken <= self.map.room() { beside.aux().cloned() } else { None }
+        (taken <= self.map.room()).then_some(aux)
     }
 
     /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
     pub fn open_ticket(&self, key: Key, lease: Duration, now: Timestamp) -> Option<u32> {
         let opening = Use::Ticket { lease, last_serial: self.serials.load(Relaxed) };
-        self.write(key, &opening, now, |beside| Some(beside?.tickets()?.open(now, lease)))
+        self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
     /// Closes a ticket of `key`. False if it is not open.
     pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
-        self.write_known(key, &Use::Ticket { lease: Duration::ZERO, last_serial: 0 }, |beside| {
-            let Some(tickets) = beside.and_then(AuxEntry::tickets) else { return false };
+        self.write_known(key, &Use::Ticket { lease: Duration::ZERO, last_serial: 0 }, |aux| {
+            let Some(tickets) = aux.and_then(AuxState::tickets) else { return false };
             let is_closed = tickets.close(serial, begun_ms);
             if tickets.is_empty() {
                 self.serials.fetch_max(tickets.last_serial(), Relaxed);
@@ -229,15 +180,15 @@ impl AuxStore {
     }
 
     /// A copy of what a key has beside its row, and how long it still lives.
-    pub fn kept(&self, key: Key, now: Timestamp) -> Option<(AuxCopy, Duration)> {
+    pub fn kept(&self, key: Key, now: Timestamp) -> Option<(AuxState, Duration)> {
         let mut place = self.map.at(key);
         let kept = place.get().filter(|kept| !kept.is_over(now))?;
-        Some((AuxCopy(kept.beside.clone()), kept.expires.since(now)))
+        Some((kept.aux.clone(), kept.expires.since(now)))
     }
 
     /// Puts a copy back. False if there is no room for it, or if it is none that slowlane makes.
-    pub fn put_back(&self, key: Key, AuxCopy(beside): AuxCopy, expires: Timestamp, now: Timestamp) -> bool {
-        beside.is_sound() && self.map.at(key).put(Kept { beside, expires }, now)
+    pub fn put_back(&self, key: Key, aux: AuxState, expires: Timestamp, now: Timestamp) -> bool {
+        aux.is_sound() && self.map.at(key).put(Kept { aux, expires }, now)
     }
 
     pub fn bytes(&self) -> u64 {
@@ -260,14 +211,14 @@ impl AuxStore {
         key: Key,
         usage: &Use<'_>,
         now: Timestamp,
-        write: impl FnOnce(Option<&mut AuxEntry>) -> R,
+        write: impl FnOnce(Option<&mut AuxState>) -> R,
     ) -> R {
         let mut place = self.map.at(key);
-        let is_own = place.get().is_some_and(|kept| !kept.is_over(now) && usage.owns(&kept.beside));
+        let is_own = place.get().is_some_and(|kept| !kept.is_over(now) && usage.owns(&kept.aux));
         if !is_own && !place.put(usage.fresh(now), now) {
             return write(None);
         }
-        let more = |kept: &mut Kept| usage.bytes_after(&kept.beside).saturating_sub(kept.beside.bytes());
+        let more = |kept: &mut Kept| usage.bytes_after(&kept.aux).saturating_sub(kept.aux.bytes());
         let more = place.get().map_or(0, more);
         if !place.reserve(more, now) {
             if matches!(usage, Use::Judge { .. }) {
@@ -277,22 +228,22 @@ impl AuxStore {
         }
         let written = place.update(more, |kept| {
             kept.expires = now + usage.lifetime();
-            write(Some(&mut kept.beside))
+            write(Some(&mut kept.aux))
         });
         written.expect("there is a value")
     }
 
     /// Gives `write` the value of `key` if it exists and is one for this use. Its lifetime stays as it is. The write
     /// must not make it larger, since it reserves no room; what it frees is given back.
-    fn write_known<R>(&self, key: Key, usage: &Use<'_>, write: impl FnOnce(Option<&mut AuxEntry>) -> R) -> R {
+    fn write_known<R>(&self, key: Key, usage: &Use<'_>, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         let mut place = self.map.at(key);
-        if !place.get().is_some_and(|kept| usage.owns(&kept.beside)) {
+        if !place.get().is_some_and(|kept| usage.owns(&kept.aux)) {
             return write(None);
         }
         let (result, is_over) = place
             .update(0, |kept| {
-                let result = write(Some(&mut kept.beside));
-                (result, kept.beside.tickets().is_some_and(|tickets| tickets.is_empty()))
+                let result = write(Some(&mut kept.aux));
+                (result, kept.aux.tickets().is_some_and(|tickets| tickets.is_empty()))
             })
             .expect("there is a value");
         // While there is room, the next ticket finds the value and its memory again.
@@ -302,10 +253,6 @@ impl AuxStore {
         result
     }
 }
-
-/// A copy of what a key has beside its row, for the snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuxCopy(AuxEntry);
 
 #[cfg(test)]
 mod tests {

@@ -1,65 +1,25 @@
 //! Setting, ending and listing blocks.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::base::blocked::{Blocked, BlockedBy};
 use crate::base::key::Key;
-use crate::base::slo_id::SloId;
 use crate::base::target::{Fields, Target};
 use crate::base::time::Timestamp;
 use crate::base::units::DURATION_MAX;
 use crate::policy::BlockIndex;
 use crate::throttle::blocks::{BlockError, Operators};
 use crate::throttle::changes::{Change, Changes, Receipt};
-use crate::throttle::key_blocks::KeyBlock;
+use crate::throttle::key_blocks::{BlockOrigin, KeyBlock};
 use crate::throttle::state::{InForce, Throttle};
 
 /// A block in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub target: Target,
     /// The first moment outside the block.
     pub until: Timestamp,
     pub origin: BlockOrigin,
-}
-
-/// The origin of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockOrigin {
-    Operator,
-    /// The option `block` of an SLO. None if the block comes from elsewhere.
-    Slo(Option<SloId>),
-    /// The same for an SLO with `dry_run=yes`: it blocks nothing.
-    DryRun(Option<SloId>),
-}
-
-impl BlockOrigin {
-    /// The origin of a key's block.
-    pub(crate) fn of_key(slo: Option<SloId>, is_dry_run: bool) -> BlockOrigin {
-        if is_dry_run { BlockOrigin::DryRun(slo) } else { BlockOrigin::Slo(slo) }
-    }
-
-    /// The SLO, and whether it was a dry run. An operator has neither.
-    pub(crate) fn slo(self) -> (Option<SloId>, bool) {
-        match self {
-            BlockOrigin::Operator => (None, false),
-            BlockOrigin::Slo(slo) => (slo, false),
-            BlockOrigin::DryRun(slo) => (slo, true),
-        }
-    }
-}
-
-impl fmt::Display for BlockOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockOrigin::Operator => f.write_str("an operator"),
-            BlockOrigin::Slo(Some(slo)) => write!(f, "SLO {slo}"),
-            BlockOrigin::DryRun(Some(slo)) => write!(f, "the dry run of SLO {slo}"),
-            BlockOrigin::Slo(None) | BlockOrigin::DryRun(None) => f.write_str("an SLO elsewhere"),
-        }
-    }
 }
 
 /// Numbers of the blocks for the operator to watch.
@@ -115,19 +75,8 @@ impl Throttle {
     /// Sets blocks again as they were, whatever their origin. No other node is notified. Returns the number of blocks
     /// without room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
-        let (mut of_operators, mut without_room) = (Vec::new(), 0);
-        for Block { target, until, origin } in blocks {
-            let until = until.min(now + DURATION_MAX);
-            let (slo, is_dry_run) = origin.slo();
-            match target {
-                Target::Fields(_) => of_operators.push(Change { target, until: Some(until) }),
-                Target::Key(key) => {
-                    let block = KeyBlock { until, slo, is_dry_run };
-                    without_room += usize::from(!self.blocks.keys.put(key, block, now));
-                }
-            }
-        }
-        without_room + self.apply(of_operators, now)
+        let blocks = blocks.into_iter();
+        self.put_all(blocks.map(|Block { target, until, origin }| (target, Some(until), origin)), now)
     }
 
     /// Ends a block. False if there was none.
@@ -208,10 +157,20 @@ impl Throttle {
     /// Applies changes from elsewhere, also those of blocks that are over. They are not handed out again. Returns the
     /// number of blocks without room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
+        let changes = changes.into_iter();
+        self.put_all(changes.map(|Change { target, until }| (target, until, BlockOrigin::Slo(None))), now)
+    }
+
+    /// Sets or ends blocks. Returns the number of blocks without room.
+    fn put_all(
+        &self,
+        blocks: impl Iterator<Item = (Target, Option<Timestamp>, BlockOrigin)>,
+        now: Timestamp,
+    ) -> usize {
         let mut operators = self.blocks.operators();
         let (policy, mut index) = self.index(&operators);
         let mut without_room = 0;
-        for Change { target, until } in changes {
+        for (target, until, origin) in blocks {
             // Text from elsewhere may be wrong: no block is longer than one that is typed here.
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
@@ -223,9 +182,7 @@ impl Throttle {
                     operators.blocks.remove(&fields);
                     true
                 }
-                (Target::Key(key), Some(until)) => {
-                    self.blocks.keys.put(key, KeyBlock { until, slo: None, is_dry_run: false }, now)
-                }
+                (Target::Key(key), Some(until)) => self.blocks.keys.put(key, KeyBlock { until, origin }, now),
                 (Target::Key(key), None) => {
                     self.blocks.keys.remove(key);
                     true
@@ -253,11 +210,10 @@ impl Throttle {
 impl Block {
     /// Whether it refuses requests. That of a dry run does not.
     pub fn is_in_force(&self) -> bool {
-        !matches!(self.origin, BlockOrigin::DryRun(_))
+        !self.origin.is_dry_run()
     }
 
     fn of_key(key: Key, block: &KeyBlock) -> Block {
-        let origin = BlockOrigin::of_key(block.slo, block.is_dry_run);
-        Block { target: Target::Key(key), until: block.until, origin }
+        Block { target: Target::Key(key), until: block.until, origin: block.origin }
     }
 }

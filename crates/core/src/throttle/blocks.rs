@@ -11,7 +11,7 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::policy::{BlockIndex, BlockTargetError, Case, Policy};
 use crate::throttle::changes::{Change, Feed};
-use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
+use crate::throttle::key_blocks::{BlockOrigin, KeyBlock, KeyBlocks};
 
 /// The most blocks of operators.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
@@ -100,7 +100,7 @@ impl Blocks {
     #[cold]
     fn of_key(&self, case: &Case<'_>, now: Timestamp) -> Option<Blocked> {
         let block = self.keys.find(case.key, now)?;
-        let holds = !block.is_dry_run || case.slo.dry_run;
+        let holds = !block.origin.is_dry_run() || case.slo.dry_run;
         holds.then_some(Blocked { by: BlockedBy::Slo(case.key), until: block.until })
     }
 
@@ -111,15 +111,14 @@ impl Blocks {
         if !verdict.is_let_through()
             && let Some(block) = case.slo.block
         {
-            let slo = Some(case.slo.id);
-            let block = KeyBlock { until: now + block, slo, is_dry_run: case.slo.dry_run };
-            self.begin(case, block, now);
+            let origin = if case.slo.dry_run { BlockOrigin::DryRun } else { BlockOrigin::Slo };
+            self.begin(case, KeyBlock { until: now + block, origin: origin(Some(case.slo.id)) }, now);
         }
     }
 
     #[cold]
     fn begin(&self, case: &Case<'_>, block: KeyBlock, now: Timestamp) {
-        if self.keys.put(case.key, block, now) && !block.is_dry_run {
+        if self.keys.put(case.key, block, now) && !block.origin.is_dry_run() {
             self.feed.note_key(|| Change { target: Target::Key(case.key), until: Some(block.until) });
         }
     }

@@ -63,13 +63,6 @@ pub struct Changes {
     pub lost: u64,
 }
 
-impl Changes {
-    /// All of them.
-    pub fn into_list(self) -> impl Iterator<Item = Change> {
-        self.ordered.into_iter().map(|ordered| ordered.change).chain(self.keys)
-    }
-}
-
 /// Keeps changes once there is a reader. Without one, it keeps nothing.
 #[derive(Debug, Default)]
 pub(super) struct Feed {

@@ -1,5 +1,9 @@
 //! The keys that SLOs have blocked.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::base::key::Key;
 use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
@@ -12,10 +16,35 @@ pub const KEY_BLOCKS_MAX: usize = 100_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyBlock {
     pub(super) until: Timestamp,
-    /// The SLO that set it. None for one from elsewhere.
-    pub(super) slo: Option<SloId>,
-    /// A dry run set it, so it holds under dry runs only.
-    pub(super) is_dry_run: bool,
+    pub(super) origin: BlockOrigin,
+}
+
+/// The origin of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockOrigin {
+    Operator,
+    /// The option `block` of an SLO. None if the block comes from elsewhere.
+    Slo(Option<SloId>),
+    /// The same for an SLO with `dry_run=yes`: it blocks nothing.
+    DryRun(Option<SloId>),
+}
+
+impl BlockOrigin {
+    /// Whether the block holds under dry runs only.
+    pub fn is_dry_run(self) -> bool {
+        matches!(self, BlockOrigin::DryRun(_))
+    }
+}
+
+impl fmt::Display for BlockOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockOrigin::Operator => f.write_str("an operator"),
+            BlockOrigin::Slo(Some(slo)) => write!(f, "SLO {slo}"),
+            BlockOrigin::DryRun(Some(slo)) => write!(f, "the dry run of SLO {slo}"),
+            BlockOrigin::Slo(None) | BlockOrigin::DryRun(None) => f.write_str("an SLO elsewhere"),
+        }
+    }
 }
 
 impl Expiring for KeyBlock {
@@ -49,8 +78,9 @@ impl KeyBlocks {
     /// Blocks a key. A block that ends later stays, unless a dry run set it. False if there are too many.
     pub(super) fn put(&self, key: Key, block: KeyBlock, now: Timestamp) -> bool {
         let mut place = self.0.at(key);
+        let is_dry_run = block.origin.is_dry_run();
         let stays =
-            |before: &mut KeyBlock| before.until >= block.until && before.is_dry_run == block.is_dry_run;
+            |before: &mut KeyBlock| before.until >= block.until && before.origin.is_dry_run() == is_dry_run;
         place.get().is_some_and(stays) || place.put(block, now)
     }
 
@@ -71,7 +101,7 @@ impl KeyBlocks {
 
     /// The number of blocks that hold at `now`, without those of dry runs.
     pub(super) fn count(&self, now: Timestamp) -> usize {
-        let in_force = |block: &KeyBlock| !block.is_over(now) && !block.is_dry_run;
+        let in_force = |block: &KeyBlock| !block.is_over(now) && !block.origin.is_dry_run();
         self.0.pick(|_, block| in_force(block).then_some(())).map(|blocks| blocks.len()).sum()
     }
 
@@ -90,7 +120,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(60_000);
 
     fn until(seconds: u64) -> KeyBlock {
-        KeyBlock { until: NOW + Duration::from_secs(seconds), slo: None, is_dry_run: false }
+        KeyBlock { until: NOW + Duration::from_secs(seconds), origin: BlockOrigin::Slo(None) }
     }
 
     #[test]
@@ -109,7 +139,7 @@ mod tests {
     #[test]
     fn a_block_of_a_dry_run_gives_way_to_a_real_one() {
         let (blocks, key) = (KeyBlocks::default(), Key::from_bits(7));
-        blocks.put(key, KeyBlock { is_dry_run: true, ..until(100) }, NOW);
+        blocks.put(key, KeyBlock { origin: BlockOrigin::DryRun(None), ..until(100) }, NOW);
         assert_eq!((blocks.count(NOW), blocks.are_none()), (0, false));
         blocks.put(key, until(10), NOW);
         assert_eq!((blocks.find(key, NOW), blocks.count(NOW)), (Some(until(10)), 1));

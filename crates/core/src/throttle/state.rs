@@ -12,7 +12,7 @@ use crate::base::time::Timestamp;
 use crate::cluster::{Cluster, Share};
 use crate::policy::{Case, Policy};
 use crate::table::{Entry, Sizing, Table, Usage};
-use crate::throttle::aux_store::{AuxCopy, AuxStore};
+use crate::throttle::aux_store::AuxStore;
 use crate::throttle::blocks::Blocks;
 
 /// The policy in force, the table, and the auxiliary states beside it.
@@ -113,19 +113,9 @@ impl Throttle {
         self.table.with_known(key, now, |entry, _| Cluster::share(entry));
     }
 
-    /// All keys that have something beside their row: an auxiliary state, or open tickets.
-    pub fn aux_keys(&self) -> Vec<Key> {
-        self.aux_store.keys()
-    }
-
-    /// A copy of what a key has beside its row, and how long it still lives.
-    pub fn aux_copy(&self, key: Key, now: Timestamp) -> Option<(AuxCopy, Duration)> {
-        self.aux_store.kept(key, now)
-    }
-
-    /// Puts such a copy back. False if there is no room for it, or if no law can have made it.
-    pub fn put_aux(&self, key: Key, copy: AuxCopy, expires: Timestamp, now: Timestamp) -> bool {
-        self.aux_store.put_back(key, copy, expires, now)
+    /// The auxiliary states and the open tickets.
+    pub fn aux_store(&self) -> &AuxStore {
+        &self.aux_store
     }
 
     /// Forgets what is over, in the first call of a second: auxiliary states and open tickets, blocks, and the keys

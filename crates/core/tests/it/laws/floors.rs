@@ -6,7 +6,7 @@ use std::path::Path;
 /// Its files from the ground up. A file imports only from floors below its own.
 const FLOORS: &[&[&str]] = &[
     &["objective", "arrival", "admission", "judgement", "used", "options", "formula"],
-    &["bucket", "debt", "window", "calendar", "log"],
+    &["bucket", "debt", "window", "calendar", "log", "open_tickets"],
     &["aux_state", "assured", "pacing", "windowed"],
     &["rule"],
     // The laws; each new one stands here.

@@ -10,7 +10,7 @@ use crate::table::deque_bytes_after;
 
 /// The open tickets of one key, in the order of their serials.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct OpenTickets {
+pub struct OpenTickets {
     open: VecDeque<Open>,
     last_serial: u32,
 }
@@ -24,20 +24,20 @@ struct Open {
 
 impl OpenTickets {
     /// No tickets. The first gets the serial after this one.
-    pub(super) fn after(last_serial: u32) -> OpenTickets {
+    pub(crate) fn after(last_serial: u32) -> OpenTickets {
         OpenTickets { open: VecDeque::new(), last_serial }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    pub(super) fn last_serial(&self) -> u32 {
+    pub(crate) fn last_serial(&self) -> u32 {
         self.last_serial
     }
 
     /// Opens a ticket and returns its serial, which is never 0. Tickets older than a `lease` are forgotten.
-    pub(super) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
+    pub(crate) fn open(&mut self, now: Timestamp, lease: Duration) -> u32 {
         let (begun_ms, lease_ms) = (now.ticks_ms(), i32::try_from(lease.as_millis()).unwrap_or(i32::MAX));
         // Signed: another thread's clock may be a moment ahead.
         while self.open.front().is_some_and(|open| begun_ms.wrapping_sub(open.begun_ms) as i32 >= lease_ms) {
@@ -49,7 +49,7 @@ impl OpenTickets {
     }
 
     /// Closes a ticket. False if it is not open: it was closed before, or its lease is over.
-    pub(super) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
+    pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
         // Counted from the first, serials rise, also where they begin anew.
         let since_first = |serial: u32| serial.wrapping_sub(first);
@@ -72,7 +72,7 @@ impl OpenTickets {
     }
 
     /// The most memory that it takes after one more ticket.
-    pub(super) fn bytes_after(&self) -> usize {
+    pub(crate) fn bytes_after(&self) -> usize {
         deque_bytes_after(&self.open, 1)
     }
 }
