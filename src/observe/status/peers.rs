@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::peers::{KeyStats, LimitUpdate};
+use slowlane_core::peers::{KeyStats, Pushed};
+use slowlane_core::throttle::ProxyLimits;
 
 /// All proxies that have been connected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -102,7 +103,6 @@ pub struct PeerCount {
 impl PeerCount {
     pub fn of(peer: &str, stats: &KeyStats, now: Timestamp) -> PeerCount {
         let ago = |at: Timestamp| now.since(at).as_millis() as u64;
-        let update = stats.pushed.map(|pushed| pushed.update);
         PeerCount {
             peer: shown(peer.as_bytes()),
             table: shown(stats.table.as_bytes()),
@@ -110,22 +110,21 @@ impl PeerCount {
             admitted: stats.admitted,
             denied: stats.denied,
             seen_ms: ago(stats.seen),
-            pushed: update.map(|update| update.numbers()),
-            update: update.map_or_else(|| "no limit pushed".into(), in_words),
+            pushed: stats.pushed.map(|pushed| pushed.numbers),
+            update: stats.pushed.map_or_else(|| "no limit pushed".into(), in_words),
             pushed_ms: stats.pushed.map(|pushed| ago(pushed.at)),
         }
     }
 }
 
-fn in_words(update: LimitUpdate) -> String {
-    match update {
-        LimitUpdate::Nothing => "no limit: another SLO has the key".into(),
-        LimitUpdate::Unlimited => "unlimited".into(),
-        LimitUpdate::Ask => "queries over SPOE".into(),
-        LimitUpdate::Refuse { .. } => "refuse all".into(),
-        LimitUpdate::Pace { slot_us, tau_us, max_us, tat: _ } => {
-            format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us")
-        }
+fn in_words(pushed: Pushed) -> String {
+    let [slot_us, tau_us, max_us, _] = pushed.numbers;
+    match pushed.limits {
+        None => "no limit: another SLO has the key".into(),
+        Some(ProxyLimits::Unlimited) => "unlimited".into(),
+        Some(ProxyLimits::Ask) => "queries over SPOE".into(),
+        Some(ProxyLimits::Refused(_)) => "refuse all".into(),
+        Some(ProxyLimits::Paced(_)) => format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us"),
     }
 }
 

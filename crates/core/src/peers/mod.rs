@@ -3,7 +3,7 @@
 //! ```text
 //! HAProxy: table slowlane_pace      key, admitted, denied ─▶ Proxy::counted ─▶ Throttle::charge     one entry for all
 //!                                                                                                   proxies and ways
-//! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ LimitUpdate ◀── Throttle::proxy_limits
+//! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ numbers ◀── Throttle::proxy_limits
 //! ```
 //! The rules are GCRA on absolute times, in microseconds modulo 2^32. X is the theoretical arrival time of a key over
 //! all proxies. A proxy takes the later one of X and its own. Values come in, values go out: no socket, no clock.
@@ -16,4 +16,4 @@ mod update;
 pub use names::{LIMITS, PACE, Pair};
 pub use proxy::{Count, KEYS_MAX, KeyStats, LimitPush, Moment, Proxy, Pushed};
 pub use tables::faults;
-pub use update::{LimitUpdate, Numbers};
+pub use update::{Numbers, numbers};

@@ -11,7 +11,7 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Judged, Verdict};
 use crate::law::Judgement;
 use crate::peers::names::{LIMITS, Pair};
-use crate::peers::update::{LimitUpdate, Numbers};
+use crate::peers::update::{self, Numbers};
 use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{ProxyLimits, Throttle};
 
@@ -89,7 +89,9 @@ struct Known {
 /// The last limit update of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    pub update: LimitUpdate,
+    /// None: the key is none of this table's any more.
+    pub limits: Option<ProxyLimits>,
+    pub numbers: Numbers,
     pub at: Timestamp,
 }
 
@@ -316,16 +318,18 @@ impl Known {
         has_several: bool,
     ) -> Option<Numbers> {
         let Moment { now, wall } = moment;
-        let update = LimitUpdate::of(proxy_limits, now, wall);
+        let limits = proxy_limits.map(update::kept);
+        let numbers = update::numbers(limits, now, wall);
         // An unlimited key of the only table needs no limit update.
-        let is_free = update == LimitUpdate::Nothing || update == LimitUpdate::Unlimited && !has_several;
+        let is_free = limits.is_none_or(|limits| limits == ProxyLimits::Unlimited && !has_several);
         let is_due = match self.pushed {
             None => !is_free,
-            Some(pushed) if !pushed.update.is_like(&update) => true,
+            // But for X, the proxy would not act the same.
+            Some(pushed) if pushed.numbers[..3] != numbers[..3] => true,
             Some(_) if is_free => false,
             Some(pushed) => {
                 let is_old = now.since(pushed.at) >= expire / REPEATS;
-                is_old && self.is_in_use_since(pushed, moment) || self.is_behind(proxy_limits, now)
+                is_old && self.is_in_use_since(pushed, moment) || self.is_behind(limits, now)
             }
         };
         if !is_due {
@@ -334,11 +338,11 @@ impl Known {
         if self.pushed.is_none_or(|pushed| now.since(pushed.at) >= expire) {
             self.paced_from = now + ON_THE_WAY;
         }
-        if let Some(ProxyLimits::Paced(paced)) = proxy_limits {
+        if let Some(ProxyLimits::Paced(paced)) = limits {
             self.clock = self.clock.max(paced.tat);
         }
-        self.pushed = Some(Pushed { update, at: now });
-        Some(update.numbers())
+        self.pushed = Some(Pushed { limits, numbers, at: now });
+        Some(numbers)
     }
 
     /// Whether others have used the key, and it is not far from its limit.
@@ -351,18 +355,18 @@ impl Known {
     /// Whether the end of its limit update would let requests pass. A full bucket lets the next one pass in any case,
     /// and the limit update comes with it.
     fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
-        self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment)
+        self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
 
     /// Whether its limit update still matters: there were requests lately, or the bucket is not full, or it is refused.
     fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
-        now.since(self.seen) < IDLE || self.clock > now || self.is_refused(moment)
+        now.since(self.seen) < IDLE || self.clock > now || self.is_refused(now)
     }
 
-    fn is_refused(&self, moment: Moment) -> bool {
-        let update = self.pushed.map(|pushed| pushed.update);
-        matches!(update, Some(LimitUpdate::Refuse { until }) if moment.wall < until)
+    fn is_refused(&self, now: Timestamp) -> bool {
+        let limits = self.pushed.and_then(|pushed| pushed.limits);
+        matches!(limits, Some(ProxyLimits::Refused(until)) if now < until)
     }
 }
 
