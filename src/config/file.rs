@@ -7,14 +7,13 @@ use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
 use crate::config::peers::Peers;
-use crate::config::policy::Policy;
+use crate::config::policy::{Policy, WrittenPolicy};
 use crate::config::values::{
     allow, duration, duration_within, expire, hosts, is_secret, node, prefix, sample, socket_mode, store,
     verdicts, within, written, written_mode, written_store,
 };
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
-use crate::server::listener::UNIX_MODE;
 use crate::sync::{Files, StoreUrl, SyncConfig};
 use slowlane_core::base::address::Address;
 use slowlane_core::base::hold::WhenFull;
@@ -23,9 +22,9 @@ use slowlane_core::base::network::Network;
 use slowlane_core::base::token::Token;
 use slowlane_core::cluster::{OnSilence, Settings};
 
-/// The whole file.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+/// The whole file. A key that is left out has the value of the shipped file.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) spop: Spop,
     pub(super) http: Http,
@@ -58,7 +57,7 @@ impl File {
         for path in self.paths() {
             *path = base.join(&*path);
         }
-        self.policy.dir = policy.or(self.policy.dir);
+        self.policy.written.dir = policy.or(self.policy.written.dir);
         self.cluster.store = cluster.or(self.cluster.store);
         self.state.file = state.or(self.state.file);
         self
@@ -68,7 +67,7 @@ impl File {
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
         let Admin { token_file, socket, tls: admin, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
-        let Policy { dir, key_secret_file, .. } = &mut self.policy;
+        let WrittenPolicy { dir, key_secret_file, .. } = &mut self.policy.written;
         let Cluster { ca, cert, key, token_file: node_token_file, tls: cluster, .. } = &mut self.cluster;
         let state = &mut self.state.file;
         let tls = [&mut self.spop.tls, &mut self.http.tls, admin, cluster, &mut self.peers.tls];
@@ -95,7 +94,7 @@ pub(crate) struct Flags {
 
 /// The TLS of a listener. Without a certificate it has none.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Tls {
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
@@ -103,7 +102,7 @@ pub(super) struct Tls {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Spop {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -118,21 +117,8 @@ pub(super) struct Spop {
     pub(super) tls: Tls,
 }
 
-impl Default for Spop {
-    fn default() -> Spop {
-        Spop {
-            listen: vec![tcp("127.0.0.1:9000")],
-            allow: Vec::new(),
-            connections_max: 20_000,
-            frame_bytes_max: 65_536,
-            timeout: Duration::from_secs(5),
-            tls: Tls::default(),
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -144,20 +130,8 @@ pub(super) struct Http {
     pub(super) tls: Tls,
 }
 
-impl Default for Http {
-    fn default() -> Http {
-        Http {
-            listen: vec![tcp("127.0.0.1:9001")],
-            allow: Vec::new(),
-            connections_max: 20_000,
-            idle_timeout: Duration::from_secs(75),
-            tls: Tls::default(),
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -174,23 +148,8 @@ pub(super) struct Admin {
     pub(super) tls: Tls,
 }
 
-impl Default for Admin {
-    fn default() -> Admin {
-        Admin {
-            listen: vec![tcp("127.0.0.1:9002")],
-            allow: Vec::new(),
-            token: None,
-            token_file: None,
-            hosts: Vec::new(),
-            socket: None,
-            socket_mode: UNIX_MODE,
-            tls: Tls::default(),
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Hold {
     /// 0 is allowed: `when_full` then replaces every delay.
     #[serde(deserialize_with = "within::<0, 100_000_000, _, _>")]
@@ -200,14 +159,8 @@ pub(super) struct Hold {
     pub(super) when_full: WhenFull,
 }
 
-impl Default for Hold {
-    fn default() -> Hold {
-        Hold { max: 10_000, longest: Duration::from_secs(60), when_full: WhenFull::Pass }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Table {
     /// At about 75 bytes an entry, 100 million entries take 7.5 GB.
     #[serde(deserialize_with = "within::<1, 100_000_000, _, _>")]
@@ -219,33 +172,26 @@ pub(super) struct Table {
     pub(super) annex_bytes_max: usize,
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table { size: 1_000_000, expire: Duration::from_secs(30), annex_bytes_max: 64 << 20 }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct State {
     pub(super) file: Option<PathBuf>,
     #[serde(deserialize_with = "duration_within::<1_000, 3_600_000, _>", serialize_with = "written")]
     pub(super) every: Duration,
 }
 
-impl Default for State {
-    fn default() -> State {
-        State { file: None, every: Duration::from_secs(10) }
-    }
-}
-
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Cluster {
     /// `config show` leaves an address with a password out.
-    #[serde(deserialize_with = "store", serialize_with = "written_store", skip_serializing_if = "is_secret")]
+    #[serde(
+        default,
+        deserialize_with = "store",
+        serialize_with = "written_store",
+        skip_serializing_if = "is_secret"
+    )]
     pub(super) store: Option<StoreUrl>,
-    #[serde(deserialize_with = "node")]
+    #[serde(default, deserialize_with = "node")]
     pub(super) node: Option<String>,
     #[serde(deserialize_with = "prefix")]
     pub(super) prefix: String,
@@ -267,30 +213,6 @@ pub(super) struct Cluster {
     pub(super) allow: Vec<Network>,
     pub(super) token_file: Option<PathBuf>,
     pub(super) tls: Tls,
-}
-
-impl Default for Cluster {
-    fn default() -> Cluster {
-        let Settings { period, silent_after, on_silence, keys_max, nodes } = Settings::default();
-        let prefix = "slowlane:".into();
-        Cluster {
-            store: None,
-            node: None,
-            prefix,
-            ca: None,
-            cert: None,
-            key: None,
-            period,
-            silent_after,
-            on_silence,
-            keys_max,
-            nodes,
-            listen: Vec::new(),
-            allow: Vec::new(),
-            token_file: None,
-            tls: Tls::default(),
-        }
-    }
 }
 
 impl Cluster {
@@ -316,15 +238,15 @@ impl Cluster {
     }
 }
 
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Log {
     pub(super) level: Level,
     pub(super) format: Format,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DecisionLog {
     pub(super) path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]
@@ -339,13 +261,6 @@ pub(super) struct DecisionLog {
 /// The path that means standard output.
 pub(super) const STDOUT: &str = "-";
 
-impl Default for DecisionLog {
-    fn default() -> DecisionLog {
-        let verdicts = vec![VerdictKind::Delay, VerdictKind::Deny];
-        DecisionLog { path: None, sample: 1.0, per_second: 100, verdicts }
-    }
-}
-
 impl DecisionLog {
     /// `None` without a path: no decisions are logged.
     pub(super) fn settings(self) -> Option<decision_log::Settings> {
@@ -354,8 +269,4 @@ impl DecisionLog {
         let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
         Some(decision_log::Settings { place, sample, per_second: self.per_second, kinds: self.verdicts })
     }
-}
-
-fn tcp(address: &str) -> Address {
-    Address::Tcp(address.to_owned())
 }

@@ -1,6 +1,7 @@
 //! All mistakes of a config file, each with its line, and the settings without them.
 
 use std::mem;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -15,6 +16,35 @@ const MISTAKES_MAX: usize = 100;
 /// The most passes through the settings; each leaves out one more. Equal mistakes on one line are reported once, and a
 /// line may have thousands.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
+
+/// The shipped file: every key with its default and its comment, in order.
+pub(super) const TEMPLATE: &str = include_str!("../../slowlane.toml");
+
+static SHIPPED: LazyLock<Spanned<DeTable<'static>>> =
+    LazyLock::new(|| DeTable::parse(TEMPLATE).expect("a test reads the shipped file"));
+
+impl Default for File {
+    fn default() -> File {
+        File::deserialize(Deserializer::from(SHIPPED.clone())).expect("a test reads the shipped file")
+    }
+}
+
+/// The settings of a table. What it leaves out is as in the shipped file.
+fn filled(table: &Spanned<DeTable<'_>>) -> Result<File, Error> {
+    let mut table = table.clone();
+    fill(table.get_mut(), SHIPPED.get_ref());
+    File::deserialize(Deserializer::from(table))
+}
+
+fn fill<'t>(table: &mut DeTable<'t>, shipped: &DeTable<'t>) {
+    for (key, value) in shipped {
+        match (table.get_mut(key).map(Spanned::get_mut), value.get_ref()) {
+            (None, _) => drop(table.insert(key.clone(), value.clone())),
+            (Some(DeValue::Table(table)), DeValue::Table(shipped)) => fill(table, shipped),
+            _ => {}
+        }
+    }
+}
 
 /// A mistake, and its line counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +70,7 @@ pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
         if file.is_some() || mistakes.len() >= MISTAKES_MAX {
             break;
         }
-        match File::deserialize(Deserializer::from(table.clone())) {
+        match filled(&table) {
             Ok(read) => file = Some(read),
             Err(error) => {
                 let mistake = mistake(text, &error);
@@ -145,7 +175,7 @@ mod tests {
         let (file, mistakes) = read(text);
         assert_eq!(lines(text), [2, 4, 5, 11], "{mistakes:?}");
         assert_eq!(file.hold.longest.as_secs(), 7);
-        assert_eq!(file.policy.dir.unwrap().to_str(), Some("there"));
+        assert_eq!(file.policy.written.dir.unwrap().to_str(), Some("there"));
         assert_eq!(line_of(text, "policy", "dir"), Some(13));
         assert_eq!(line_of(text, "policy", "types"), None);
     }
@@ -155,7 +185,7 @@ mod tests {
         let lookup = "[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'str'\n";
         let (file, mistakes) = read(&format!("policy.dir = 'there'\n{lookup}{lookup}"));
         assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-        assert!(file.policy.dir.is_some());
+        assert!(file.policy.written.dir.is_some());
     }
 
     #[test]
@@ -184,7 +214,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_has_a_mistake(text in "([a-z\\[\\]=\"'\n .{}0-9]|\\[policy\\]\n|\\[\\[policy.lookups\\]\\]\n|dir = 1\n|max = 2\n|map = 'a'\n){0,30}") {
-            let is_valid = toml::from_str::<File>(&text).is_ok();
+            let is_valid = DeTable::parse(&text).and_then(|table| filled(&table)).is_ok();
             prop_assert_eq!(read(&text).1.is_empty(), is_valid);
         }
     }

@@ -56,7 +56,8 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
         reported.push((None, error.to_string()));
         String::new()
     });
-    (file.admin.token_file, file.policy.key_secret_file, file.cluster.token_file) = (None, None, None);
+    (file.admin.token_file, file.policy.written.key_secret_file, file.cluster.token_file) =
+        (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
     let mut errors = Vec::new();
     Config::new(file, Some(named), &mut errors);
@@ -306,7 +307,7 @@ impl Config {
             decision_log,
             log,
         } = written;
-        let policy::Policy { dir, layout, key_secret_file } = policy;
+        let policy::Policy { written: policy::WrittenPolicy { dir, key_secret_file, .. }, layout } = policy;
         let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
         let admin = AdminConfig::new(admin, &mut report);
         let key_secret = key_secret_file.map(secret::read).transpose();
@@ -416,7 +417,7 @@ fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
     let files = [
         (admin.token_file.as_deref(), "the admin token"),
         (cluster.token_file.as_deref(), "the token of nodes"),
-        (policy.key_secret_file.as_deref(), "the secret of the keys"),
+        (policy.written.key_secret_file.as_deref(), "the secret of the keys"),
         (cluster.key.as_deref(), "a private key"),
         (spop.tls.key.as_deref(), "a private key"),
         (http.tls.key.as_deref(), "a private key"),
@@ -460,7 +461,10 @@ fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::listener::UNIX_MODE;
     use slowlane_core::base::address::Address;
+    use slowlane_core::cluster::Settings;
+    use slowlane_core::policy::Layout;
 
     fn parse(text: &str) -> Result<Config, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -477,6 +481,11 @@ mod tests {
             Config { file: None, ..Config::load(path, flags).unwrap() }
         };
         assert_eq!(with(Some(shipped.as_path())), with(None));
+        let file::File { admin, cluster, policy, .. } = file::File::default();
+        let cluster = file::Cluster { store: Some(StoreUrl::own()), ..cluster };
+        assert_eq!(cluster.settings(None, false, true).unwrap().settings, Settings::default());
+        assert_eq!(policy.layout, Layout::default());
+        assert_eq!(admin.socket_mode, UNIX_MODE);
     }
 
     #[test]

@@ -16,7 +16,7 @@ const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";
 
 /// The keys of the section.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Peers {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "name")]
@@ -28,19 +28,6 @@ pub(super) struct Peers {
     #[serde(deserialize_with = "names")]
     pub(super) fields: Vec<String>,
     pub(super) tls: Tls,
-}
-
-impl Default for Peers {
-    fn default() -> Peers {
-        Peers {
-            listen: Vec::new(),
-            name: "slowlane".into(),
-            allow: Vec::new(),
-            dial: Vec::new(),
-            fields: vec!["source".into()],
-            tls: Tls::default(),
-        }
-    }
 }
 
 /// The settings of the peers' side.

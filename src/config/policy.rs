@@ -9,33 +9,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::config::values::within;
 use slowlane_core::policy::{Layout, LayoutError, Lookup, Method};
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "WrittenPolicy")]
 pub(super) struct Policy {
-    pub(super) dir: Option<PathBuf>,
-    pub(super) key_secret_file: Option<PathBuf>,
+    #[serde(flatten)]
+    pub(super) written: WrittenPolicy,
+    #[serde(skip)]
     pub(super) layout: Layout,
 }
 
-impl Serialize for Policy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        WrittenPolicy::from(self).serialize(serializer)
-    }
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-struct WrittenPolicy {
-    dir: Option<PathBuf>,
-    key_secret_file: Option<PathBuf>,
-    #[serde(deserialize_with = "ipv4_prefix")]
-    ipv4_prefix: Option<u8>,
-    #[serde(deserialize_with = "ipv6_prefix")]
-    ipv6_prefix: Option<u8>,
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenPolicy {
+    pub(super) dir: Option<PathBuf>,
+    pub(super) key_secret_file: Option<PathBuf>,
+    #[serde(deserialize_with = "within::<0, 32, _, _>")]
+    ipv4_prefix: u8,
+    #[serde(deserialize_with = "within::<0, 128, _, _>")]
+    ipv6_prefix: u8,
     types: BTreeMap<Kind, Names>,
     ipv4_prefixes: BTreeMap<Kind, Bits<32>>,
     ipv6_prefixes: BTreeMap<Kind, Bits<128>>,
-    lookups: Option<Vec<WrittenLookup>>,
+    lookups: Vec<WrittenLookup>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -51,56 +46,23 @@ impl TryFrom<WrittenPolicy> for Policy {
     type Error = LayoutError;
 
     fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
-        let WrittenPolicy { dir, key_secret_file, ipv4_prefix, ipv6_prefix, types, lookups, .. } = written;
-        let WrittenPolicy { ipv4_prefixes, ipv6_prefixes, .. } = written;
-        let mut layout = Layout::default();
-        let ipv4_prefix = ipv4_prefix.unwrap_or(layout.ipv4_prefix());
-        let ipv6_prefix = ipv6_prefix.unwrap_or(layout.ipv6_prefix());
-        layout = layout.with_prefixes(ipv4_prefix, ipv6_prefix)?;
+        let WrittenPolicy { types, ipv4_prefixes, ipv6_prefixes, lookups, .. } = &written;
+        let mut layout = Layout::default().with_prefixes(written.ipv4_prefix, written.ipv6_prefix)?;
         for (Kind(kind), Names(fields)) in types {
-            layout = layout.with_type(kind, fields)?;
+            layout = layout.with_type(*kind, fields.clone())?;
         }
-        if let Some(lookups) = lookups {
-            let lookup =
-                |WrittenLookup { fields: Names(fields), map: file, method }| Lookup { fields, file, method };
-            layout = layout.with_lookups(lookups.into_iter().map(lookup).collect())?;
-        }
+        let lookup = |lookup: &WrittenLookup| Lookup {
+            fields: lookup.fields.0.clone(),
+            file: lookup.map.clone(),
+            method: lookup.method,
+        };
+        layout = layout.with_lookups(lookups.iter().map(lookup).collect())?;
         for kind in ipv4_prefixes.keys().chain(ipv6_prefixes.keys()) {
             let ipv4 = ipv4_prefixes.get(kind).map(|Bits(bits)| *bits);
             let ipv6 = ipv6_prefixes.get(kind).map(|Bits(bits)| *bits);
             layout = layout.with_type_prefixes(kind.0, ipv4, ipv6)?;
         }
-        Ok(Policy { dir, key_secret_file, layout })
-    }
-}
-
-impl From<&Policy> for WrittenPolicy {
-    fn from(policy: &Policy) -> WrittenPolicy {
-        let layout = &policy.layout;
-        let fields = |kind| Names(layout.type_fields(kind).to_vec());
-        let types = (1..=9).filter(|&kind| !layout.type_fields(kind).is_empty());
-        let own = |kind| (Kind(kind), layout.own_prefixes(kind));
-        let lookup = |lookup: &Lookup| WrittenLookup {
-            fields: Names(lookup.fields.clone()),
-            map: lookup.file.clone(),
-            method: lookup.method,
-        };
-        WrittenPolicy {
-            dir: policy.dir.clone(),
-            key_secret_file: policy.key_secret_file.clone(),
-            ipv4_prefix: Some(layout.ipv4_prefix()),
-            ipv6_prefix: Some(layout.ipv6_prefix()),
-            types: types.map(|kind| (Kind(kind), fields(kind))).collect(),
-            ipv4_prefixes: (1..=9)
-                .map(own)
-                .filter_map(|(kind, (bits, _))| Some((kind, Bits(bits?))))
-                .collect(),
-            ipv6_prefixes: (1..=9)
-                .map(own)
-                .filter_map(|(kind, (_, bits))| Some((kind, Bits(bits?))))
-                .collect(),
-            lookups: Some(layout.lookups().iter().map(lookup).collect()),
-        }
+        Ok(Policy { written, layout })
     }
 }
 
@@ -158,12 +120,4 @@ fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error
 
 fn method_name<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(method.name())
-}
-
-fn ipv4_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
-    within::<0, 32, _, _>(deserializer).map(Some)
-}
-
-fn ipv6_prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
-    within::<0, 128, _, _>(deserializer).map(Some)
 }

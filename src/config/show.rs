@@ -6,9 +6,7 @@ use toml::{Table, Value};
 
 use crate::config::error::ConfigError;
 use crate::config::file::File;
-
-/// The shipped file. It gives the order of the keys and their comments.
-const TEMPLATE: &str = include_str!("../../slowlane.toml");
+use crate::config::mistakes::TEMPLATE;
 
 /// The text of a configuration. For the defaults it equals the shipped file.
 pub(super) fn show(file: &File) -> Result<String, ConfigError> {
