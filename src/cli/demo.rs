@@ -61,10 +61,11 @@ async fn start(policy: PathBuf) -> anyhow::Result<Agent> {
         state: None,
     };
     let mut serving = daemon::start(&Config::load(None, flags)?)?;
-    let (spop, admin) = (serving.spop[0].parse()?, serving.admin[0].clone());
+    let [spop, http, admin] = &serving.addresses;
+    let (spop, http, admin) = (spop[0].parse()?, http[0].parse()?, admin[0].clone());
     let reload = serving.reload.take();
     let reload = Box::new(move || reload.iter().for_each(|reload| reload.ask()));
-    Ok(Agent { spop, admin, reload, running: Box::new(serving) })
+    Ok(Agent { spop, http, admin, reload, running: Box::new(serving) })
 }
 
 /// The HAProxy that was typed, else the one on the PATH.

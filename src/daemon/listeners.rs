@@ -176,19 +176,11 @@ impl Listeners {
         self.certificates.as_ref()
     }
 
-    /// The bound addresses for SPOP.
-    pub(super) fn spop(&self) -> Vec<String> {
-        addresses(&self.spop)
+    /// The bound addresses for SPOP, the HTTP check and the admin pages.
+    pub(super) fn addresses(&self) -> [Vec<String>; 3] {
+        let addresses = |acceptor: &Acceptor| acceptor.listeners().iter().map(ToString::to_string).collect();
+        [&self.spop, &self.http, &self.admin].map(addresses)
     }
-
-    /// The bound addresses of the admin listener.
-    pub(super) fn admin(&self) -> Vec<String> {
-        addresses(&self.admin)
-    }
-}
-
-fn addresses(acceptor: &Acceptor) -> Vec<String> {
-    acceptor.listeners().iter().map(ToString::to_string).collect()
 }
 
 impl PeersDoor {

@@ -37,9 +37,9 @@ const UPGRADE_REQUESTS_MAX: usize = 1;
 #[derive(Debug)]
 #[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads its addresses"))]
 pub(crate) struct Serving {
-    /// The bound addresses. A port of 0 in the config is replaced by the real one.
-    pub spop: Vec<String>,
-    pub admin: Vec<String>,
+    /// The bound addresses for SPOP, the HTTP check and the admin pages. A port of 0 in the config is replaced by the
+    /// real one.
+    pub addresses: [Vec<String>; 3],
     /// `None` without a policy directory.
     pub reload: Option<Reload>,
     pub end: Arc<Trigger>,
@@ -136,9 +136,9 @@ impl Built {
         listeners.open(&agent, &shutdown, earlier);
         rounds::watchdog(&shutdown);
         let snapshot_writer = parts::snapshot_writer(config, &agent)?;
-        let (spop, admin, hold_max) = (listeners.spop(), listeners.admin(), config.hold.hold_max);
+        let (addresses, hold_max) = (listeners.addresses(), config.hold.hold_max);
         let end = Arc::new(end);
-        Ok(Serving { spop, admin, reload, end, upgrades, agent, listeners, snapshot_writer, node, hold_max })
+        Ok(Serving { addresses, reload, end, upgrades, agent, listeners, snapshot_writer, node, hold_max })
     }
 }
 

@@ -111,7 +111,7 @@ fn a_crawler_settles_behind_haproxy() {
 
 #[test]
 fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
-    let outcome = "without HAProxy: slowlane plays its part, and asks itself over SPOP";
+    let outcome = "without HAProxy: slowlane plays its part, and asks itself over HTTP";
     tells_its_story(&["--haproxy", "none"], outcome);
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::demo::http::Half;
-use crate::demo::stand_in::StandIn;
+use crate::demo::http::{Half, WEBSITE};
 use crate::demo::tally::{Tally, Who};
 
 /// All of 127.0.0.0/8 is loopback: two sources that need no network.
@@ -24,9 +23,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     Haproxy(SocketAddr),
-    /// No proxy: the client connects to the agent and to the application itself.
+    /// No proxy: the client connects to the HTTP check and to the application itself.
     StandIn {
-        agent: SocketAddr,
+        check: SocketAddr,
         app: SocketAddr,
     },
 }
@@ -34,24 +33,30 @@ pub(super) enum Target {
 /// A connection of a client.
 enum Connection {
     Haproxy(Half),
-    StandIn(StandIn),
+    StandIn { check: Half, app: Half, fields: String },
 }
 
 impl Connection {
     async fn open(target: Target, source: Ipv4Addr) -> io::Result<Connection> {
         match target {
             Target::Haproxy(address) => Ok(Connection::Haproxy(Half::connect(address, source).await?)),
-            Target::StandIn { agent, app } => {
-                Ok(Connection::StandIn(StandIn::connect(agent, app, source).await?))
-            }
+            Target::StandIn { check, app } => Ok(Connection::StandIn {
+                check: Half::connect(check, source).await?,
+                app: Half::connect(app, source).await?,
+                fields: format!("x-slowlane-source: {source}\r\nx-slowlane-website: {WEBSITE}\r\n"),
+            }),
         }
     }
 
     /// One request; the status of its answer.
     async fn ask(&mut self) -> io::Result<u16> {
         match self {
-            Connection::Haproxy(half) => half.get().await,
-            Connection::StandIn(stand_in) => stand_in.get().await,
+            Connection::Haproxy(half) => half.get("/", "").await,
+            // The check holds its answer for the delay.
+            Connection::StandIn { check, app, fields } => match check.get("/check?deny=429", fields).await? {
+                204 => app.get("/", "").await,
+                status => Ok(status),
+            },
         }
     }
 }

@@ -21,7 +21,7 @@ pub enum Proxy {
         delays_by: &'static str,
         files: Box<FilesOf>,
     },
-    /// None, with the reason: the clients ask slowlane over SPOP themselves, as HAProxy would.
+    /// None, with the reason: the clients ask slowlane over HTTP themselves, as nginx would.
     None(String),
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn start(
     let (binary, version, delays_by, files) = match proxy {
         Proxy::Haproxy { binary, version, delays_by, files } => (binary, version, delays_by, files),
         Proxy::None(why) => {
-            return Ok((None, format!("{why}: slowlane plays its part, and asks itself over SPOP")));
+            return Ok((None, format!("{why}: slowlane plays its part, and asks itself over HTTP")));
         }
     };
     let places = Places { agent, bind: free_address().await?, app, folder: folder.join("haproxy") };

@@ -31,8 +31,10 @@ impl Half {
         Ok(Half::new(stream))
     }
 
-    pub(super) async fn get(&mut self) -> io::Result<u16> {
-        self.stream.write_all(format!("GET / HTTP/1.1\r\nhost: {WEBSITE}\r\n\r\n").as_bytes()).await?;
+    /// Asks for a path, with further lines of the head. Returns the status of the answer.
+    pub(super) async fn get(&mut self, path: &str, headers: &str) -> io::Result<u16> {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {WEBSITE}\r\n{headers}\r\n");
+        self.stream.write_all(head.as_bytes()).await?;
         let head = self.head().await?.ok_or(ErrorKind::UnexpectedEof)?;
         let (status, length) = status_and_length(&head).ok_or(ErrorKind::InvalidData)?;
         while self.unread.len() < length {

@@ -19,7 +19,6 @@ mod app;
 mod client;
 mod haproxy;
 mod http;
-mod stand_in;
 mod table;
 mod tally;
 
@@ -61,6 +60,7 @@ pub struct Demo {
 /// A running slowlane, which ends when it is dropped.
 pub struct Agent {
     pub spop: SocketAddr,
+    pub http: SocketAddr,
     pub admin: String,
     /// Reads the policy again.
     pub reload: Box<dyn Fn()>,
@@ -240,7 +240,7 @@ impl Stage {
             haproxy::start(&demo.proxy, agent.spop, app.address, folder.path()).await?;
         let target = match &haproxy {
             Some(haproxy) => Target::Haproxy(haproxy.address),
-            None => Target::StandIn { agent: agent.spop, app: app.address },
+            None => Target::StandIn { check: agent.http, app: app.address },
         };
         Ok(Stage { target, haproxy, proxy_note, agent, _app: app, folder })
     }
